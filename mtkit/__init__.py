@@ -1,0 +1,32 @@
+"""Machine translation with the Transformer of *Attention Is All You Need*.
+
+The command line is `mtkit`. The same from Python: `mtkit.Translator`, `mtkit.Tokenizer`,
+`mtkit.Transformer`, and `score` of the module `mtkit.score`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mtkit.model import Transformer
+    from mtkit.tokenizer import Tokenizer
+    from mtkit.translate import Translator
+
+__all__ = ["Tokenizer", "Transformer", "Translator", "__version__"]
+
+_HOMES = {
+    "Tokenizer": "mtkit.tokenizer",
+    "Transformer": "mtkit.model",
+    "Translator": "mtkit.translate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # On first use, because `mtkit --help` must not wait for PyTorch.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mtkit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,395 @@
+"""The run folder: created, saved to, loaded from, found, averaged.
+
+This module owns the names inside `runs/<name>/`. Weights and optimizer states are safetensors, the
+rest is JSON, YAML and the tokenizer, so loading never executes code. A checkpoint is written beside
+its place, synced and renamed: one that has its name is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mtkit.config import Config, dump_config, load_config
+from mtkit.data import PreparedData, sha256_of
+from mtkit.errors import MtkitError
+from mtkit.tokenizer import Tokenizer
+
+Tensors = dict[str, Tensor]
+
+_CONFIG = "config.yaml"
+_MANIFEST = "manifest.json"
+_METRICS = "metrics.jsonl"
+_TOKENIZER = "tokenizer.model"
+_CHECKPOINTS = "checkpoints"
+_MODEL = "model.safetensors"
+_OPTIMIZER = "optimizer.safetensors"
+_STATE = "state.json"
+_STEP = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One saved state of a run."""
+
+    path: Path
+    step: int
+
+    def load_weights(self) -> Tensors:
+        """The model's tensors, on the CPU.
+
+        Raises:
+            MtkitError: if the file is missing, truncated or was changed.
+        """
+        self._check(_MODEL)
+        return _load_tensors(self.path / _MODEL)
+
+    def load_optimizer(self) -> Tensors:
+        """The optimizer's tensors, on the CPU; raises as `load_weights`."""
+        self._check(_OPTIMIZER)
+        return _load_tensors(self.path / _OPTIMIZER)
+
+    def load_state(self) -> dict[str, Any]:
+        """The counters that `Run.save` was given."""
+        state: dict[str, Any] = self._record()["state"]
+        return state
+
+    def _record(self) -> dict[str, Any]:
+        record: dict[str, Any] = _load_json(self.path / _STATE)
+        return record
+
+    def _check(self, name: str) -> None:
+        file = self.path / name
+        if sha256_of(file) != self._record()["sha256"].get(name):
+            raise MtkitError(
+                f"{file}: damaged (its checksum is not the one it was saved with); "
+                "use another checkpoint"
+            )
+
+
+class Run:
+    """A run folder.
+
+    Attributes:
+        path: the folder.
+        config: the configuration of the run.
+        manifest: data fingerprint and folder, versions, command.
+    """
+
+    def __init__(self, path: Path, config: Config, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.config = config
+        self.manifest = manifest
+
+    @classmethod
+    def create(
+        cls, path: Path, config: Config, data: PreparedData, *, facts: dict[str, Any]
+    ) -> Run:
+        """A new run folder without checkpoints, or an old one emptied of them.
+
+        Args:
+            path: the folder.
+            config: of the run.
+            data: what it is trained on; its tokenizer is copied.
+            facts: more for the manifest.
+        """
+        manifest = {
+            "data": {
+                "name": data.name,
+                "path": str(data.path.resolve()),
+                "fingerprint": data.fingerprint,
+                "src_lang": data.src_lang,
+                "tgt_lang": data.tgt_lang,
+            },
+            **facts,
+        }
+        with _naming_the_file(path):
+            shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
+            (path / _CHECKPOINTS).mkdir(parents=True)
+            (path / _METRICS).write_bytes(b"")
+            (path / _CONFIG).write_text(dump_config(config), encoding="utf-8")
+            data.tokenizer().save(path / _TOKENIZER)
+            # Last, because a folder is a run once it has a manifest.
+            _write_json(path / _MANIFEST, manifest)
+        return cls(path, config, manifest)
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """The run at `path`.
+
+        Raises:
+            MtkitError: if there is none.
+        """
+        if not (path / _MANIFEST).is_file():
+            what = "is not a run folder" if path.exists() else "there is no such run folder"
+            raise MtkitError(f"{path}: {what}; mtkit train makes one")
+        return cls(path, load_config(str(path / _CONFIG)), _load_json(path / _MANIFEST))
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.path.resolve().name
+
+    @property
+    def data_fingerprint(self) -> str:
+        """Of the data that the run is trained on."""
+        return str(self.manifest["data"]["fingerprint"])
+
+    @property
+    def data_path(self) -> Path:
+        """Where that data was when the run was made."""
+        return Path(self.manifest["data"]["path"])
+
+    def with_config(self, config: Config) -> Run:
+        """The same run, from now on with another configuration."""
+        with _naming_the_file(self.path):
+            _write_whole(self.path / _CONFIG, dump_config(config))
+        return Run(self.path, config, self.manifest)
+
+    def tokenizer(self) -> Tokenizer:
+        """The run's own copy of the subwords."""
+        return Tokenizer.load(self.path / _TOKENIZER)
+
+    # Checkpoints
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All whole checkpoints, oldest first."""
+        found = []
+        folder = self.path / _CHECKPOINTS
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if match := _STEP.fullmatch(path.name):
+                found.append(Checkpoint(path, int(match[1])))
+        return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint with the highest validation BLEU, the newest of equals, if any has one."""
+        scored = [
+            (bleu, checkpoint.step, checkpoint)
+            for checkpoint in self.checkpoints()
+            if (bleu := checkpoint.load_state().get("valid_bleu")) is not None
+        ]
+        return max(scored)[2] if scored else None
+
+    def save(
+        self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
+    ) -> Checkpoint:
+        """Add a checkpoint; a crash or a full disk on the way leaves the older ones as they were.
+
+        Args:
+            step: updates made so far.
+            weights: of the model.
+            optimizer: its tensors.
+            state: counters, as plain values.
+        """
+        place = self.path / _CHECKPOINTS / f"step-{step:08d}"
+        partial = place.with_name(f".{place.name}.partial")
+        with _naming_the_file(place):
+            try:
+                # Leftovers of a killed save go too.
+                for old in place.parent.glob(".*.partial"):
+                    shutil.rmtree(old)
+                partial.mkdir()
+                checksums = {}
+                for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
+                    _save_tensors(tensors, partial / name)
+                    checksums[name] = sha256_of(partial / name)
+                _write_json(partial / _STATE, {"step": step, "sha256": checksums, "state": state})
+                _sync(partial)
+                if place.exists():
+                    shutil.rmtree(place)
+                partial.rename(place)
+                _sync(place.parent)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+        return Checkpoint(place, step)
+
+    def prune(self, keep: int) -> None:
+        """Delete all checkpoints but the `keep` newest and the best."""
+        best = self.best()
+        for checkpoint in self.checkpoints()[:-keep]:
+            if best is None or checkpoint.step != best.step:
+                shutil.rmtree(checkpoint.path)
+
+    def select(self, which: str | None) -> tuple[Tensors, str]:
+        """Weights by name.
+
+        Args:
+            which: `last`, `best`, a step, or `average:N` for the mean of the N newest; None is
+                the average of `decode.average_checkpoints`, or of all where there are fewer.
+
+        Returns:
+            The tensors, and a few words that say what they are.
+
+        Raises:
+            MtkitError: if there is no such checkpoint.
+        """
+        found = self.checkpoints()
+        if not found:
+            raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
+        if which is None:
+            count = min(self.config.decode.average_checkpoints, len(found))
+            return _select_average(found[-count:])
+        if which == "last":
+            return found[-1].load_weights(), f"step {found[-1].step}"
+        if which == "best":
+            best = self.best()
+            if best is None:
+                raise MtkitError(f"{self.path}: no checkpoint was validated, so none is the best")
+            return best.load_weights(), f"step {best.step}, the best"
+        if match := re.fullmatch(r"average:(\d+)", which):
+            count = int(match[1])
+            if not 1 <= count <= len(found):
+                raise MtkitError(
+                    f"--checkpoint {which}: {self.path} has {len(found)} checkpoints to average"
+                )
+            return _select_average(found[-count:])
+        if which.isdecimal():
+            for checkpoint in found:
+                if checkpoint.step == int(which):
+                    return checkpoint.load_weights(), f"step {checkpoint.step}"
+            steps = ", ".join(str(checkpoint.step) for checkpoint in found)
+            raise MtkitError(f"--checkpoint {which}: {self.path} has steps {steps}")
+        raise MtkitError(f"--checkpoint {which}: write last, best, average:N or a step")
+
+    def load_into(self, model: nn.Module, weights: Tensors) -> None:
+        """Give a model these weights in place of its own.
+
+        Raises:
+            MtkitError: if they are of another model.
+        """
+        try:
+            model.load_state_dict(weights, assign=True)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise MtkitError(
+                f"{self.path}: the weights do not fit {_CONFIG}: {reason[:200]}"
+            ) from error
+
+    # Metrics
+
+    def log(self, row: dict[str, float | int]) -> None:
+        """Append one row to `metrics.jsonl`."""
+        with _naming_the_file(self.path / _METRICS), self._metrics_file("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows of `metrics.jsonl`; a last row that a kill cut short is left out."""
+        rows = []
+        with _naming_the_file(self.path / _METRICS), self._metrics_file("r") as file:
+            for line in file:
+                with contextlib.suppress(json.JSONDecodeError):
+                    rows.append(json.loads(line))
+        return rows
+
+    def forget_metrics_after(self, step: int) -> None:
+        """Delete rows beyond `step`, which a resumed run is about to write again."""
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        with _naming_the_file(self.path / _METRICS):
+            _write_whole(self.path / _METRICS, text)
+
+    def _metrics_file(self, mode: str) -> Any:
+        return (self.path / _METRICS).open(mode, encoding="utf-8")
+
+
+def find_run(root: Path) -> Run:
+    """The run under `root` whose newest checkpoint is the newest of all.
+
+    Raises:
+        MtkitError: if there is no run with a checkpoint.
+    """
+    newest: tuple[int, Path] | None = None
+    folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
+    for folder in folders:
+        for checkpoint in (folder / _CHECKPOINTS).glob(f"step-*/{_STATE}"):
+            when = checkpoint.stat().st_mtime_ns
+            if newest is None or when > newest[0]:
+                newest = (when, folder)
+    if newest is None:
+        what = (
+            f"the runs under {root}/ have no checkpoint yet" if folders else f"no run under {root}/"
+        )
+        raise MtkitError(f"{what}; run mtkit train first, or give --run")
+    return Run.open(newest[1])
+
+
+def average(load: list[Callable[[], Tensors]]) -> Tensors:
+    """The mean of several sets of weights, one in memory at a time, summed in float64."""
+    total: Tensors = {}
+    dtypes = {}
+    for get in load:
+        for name, tensor in get().items():
+            dtypes[name] = tensor.dtype
+            total[name] = total[name].add_(tensor) if name in total else tensor.double()
+    return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
+
+
+def _select_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
+    if len(checkpoints) == 1:
+        return checkpoints[0].load_weights(), f"step {checkpoints[0].step}"
+    weights = average([checkpoint.load_weights for checkpoint in checkpoints])
+    first, last = checkpoints[0].step, checkpoints[-1].step
+    return weights, f"the average of {len(checkpoints)} checkpoints, steps {first} to {last}"
+
+
+@contextlib.contextmanager
+def _naming_the_file(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one line that names the place."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise MtkitError(f"{getattr(error, 'filename', None) or path}: {reason}") from error
+
+
+def _load_tensors(path: Path) -> Tensors:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise MtkitError(f"{path}: cannot be loaded ({error}); use another checkpoint") from error
+
+
+def _save_tensors(tensors: Tensors, path: Path) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    _sync(path)
+
+
+def _load_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise MtkitError(f"{path}: damaged ({error})") from error
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Replace a file in one instant."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    _sync(partial)
+    partial.replace(path)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

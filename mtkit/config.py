@@ -1,0 +1,325 @@
+"""All settings, as one frozen tree.
+
+A `Config` has four sections, and each component of mtkit is handed its own section and nothing
+more. The defaults are the paper's base model (*Attention Is All You Need*, 2017), so a preset
+lists only what it changes. `load_config` and `dump_config` are the only ways in and out; what
+`prepare` did to a corpus is described by `PrepareConfig`, which is stored with the data, not with
+the run.
+
+Precedence: the defaults below, then the YAML file, then overrides such as
+``train.max_steps=20000``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mtkit.errors import MtkitError
+
+Count = Annotated[int, Field(ge=1)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class _Section(BaseModel):
+    # allow_inf_nan: a learning rate or penalty of .nan would surface hours later, as a loss of nan.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class PrepareConfig(_Section):
+    """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
+
+    vocab_size: Count = Field(37_000, description="pieces of the joint BPE (Section 5.1)")
+    max_tokens: Count = Field(256, description="longest side of a training pair, in subwords")
+    max_ratio: Annotated[float, Field(ge=1.0)] = Field(
+        4.0, description="longest side of a training pair over its shortest, in subwords"
+    )
+
+
+class DataConfig(_Section):
+    """Which prepared data a run is trained on."""
+
+    dir: str | None = Field(None, description="prepared folder; --data goes before it")
+    src_lang: str | None = Field(None, description="refuse data from another source language")
+    tgt_lang: str | None = Field(None, description="refuse data into another target language")
+
+
+class ModelConfig(_Section):
+    """The shape of the Transformer (Section 3; Table 3 names the variants)."""
+
+    encoder_layers: Count = Field(6, description="N of the encoder (Section 3.1)")
+    decoder_layers: Count = Field(6, description="N of the decoder (Section 3.1)")
+    d_model: Count = Field(512, description="width of every sub-layer's output (Section 3.1)")
+    d_ff: Count = Field(2048, description="inner width of the feed-forward network (Section 3.3)")
+    n_heads: Count = Field(8, description="attention heads, h (Section 3.2.2)")
+    d_k: Count | None = Field(None, description="width of a head's keys; d_model / n_heads if null")
+    d_v: Count | None = Field(None, description="width of a head's values; as d_k if null")
+    dropout: Probability = Field(0.1, description="on sub-layer outputs and embeddings (5.4)")
+    attention_dropout: Probability = Field(
+        0.0, description="on attention weights; off in the paper"
+    )
+    activation_dropout: Probability = Field(
+        0.0, description="inside the feed-forward; off likewise"
+    )
+    positions: Literal["sinusoidal", "learned"] = Field(
+        "sinusoidal", description="position encoding (Section 3.5; learned is Table 3, row E)"
+    )
+    max_positions: Count = Field(1024, description="longest sequence with learned positions")
+    norm: Literal["post", "pre"] = Field(
+        "post", description="layer norm after the residual sum (the paper) or before the sub-layer"
+    )
+    attention_window: Count | None = Field(
+        None, description="self-attention sees this many neighbours to either side (Section 4)"
+    )
+
+    @property
+    def key_width(self) -> int:
+        """K: width of one head's queries and keys."""
+        return self.d_k or self.d_model // self.n_heads
+
+    @property
+    def value_width(self) -> int:
+        """Width of one head's values."""
+        return self.d_v or self.key_width
+
+    @model_validator(mode="after")
+    def _check_widths(self) -> ModelConfig:
+        if self.d_k is None and self.d_model % self.n_heads:
+            raise ValueError(
+                f"n_heads: {self.n_heads} heads do not divide d_model {self.d_model}; give d_k"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(
+                f"d_model: sinusoidal positions need an even width, not {self.d_model}"
+            )
+        return self
+
+
+class TrainConfig(_Section):
+    """The optimisation (Section 5)."""
+
+    max_steps: Count = Field(100_000, description="optimizer updates (Section 5.2)")
+    batch_tokens: Count = Field(
+        25_000, description="target tokens, and source tokens, of one update over all micro-batches"
+    )
+    device_batch_tokens: Count | None = Field(
+        None, description="what fits on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
+    )
+    warmup_steps: Count = Field(4000, description="updates of rising learning rate (Section 5.3)")
+    learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
+        1.0, description="factor on the formula of Section 5.3"
+    )
+    label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
+    adam_beta1: Probability = Field(0.9, description="Section 5.3")
+    adam_beta2: Probability = Field(0.98, description="Section 5.3")
+    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Section 5.3")
+    precision: Literal["auto", "fp32"] = Field("auto", description="arithmetic; auto is fp32")
+    compile: bool = Field(False, description="compile each layer with torch.compile")
+    seed: Annotated[int, Field(ge=0)] = Field(1, description="of weights, data order and dropout")
+    log_every: Count = Field(100, description="updates between two rows of training metrics")
+    valid_every: Count = Field(1500, description="updates between two validations")
+    checkpoint_every: Count = Field(
+        1500, description="updates between checkpoints; 1,500 were the paper's ten minutes (6.1)"
+    )
+    keep_checkpoints: Count = Field(5, description="newest checkpoints kept; the best is kept too")
+
+
+class DecodeConfig(_Section):
+    """How a run translates (Section 6.1)."""
+
+    beam_size: Count = Field(4, description="hypotheses kept per sentence")
+    length_penalty: float = Field(0.6, description="alpha of ((5 + length) / 6) ** alpha")
+    max_extra_length: Annotated[int, Field(ge=0)] = Field(
+        50, description="longest output, in subwords beyond the length of the input"
+    )
+    average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
+    batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
+    max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")
+
+
+class Config(_Section):
+    """Everything a run depends on besides its data."""
+
+    data: DataConfig = Field(default_factory=DataConfig)
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    train: TrainConfig = Field(default_factory=TrainConfig)
+    decode: DecodeConfig = Field(default_factory=DecodeConfig)
+
+
+def presets() -> list[str]:
+    """Names of the configurations that ship with mtkit."""
+    folder = resources.files("mtkit") / "presets"
+    return sorted(
+        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
+    )
+
+
+def config_name(path_or_preset: str) -> str:
+    """The name a run gets from its configuration: `configs/big.yaml` and `big` both give `big`."""
+    return Path(path_or_preset).name.removesuffix(".yaml").removesuffix(".yml")
+
+
+def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
+    """The configuration of a file that exists, else of the preset of that name.
+
+    Args:
+        path_or_preset: `my/config.yaml`, or `base`, or `base.yaml`.
+        overrides: ``section.key=value``, applied in order; the value is read as YAML.
+
+    Raises:
+        MtkitError: naming the file or override, the dotted key and the value.
+    """
+    path = Path(path_or_preset)
+    if path.is_file():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise MtkitError(f"{path}: cannot be read as a configuration: {error}") from error
+        tree = _parse_yaml(text, where=str(path))
+    else:
+        tree = _parse_yaml(_preset_text(path_or_preset), where=f"preset {path_or_preset}")
+    origin = str(path_or_preset)
+    for override in overrides:
+        _apply_override(tree, override)
+    return parse_config(tree, origin=origin)
+
+
+def parse_config(tree: Any, *, origin: str) -> Config:
+    """The configuration in a plain tree of dictionaries; `origin` names it in error messages."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise MtkitError(f"{origin}: {_explain(error)}") from None
+
+
+def dump_config(config: Config) -> str:
+    """YAML that `load_config` reads back to an equal tree."""
+    return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
+    """Dotted keys in which two configurations differ, each with both values.
+
+    Args:
+        old, new: the configurations.
+        ignore: dotted keys, or sections with a trailing dot, that may differ.
+    """
+    found = []
+    new_tree = new.model_dump()
+    for section, settings in old.model_dump().items():
+        for key, value in settings.items():
+            dotted, other = f"{section}.{key}", new_tree[section][key]
+            if value != other and not any(
+                dotted == name or (name.endswith(".") and dotted.startswith(name))
+                for name in ignore
+            ):
+                found.append(f"{dotted} ({value} became {other})")
+    return found
+
+
+def _preset_text(name: str) -> str:
+    stem = name.removesuffix(".yaml").removesuffix(".yml")
+    if stem not in presets():
+        near = difflib.get_close_matches(stem, presets(), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise MtkitError(
+            f"{name}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
+        )
+    return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 2e-4 is a number and a key given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable) or key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key} is given twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1, which PyYAML reads, wants a dot and a signed exponent; everybody writes 2e-4.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
+    try:
+        # A SafeLoader builds plain values only.
+        tree = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise MtkitError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise MtkitError(f"{where}: expected sections (data, model, train, decode), not {tree!r}")
+    # A section with every line commented out is an empty section.
+    return {key: {} if value is None else value for key, value in tree.items()}
+
+
+def _apply_override(tree: dict[str, Any], override: str) -> None:
+    dotted, equals, text = override.partition("=")
+    section, dot, key = dotted.strip().partition(".")
+    if not equals or not dot:
+        raise MtkitError(f"--set {override}: write section.key=value, as in train.max_steps=20000")
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise MtkitError(f"--set {override}: {text!r} is not a YAML value; quote it") from None
+    settings = tree.setdefault(section, {})
+    if not isinstance(settings, dict):
+        raise MtkitError(f"{section}: expected settings, not {settings!r}")
+    settings[key] = value
+
+
+def _explain(error: ValidationError) -> str:
+    """The first mistake of a configuration in one line, with its dotted key."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(path)
+    value = first.get("input")
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        return f"unknown key {key}{_suggest(path)}"
+    if kind == "value_error":
+        # Our own checks name the key inside their section themselves.
+        return f"{key}.{first['ctx']['error']}"
+    if kind == "string_type" and isinstance(value, bool):
+        return f'{key}: YAML reads this as {str(value).lower()}; quote it, as in {path[-1]}: "no"'
+    expected = first["msg"].removeprefix("Input should be ")
+    return f"{key}: expected {expected}, not {value!r}"
+
+
+def _suggest(path: list[str]) -> str:
+    sections = {name: field.annotation for name, field in Config.model_fields.items()}
+    dotted = [
+        f"{name}.{key}"
+        for name, section in sections.items()
+        for key in (section.model_fields if section is not None else ())
+    ]
+    if len(path) == 1:
+        known = [*sections, *dotted]
+        # A setting written at top level most often only lacks its section.
+        moved = [name for name in dotted if name.split(".")[1] == path[0]]
+        near = moved or difflib.get_close_matches(path[0], known, n=1)
+    else:
+        own = [name.split(".")[1] for name in dotted if name.startswith(path[0] + ".")]
+        near = [f"{path[0]}.{key}" for key in difflib.get_close_matches(path[1], own, n=1)]
+        near = near or [name for name in dotted if name.split(".")[1] == path[1]]
+        near = near or difflib.get_close_matches(".".join(path), dotted, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,593 @@
+"""The prepared folder, written and read; lines of text; batches by length.
+
+This module owns the names inside `data/<name>/` and the order in which a run sees its sentence
+pairs. What goes into the folder is decided by `prepare`.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mtkit.errors import MtkitError
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+
+Split = Literal["train", "valid", "test"]
+IntArray = npt.NDArray[np.int64]
+
+FORMAT = 1
+_MANIFEST = "manifest.json"
+_TOKENIZER = "tokenizer.model"
+_DROPPED = "dropped.tsv.gz"
+
+# ---------------------------------------------------------------------------------------------
+# Lines of text
+
+
+def open_binary(path: Path) -> IO[bytes]:
+    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes."""
+    try:
+        match path.suffix:
+            case ".gz":
+                return gzip.GzipFile(path)  # type: ignore[return-value]
+            case ".bz2":
+                return bz2.open(path)
+            case ".xz":
+                return lzma.open(path)
+            case ".zst":
+                import zstandard
+
+                return zstandard.open(path)  # type: ignore[no-any-return]
+            case _:
+                return path.open("rb")
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+
+
+def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
+    r"""The lines of a byte stream, which end at \n and nowhere else.
+
+    A byte-order mark at the start and the \r of a \r\n are no part of a line.
+
+    Args:
+        stream: pieces that end after each \n, as binary files yield them.
+        name: of the stream, for messages.
+
+    Raises:
+        MtkitError: for the first line that is not UTF-8, with its number.
+    """
+    for number, raw in enumerate(stream, start=1):
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise MtkitError(
+                f"{name}, line {number}: not UTF-8 (byte 0x{raw[error.start]:02x} at position "
+                f"{error.start + 1}); convert the file, with iconv for example"
+            ) from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a plain or compressed text file, one at a time.
+
+    Raises:
+        MtkitError: if the file is missing, damaged or not UTF-8.
+    """
+    with open_binary(path) as stream:
+        try:
+            yield from decode_lines(stream, name=str(path))
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise MtkitError(f"{path}: cannot be read: {reason}") from error
+        except ValueError as error:  # what zstandard raises derives from Exception alone
+            raise MtkitError(f"{path}: cannot be read: {error}") from error
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+
+
+# ---------------------------------------------------------------------------------------------
+# The prepared folder
+
+
+class TokenArray:
+    """Sentences as one flat array of ids, each ended by EOS; memory-mapped.
+
+    Attributes:
+        lengths: tokens of each sentence, EOS counted.
+    """
+
+    def __init__(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        self._ids = ids
+        self.lengths: IntArray = lengths.astype(np.int64)
+        self._starts: IntArray = np.cumsum(self.lengths) - self.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> list[int]:
+        start = self._starts[index]
+        ids: list[int] = self._ids[start : start + self.lengths[index]].tolist()
+        return ids
+
+    def padded(self, indices: IntArray) -> Tensor:
+        """The sentences of `indices` as (B, longest) int64, padded with `PAD_ID`."""
+        lengths = self.lengths[indices]
+        column = np.arange(lengths.max(initial=0))
+        inside = column < lengths[:, None]
+        flat = np.where(inside, self._starts[indices][:, None] + column, 0)
+        return torch.from_numpy(np.where(inside, self._ids[flat].astype(np.int64), PAD_ID))
+
+
+@dataclass(frozen=True)
+class SentencePairs:
+    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together."""
+
+    src: TokenArray
+    tgt: TokenArray
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+class PreparedData:
+    """A prepared folder, complete and immutable.
+
+    Attributes:
+        path: the folder.
+        manifest: what `prepare` recorded.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, path: Path) -> PreparedData:
+        """The prepared folder at `path`.
+
+        Raises:
+            MtkitError: if there is none, or a file of it is missing or has another size.
+        """
+        try:
+            manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise MtkitError(
+                f"{path}: no prepared data here ({_MANIFEST}: {error.strerror}); "
+                "run mtkit prepare first"
+            ) from error
+        except ValueError as error:
+            raise MtkitError(f"{path / _MANIFEST}: damaged ({error}); prepare again") from error
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
+        for name, facts in manifest["files"].items():
+            file = path / name
+            if not file.is_file() or file.stat().st_size != facts["bytes"]:
+                raise MtkitError(f"{file}: missing or of the wrong size; prepare again")
+        return cls(path, manifest)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def create(path: Path, *, force: bool = False) -> Iterator[PreparedWriter]:
+        """A writer for a new folder, which appears under its name when all went well.
+
+        Until then the files are in a hidden folder beside it. An error leaves nothing behind.
+
+        Args:
+            path: the folder to come.
+            force: replace what is there.
+
+        Raises:
+            MtkitError: if the folder exists and is not to be replaced, or cannot be written.
+        """
+        check_writable(path, force=force)
+        partial = path.with_name(f".{path.name}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # What a killed run left.
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            writer = PreparedWriter(partial)
+            yield writer
+            writer.close()
+            if path.exists():
+                replaced = path.with_name(f".{path.name}.replaced")
+                shutil.rmtree(replaced, ignore_errors=True)
+                path.rename(replaced)
+                partial.rename(path)
+                shutil.rmtree(replaced)
+            else:
+                partial.rename(path)
+        except OSError as error:
+            raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.path.resolve().name
+
+    @property
+    def src_lang(self) -> str:
+        """Code of the source language."""
+        return str(self.manifest["src_lang"])
+
+    @property
+    def tgt_lang(self) -> str:
+        """Code of the target language."""
+        return str(self.manifest["tgt_lang"])
+
+    @property
+    def fingerprint(self) -> str:
+        """One SHA-256 for all that training and scoring see of this folder."""
+        files = {n: f["sha256"] for n, f in self.manifest["files"].items() if n != _DROPPED}
+        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+    def verify(self) -> None:
+        """Read every file and compare its SHA-256 with the manifest's.
+
+        Raises:
+            MtkitError: naming the file that was changed.
+        """
+        for name, facts in self.manifest["files"].items():
+            if sha256_of(self.path / name) != facts["sha256"]:
+                raise MtkitError(f"{self.path / name}: changed since it was prepared")
+
+    def tokenizer(self) -> Tokenizer:
+        """The joint subwords."""
+        return Tokenizer.load(self.path / _TOKENIZER)
+
+    def pairs(self, split: Split) -> SentencePairs:
+        """The encoded pairs of `train` or `valid`."""
+        return SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"))
+
+    def text(self, split: Split) -> tuple[list[str], list[str]]:
+        """Raw source and target lines of `valid` or `test`.
+
+        Raises:
+            MtkitError: if the data was prepared without that split.
+        """
+        files = [self.path / _text_name(split, side) for side in ("src", "tgt")]
+        if files[0].name not in self.manifest["files"]:
+            raise MtkitError(f"{self.path}: prepared without a {split} set (--{split})")
+        src, tgt = (list(read_lines(file)) for file in files)
+        return src, tgt
+
+    def _tokens(self, split: str, side: str) -> TokenArray:
+        ids, lengths = _array_names(split, side)
+        dtype = np.dtype(self.manifest["token_type"])
+        return TokenArray(
+            _map_array(self.path / ids, dtype), _map_array(self.path / lengths, np.dtype("<u4"))
+        )
+
+
+class PreparedWriter:
+    """Writes the files of a prepared folder; made by `PreparedData.create`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._manifest: dict[str, Any] = {}
+        self._token_type: np.dtype[Any] = np.dtype("<u2")
+        self._dropped_file = (folder / _DROPPED).open("wb")
+        self._dropped = gzip.GzipFile(
+            # No name and no time inside, so that the same rows are the same bytes.
+            filename="",
+            mode="wb",
+            fileobj=self._dropped_file,
+            mtime=0,
+        )
+        self._dropped.write(b"file\tline\treason\n")
+
+    def scratch(self, name: str) -> Path:
+        """A path for an intermediate file, which will not be part of the folder."""
+        folder = self._folder / "scratch"
+        folder.mkdir(exist_ok=True)
+        return folder / name
+
+    def add_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Keep the subwords; before any pairs."""
+        tokenizer.save(self._folder / _TOKENIZER)
+        self._token_type = np.dtype("<u2") if len(tokenizer) <= 1 << 16 else np.dtype("<u4")
+
+    def add_pairs(self, split: Split, pairs: Iterable[tuple[list[int], list[int]]]) -> int:
+        """Write encoded pairs, given without EOS; return their number."""
+        count = 0
+        with contextlib.ExitStack() as stack:
+            files = [
+                [
+                    stack.enter_context((self._folder / name).open("wb"))
+                    for name in _array_names(split, side)
+                ]
+                for side in ("src", "tgt")
+            ]
+            for pair in pairs:
+                count += 1
+                for ids, (ids_file, lengths_file) in zip(pair, files, strict=True):
+                    ids_file.write(np.array([*ids, EOS_ID], self._token_type).tobytes())
+                    lengths_file.write(np.uint32(len(ids) + 1).astype("<u4").tobytes())
+        return count
+
+    def add_text(self, split: Split, pairs: Sequence[tuple[str, str]]) -> None:
+        """Write the raw lines of a split."""
+        for index, side in enumerate(("src", "tgt")):
+            text = "".join(f"{pair[index]}\n" for pair in pairs)
+            (self._folder / _text_name(split, side)).write_text(text, encoding="utf-8", newline="")
+
+    def drop(self, file: str, line: int, reason: str) -> None:
+        """Record a pair that is left out of training."""
+        self._dropped.write(f"{file}\t{line}\t{reason}\n".encode())
+
+    def describe(self, **facts: Any) -> None:
+        """Add facts to the manifest."""
+        self._manifest.update(facts)
+
+    def close(self) -> None:
+        """Finish every file and write the manifest, the last of them."""
+        self._dropped.close()
+        self._dropped_file.close()
+        shutil.rmtree(self._folder / "scratch", ignore_errors=True)
+        files = {
+            file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+            for file in sorted(self._folder.iterdir())
+        }
+        manifest = {
+            "format": FORMAT,
+            **self._manifest,
+            "token_type": self._token_type.str,
+            "files": files,
+        }
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
+
+
+def check_writable(path: Path, *, force: bool) -> None:
+    """Refuse, before any work is done, a folder that exists or cannot be made.
+
+    Raises:
+        MtkitError: saying which, and what to do.
+    """
+    if path.exists() and not force:
+        raise MtkitError(f"{path}: exists already; give --force to replace it, or another --out")
+    if path.exists() and not (path / _MANIFEST).is_file() and any(path.iterdir()):
+        # --force replaces prepared data, not somebody's home folder.
+        raise MtkitError(f"{path}: is not a prepared folder, so --force does not replace it")
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
+
+
+def find_data(root: Path) -> Path:
+    """The prepared folder under `root` that was written last.
+
+    Raises:
+        MtkitError: if there is none.
+    """
+    found = list(root.glob(f"[!.]*/{_MANIFEST}"))
+    if not found:
+        raise MtkitError(
+            f"no prepared data under {root}/; run mtkit prepare first, as in "
+            "mtkit prepare demo-en-de, or give --data"
+        )
+    return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
+
+
+def _array_names(split: str, side: str) -> tuple[str, str]:
+    return f"{split}.{side}.bin", f"{split}.{side}.lengths.bin"
+
+
+def _text_name(split: str, side: str) -> str:
+    return f"{split}.{side}.txt"
+
+
+def _map_array(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    # An empty file cannot be mapped.
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype)
+    return np.memmap(path, dtype, mode="r")
+
+
+# ---------------------------------------------------------------------------------------------
+# Batches
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs side by side, padded with `PAD_ID`.
+
+    Attributes:
+        src: (B, S), each sentence ended by EOS.
+        tgt_in: (B, T), begun by BOS: what the decoder reads.
+        tgt_out: (B, T), ended by EOS: what it must predict.
+        num_tokens: target tokens, EOS counted, padding not.
+    """
+
+    src: Tensor
+    tgt_in: Tensor
+    tgt_out: Tensor
+    num_tokens: int
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        if device.type == "cpu":
+            return self
+        src, tgt_in, tgt_out = (
+            t.pin_memory().to(device, non_blocking=True)
+            for t in (self.src, self.tgt_in, self.tgt_out)
+        )
+        return Batch(src, tgt_in, tgt_out, self.num_tokens)
+
+
+def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
+    """The pairs of `indices` as one batch."""
+    tgt_out = pairs.tgt.padded(indices)
+    # Section 3.1 shifts the outputs right by one position. The paper's code put a zero vector
+    # there; a BOS token costs nothing and lets every position be an embedding.
+    tgt_in = torch.cat((torch.full((len(indices), 1), BOS_ID), tgt_out[:, :-1]), dim=1)
+    # The shifted row keeps EOS where the sentence is shorter than the batch.
+    tgt_in = tgt_in.masked_fill(tgt_in == EOS_ID, PAD_ID)
+    return Batch(
+        src=pairs.src.padded(indices),
+        tgt_in=tgt_in,
+        tgt_out=tgt_out,
+        num_tokens=int(pairs.tgt.lengths[indices].sum()),
+    )
+
+
+def plan_batches(
+    src_lengths: IntArray,
+    tgt_lengths: IntArray,
+    *,
+    budget: int,
+    rng: np.random.Generator | None = None,
+) -> list[IntArray]:
+    """Batches of pairs of approximately the same length (Section 5.1).
+
+    Every pair is in one batch. No batch has more than `budget` source slots or target slots,
+    padding counted.
+
+    Args:
+        src_lengths, tgt_lengths: tokens of each pair, EOS counted.
+        budget: of one batch.
+        rng: breaks ties between pairs of one length and shuffles the batches; without it the
+            plan runs from short to long.
+
+    Returns:
+        Indices of the pairs of each batch.
+
+    Raises:
+        MtkitError: if a single pair is longer than the budget.
+    """
+    longest = np.maximum(src_lengths, tgt_lengths)
+    if len(longest) and longest.max() > budget:
+        raise MtkitError(
+            f"train.device_batch_tokens: {budget} tokens at a time are fewer than the longest "
+            f"pair has ({longest.max()})"
+        )
+    order = np.arange(len(longest)) if rng is None else rng.permutation(len(longest))
+    # A stable sort, so that the permutation decides between pairs of the same length.
+    order = order[np.lexsort((tgt_lengths[order], longest[order]))]
+    longest = longest[order]
+    batches = []
+    start = 0
+    while start < len(order):
+        # Lengths rise, so slots rise with every pair that is added.
+        window = longest[start : start + budget // longest[start]]
+        slots = window * np.arange(1, len(window) + 1)
+        end = start + int(np.searchsorted(slots, budget, side="right"))
+        batches.append(order[start:end])
+        start = end
+    if rng is not None:
+        batches = [batches[i] for i in rng.permutation(len(batches))]
+    return batches
+
+
+class TokenBatches:
+    """The endless stream of a run's training batches, epoch after epoch.
+
+    The stream is a pure function of seed, epoch, lengths and budget. With several ranks, rank r
+    of W takes batches r, r + W, … of it, so the order does not depend on their number.
+
+    Args:
+        pairs: the training pairs.
+        budget: most source slots, and most target slots, of a batch.
+        seed: of the order.
+        rank, world_size: whose share to take.
+    """
+
+    def __init__(
+        self, pairs: SentencePairs, *, budget: int, seed: int, rank: int = 0, world_size: int = 1
+    ) -> None:
+        if not len(pairs):
+            raise MtkitError("there are no training pairs")
+        self._pairs = pairs
+        self._budget = budget
+        self._seed = seed
+        self._rank = rank
+        self._world_size = world_size
+        self._epoch = -1
+        self._position = 0
+        self._plan: list[IntArray] = []
+        self._enter_epoch(0)
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the next batch, from 0."""
+        return self._epoch
+
+    @property
+    def batches_in_epoch(self) -> int:
+        """Batches of the present epoch, over all ranks."""
+        return len(self._plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch: Batch | None = None
+        # One turn of all ranks; each rank walks over the whole turn and keeps its own batch.
+        for turn in range(self._world_size):
+            if self._position == len(self._plan):
+                self._enter_epoch(self._epoch + 1)
+            if turn == self._rank:
+                batch = make_batch(self._pairs, self._plan[self._position])
+            self._position += 1
+        if self._position == len(self._plan):
+            self._enter_epoch(self._epoch + 1)
+        assert batch is not None
+        return batch
+
+    def largest(self) -> Batch:
+        """The batch of the present epoch with most slots: the one most likely not to fit."""
+        slots = [
+            len(indices)
+            * int(self._pairs.src.lengths[indices].max() + self._pairs.tgt.lengths[indices].max())
+            for indices in self._plan
+        ]
+        return make_batch(self._pairs, self._plan[int(np.argmax(slots))])
+
+    def state_dict(self) -> dict[str, int]:
+        """The position in the stream, the same on every rank."""
+        return {"epoch": self._epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a position that `state_dict` gave."""
+        self._enter_epoch(state["epoch"])
+        self._position = state["position"]
+
+    def _enter_epoch(self, epoch: int) -> None:
+        self._position = 0
+        if epoch == self._epoch:
+            return
+        self._epoch = epoch
+        self._plan = plan_batches(
+            self._pairs.src.lengths,
+            self._pairs.tgt.lengths,
+            budget=self._budget,
+            rng=np.random.default_rng((self._seed, epoch)),
+        )

@@ -1,0 +1,10 @@
+"""The one exception that is a message to the user."""
+
+
+class MtkitError(Exception):
+    """A mistake the user can mend, told in one line.
+
+    The text names the file, line, option or key and says what to do.
+    `cli` prints it and exits with status 1; every other exception is our bug and keeps its
+    traceback.
+    """

@@ -1,0 +1,482 @@
+"""The Transformer of *Attention Is All You Need* (2017), from attention to single-step decoding.
+
+This module owns the forward pass and its cache; the search over translations is `search`'s and
+the loss is `train`'s. It reads from leaf to root, and follows Section 3 of the paper:
+
+    positions            3.5    `sinusoidal_positions`
+    attention            3.2    `Attention` (self, masked and cross attention alike)
+    feed-forward         3.3    `FeedForward`
+    residual and norm    3.1    `Residual`
+    layers and stacks    3.1    `EncoderLayer`, `DecoderLayer`
+    decoding             -      `DecoderCache`
+    the model            3, 3.4 `Transformer`
+
+Letters in shapes and tensor names: B sentences, S source length, T target length, D model width,
+H heads, K width of a head, F feed-forward width, V vocabulary, W beam width. Ids are int64. A
+boolean mask is True where attention may look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtkit.config import ModelConfig
+from mtkit.errors import MtkitError
+
+# tensor2tensor's value. PyTorch's default is 1e-5.
+LAYER_NORM_EPSILON = 1e-6
+
+
+def sinusoidal_positions(length: int, d_model: int) -> Tensor:
+    """Position encodings as Section 3.5 writes them, sines and cosines interleaved.
+
+    Returns:
+        (length, D): ``[pos, 2i] = sin(pos / 10000^(2i/D))``, ``[pos, 2i+1] = cos(...)``.
+    """
+    # In float64, because float32 is already off in the fourth digit at position 10,000.
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+    exponent = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
+    angle = position / 10000.0**exponent
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention (Section 3.2.2) on PyTorch's scaled dot-product attention.
+
+    The projections of queries, keys and values are one matrix of H·(K + K + Kv) rows.
+    """
+
+    def __init__(self, config: ModelConfig, *, cross: bool = False) -> None:
+        super().__init__()
+        self.n_heads = config.n_heads
+        self.q_width = config.n_heads * config.key_width
+        v_width = config.n_heads * config.value_width
+        self.dropout = config.attention_dropout
+        self.cross = cross
+        self.in_proj = nn.Linear(config.d_model, 2 * self.q_width + v_width)
+        self.out_proj = nn.Linear(v_width, config.d_model)
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform over the matrices that the paper's first public code had.
+
+        It drew queries, keys and values of self-attention as one matrix, and keys and values of
+        cross-attention as one, which lowers their scale by √½ and √⅔.
+        """
+        weight = self.in_proj.weight
+        with torch.no_grad():
+            for part in (
+                (weight[: self.q_width], weight[self.q_width :]) if self.cross else (weight,)
+            ):
+                nn.init.xavier_uniform_(part)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of one sequence (B, T, D), each (B, H, T, K)."""
+        width = self.q_width
+        q, k, v = self.in_proj(x).tensor_split((width, 2 * width), dim=-1)
+        return self._heads(q), self._heads(k), self._heads(v)
+
+    def project_queries(self, x: Tensor) -> Tensor:
+        """Queries of a sequence (B, T, D), as (B, H, T, K)."""
+        weight, bias = self.in_proj.weight[: self.q_width], self.in_proj.bias[: self.q_width]
+        return self._heads(F.linear(x, weight, bias))
+
+    def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
+        weight, bias = self.in_proj.weight[self.q_width :], self.in_proj.bias[self.q_width :]
+        k, v = F.linear(states, weight, bias).tensor_split((self.q_width,), dim=-1)
+        return self._heads(k), self._heads(v)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """The weighted values of every query, heads joined and projected.
+
+        Args:
+            q: (B, H, T, K).
+            k, v: (B, H, S, K).
+            mask: broadcastable to (B, H, T, S).
+            causal: let position t see positions up to t; instead of a mask.
+
+        Returns:
+            (B, T, D).
+        """
+        dropout = self.dropout if self.training else 0.0
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
+        )
+        joined: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
+        return joined
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between them, at each position alike (Section 3.3)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.d_model, config.d_ff)
+        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.dropout = nn.Dropout(config.activation_dropout)
+
+    def reset_parameters(self) -> None:
+        """Glorot uniform weights, zero biases."""
+        for linear in (self.inner, self.outer):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        out: Tensor = self.outer(self.dropout(F.relu(self.inner(x))))
+        return out
+
+
+class Residual(nn.Module):
+    """What surrounds every sub-layer: LayerNorm(x + Dropout(sublayer(x))) (Sections 3.1, 5.4).
+
+    With `norm: pre` it is x + Dropout(sublayer(LayerNorm(x))), which is not the paper's but the
+    later habit, and each stack ends in one more norm.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre = config.norm == "pre"
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, T, D) to (B, T, D)."""
+        if self.pre:
+            summed: Tensor = x + self.dropout(sublayer(self.norm(x)))
+            return summed
+        normed: Tensor = self.norm(x + self.dropout(sublayer(x)))
+        return normed
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = Attention(config)
+        self.feed_forward = FeedForward(config)
+        self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """(B, S, D) to (B, S, D); `mask` is broadcastable to (B, 1, S, S)."""
+
+        def attend(y: Tensor) -> Tensor:
+            return self.self_attention.attend(*self.self_attention.project(y), mask=mask)
+
+        x = self.residuals[0](x, attend)
+        out: Tensor = self.residuals[1](x, self.feed_forward)
+        return out
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the encoder's output, then feed-forward."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = Attention(config)
+        self.cross_attention = Attention(config, cross=True)
+        self.feed_forward = FeedForward(config)
+        self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
+
+    def forward(
+        self,
+        x: Tensor,
+        memory_kv: tuple[Tensor, Tensor],
+        memory_mask: Tensor,
+        *,
+        self_mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """(B, T, D) to (B, T, D).
+
+        The same layer trains and decodes. In training T is the target length and the mask is
+        causal. In decoding T is the beam: the W newest tokens of a sentence, whose keys and
+        values join those in `cache`.
+
+        Args:
+            x: (B, T, D).
+            memory_kv: keys and values of the encoder's output, each (B, H, S, K).
+            memory_mask: (B, 1, 1, S).
+            self_mask: which keys each row may see; None means causal.
+            cache: keys and values of earlier decoding steps.
+        """
+
+        def attend_to_prefix(y: Tensor) -> Tensor:
+            q, k, v = self.self_attention.project(y)
+            if cache is not None:
+                k, v = cache.append(k, v)
+            return self.self_attention.attend(q, k, v, mask=self_mask, causal=self_mask is None)
+
+        def attend_to_memory(y: Tensor) -> Tensor:
+            q = self.cross_attention.project_queries(y)
+            return self.cross_attention.attend(q, *memory_kv, mask=memory_mask)
+
+        x = self.residuals[0](x, attend_to_prefix)
+        x = self.residuals[1](x, attend_to_memory)
+        out: Tensor = self.residuals[2](x, self.feed_forward)
+        return out
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoder's output: `states` (B, S, D) and `mask` (B, 1, 1, S), False at padding."""
+
+    states: Tensor
+    mask: Tensor
+
+
+class LayerCache:
+    """Self-attention keys and values of one decoder layer, (B, H, steps·W, K), room doubling."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the (B, H, W, K) of one step; return all so far."""
+        start, end = self.length, self.length + k.shape[2]
+        self._k = self._store(self._k, k, start, end)
+        self._v = self._store(self._v, v, start, end)
+        self.length = end
+        return self._k[:, :, :end], self._v[:, :, :end]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep the sentences `rows`."""
+        if self._k is not None and self._v is not None:
+            self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+
+    @staticmethod
+    def _store(buffer: Tensor | None, new: Tensor, start: int, end: int) -> Tensor:
+        if buffer is None or buffer.shape[2] < end:
+            B, H, _, K = new.shape
+            grown = new.new_empty(B, H, max(2 * end, 16 * new.shape[2]), K)
+            if buffer is not None:
+                grown[:, :, :start] = buffer[:, :, :start]
+            buffer = grown
+        buffer[:, :, start:end] = new
+        return buffer
+
+
+class DecoderCache:
+    """What single-step decoding remembers of B sentences with W hypotheses each.
+
+    The keys and values of the encoder's output are projected once per sentence and shared by its
+    beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W)
+    says which of a sentence's cached positions belong to each hypothesis, so reordering a beam
+    moves booleans only.
+    """
+
+    def __init__(
+        self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, beam_size: int
+    ) -> None:
+        self.memory_kv = memory_kv
+        self.memory_mask = memory_mask
+        self.beam_size = beam_size
+        self.steps = 0
+        self.layers = [LayerCache() for _ in memory_kv]
+        self.ancestors = memory_mask.new_zeros(memory_mask.shape[0], beam_size, 0)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let hypothesis w of a sentence continue what was hypothesis `parents[b, w]`; (B, W)."""
+        rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
+        self.ancestors = self.ancestors.gather(1, rows)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep the sentences `rows` (an int64 vector of indices), in that order."""
+        self.memory_kv = [
+            (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.memory_kv
+        ]
+        self.memory_mask = self.memory_mask.index_select(0, rows)
+        self.ancestors = self.ancestors.index_select(0, rows)
+        for layer in self.layers:
+            layer.select(rows)
+
+    def advance(self, window: int | None) -> Tensor:
+        """Open the next step; return the mask of its self-attention, (B, 1, W, steps·W)."""
+        B, W = self.ancestors.shape[:2]
+        own = torch.eye(W, dtype=torch.bool, device=self.ancestors.device).expand(B, W, W)
+        self.ancestors = torch.cat((self.ancestors, own), dim=-1)
+        self.steps += 1
+        mask = self.ancestors
+        if window is not None and self.steps > window + 1:
+            mask = mask.clone()
+            mask[:, :, : (self.steps - window - 1) * W] = False
+        return mask.unsqueeze(1)
+
+
+class Transformer(nn.Module):
+    """The encoder-decoder of Figure 1, its embeddings shared three ways (Section 3.4).
+
+    Args:
+        config: the shape of the model.
+        vocab_size: V, of the joint vocabulary.
+        pad_id: the id that masks derive from.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, pad_id: int) -> None:
+        super().__init__()
+        self.config = config
+        self.pad_id = pad_id
+        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        # Post-norm stacks end in a norm by construction.
+        final = config.norm == "pre"
+        self.encoder_norm = _layer_norm(config) if final else nn.Identity()
+        self.decoder_norm = _layer_norm(config) if final else nn.Identity()
+        if config.positions == "learned":
+            self.learned_positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        self._sinusoids: Tensor | None = None
+        self.reset_parameters()
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.embedding.num_embeddings
+
+    def reset_parameters(self) -> None:
+        """Draw all initial values: Glorot uniform, and N(0, D^-½) for the embeddings."""
+        std = self.config.d_model**-0.5
+        nn.init.normal_(self.embedding.weight, std=std)
+        with torch.no_grad():
+            self.embedding.weight[self.pad_id].zero_()
+        if self.config.positions == "learned":
+            nn.init.normal_(self.learned_positions, std=std)
+        for module in self.modules():
+            if isinstance(module, Attention | FeedForward):
+                module.reset_parameters()
+
+    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        """Logits of every next target token.
+
+        Args:
+            src: (B, S), each sentence ended by EOS, then padding.
+            tgt_in: (B, T), each sentence begun by BOS, then padding.
+
+        Returns:
+            (B, T, V). Rows at padding are meaningless.
+        """
+        memory = self.encode(src)
+        # Padding follows the sentence, so causality already hides it from every real position.
+        window = self.config.attention_window
+        mask = None
+        if window is not None:
+            mask = _band(tgt_in.shape[1], before=window, after=0, device=tgt_in.device)
+        x = self._embed(tgt_in, start=0)
+        for layer in self._decoder_layers():
+            memory_kv = layer.cross_attention.project_memory(memory.states)
+            x = layer(x, memory_kv, memory.mask, self_mask=mask)
+        return self._logits(x)
+
+    def encode(self, src: Tensor) -> Memory:
+        """The encoder's output for `src` (B, S), ended by EOS and padded."""
+        visible = (src != self.pad_id)[:, None, None, :]
+        mask = visible
+        if (window := self.config.attention_window) is not None:
+            # A row of padding far from its sentence would see nothing at all, and a softmax over
+            # nothing is NaN on some devices; nobody reads those rows, so they may see themselves.
+            itself = torch.eye(src.shape[1], dtype=torch.bool, device=src.device)
+            mask = visible & _band(src.shape[1], before=window, after=window, device=src.device)
+            mask = mask | itself
+        x = self._embed(src, start=0)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return Memory(self.encoder_norm(x), visible)
+
+    def start(self, memory: Memory, beam_size: int) -> DecoderCache:
+        """A cache for decoding `beam_size` hypotheses of each sentence from the beginning."""
+        kv = [
+            layer.cross_attention.project_memory(memory.states) for layer in self._decoder_layers()
+        ]
+        return DecoderCache(kv, memory.mask, beam_size)
+
+    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
+        """Log-probabilities of the token after `tokens`.
+
+        Args:
+            tokens: (B, W), the newest token of each hypothesis; BOS at first.
+            cache: of the steps before; it is changed in place.
+
+        Returns:
+            (B, W, V) natural logarithms in float32 (float64 for a float64 model), and the cache.
+        """
+        x = self._embed(tokens, start=cache.steps, beams=True)
+        mask = cache.advance(self.config.attention_window)
+        layers = zip(self._decoder_layers(), cache.memory_kv, cache.layers, strict=True)
+        for layer, memory_kv, layer_cache in layers:
+            x = layer(x, memory_kv, cache.memory_mask, self_mask=mask, cache=layer_cache)
+        logits = self._logits(x)
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1), cache
+
+    def compile_layers(self) -> None:
+        """Compile every layer with torch.compile; layers of one kind share their graphs."""
+        for layer in (*self.encoder, *self.decoder):
+            layer.compile(dynamic=True)
+
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+
+    def _embed(self, ids: Tensor, *, start: int, beams: bool = False) -> Tensor:
+        """Scaled embeddings plus positions, (B, T, D); all at position `start` if `beams`."""
+        # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
+        x = self.embedding(ids) * math.sqrt(self.config.d_model)
+        x = x + self._positions(start, start + (1 if beams else ids.shape[1]), like=x)
+        dropped: Tensor = self.dropout(x)
+        return dropped
+
+    def _positions(self, start: int, end: int, *, like: Tensor) -> Tensor:
+        """Encodings of the positions `start` to `end`, (end - start, D)."""
+        if self.config.positions == "learned":
+            if end > self.config.max_positions:
+                raise MtkitError(
+                    f"a sequence of {end} tokens is longer than model.max_positions "
+                    f"({self.config.max_positions}), the limit of learned positions"
+                )
+            return self.learned_positions[start:end]
+        table = self._sinusoids
+        # Kept between calls, no part of the weights, and as long as the longest sequence so far.
+        if table is None or len(table) < end or table.dtype != like.dtype:
+            table = sinusoidal_positions(max(2 * end, 256), self.config.d_model)
+        self._sinusoids = table = table.to(like)
+        return table[start:end]
+
+    def _logits(self, x: Tensor) -> Tensor:
+        # The output layer is the embedding matrix itself, without a bias (Section 3.4).
+        return F.linear(self.decoder_norm(x), self.embedding.weight)
+
+
+def parameter_counts(model: Transformer) -> dict[str, int]:
+    """Parameters per part, each shared matrix counted once; the values sum to the whole."""
+    counts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        part = name.split(".")[0].removesuffix("_norm")
+        counts[part] = counts.get(part, 0) + parameter.numel()
+    return counts
+
+
+def _layer_norm(config: ModelConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+
+
+def _band(length: int, *, before: int, after: int, device: torch.device) -> Tensor:
+    """(length, length) mask: position t sees t - before to t + after."""
+    position = torch.arange(length, device=device)
+    offset = position[None, :] - position[:, None]
+    return (offset >= -before) & (offset <= after)

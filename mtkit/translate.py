@@ -1,0 +1,226 @@
+"""Lines of text in, lines of text out, in order, in bounded memory.
+
+One line in is one line out, whatever is in it, and a translation does not depend on the lines
+around it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mtkit.checkpoint import Run
+from mtkit.config import DecodeConfig
+from mtkit.data import plan_batches
+from mtkit.distributed import choose_device
+from mtkit.model import Transformer
+from mtkit.search import beam_search
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+
+log = logging.getLogger(__name__)
+
+# Lines that are sorted by length together, and the characters at which a window is full anyway.
+WINDOW_LINES = 2048
+WINDOW_CHARACTERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis for one line.
+
+    Attributes:
+        text: detokenised, on one line.
+        score: log-probability over the length penalty; 0 for a blank line.
+        log_prob: sum of the natural log-probabilities of its tokens.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+
+
+class Translator:
+    """Translates lines of text with a trained model.
+
+    Args:
+        model: on its device.
+        tokenizer: of the model.
+        config: beam size, length penalty and limits.
+        device: where the model is.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.config = config
+        self.device = device
+
+    @classmethod
+    def load(
+        cls,
+        run: Run | Path | str,
+        *,
+        checkpoint: str | None = None,
+        config: DecodeConfig | None = None,
+        device: str = "auto",
+    ) -> Translator:
+        """The translator of a run folder.
+
+        Args:
+            run: an open run, or its folder.
+            checkpoint: `last`, `best`, a step or `average:N`; by default the average that the
+                run's configuration asks for.
+            config: how to search; by default as the run's configuration says.
+            device: `auto`, `cpu` or `cuda`.
+
+        Raises:
+            MtkitError: if there is no such run, checkpoint or device.
+        """
+        if not isinstance(run, Run):
+            run = Run.open(Path(run))
+        tokenizer = run.tokenizer()
+        weights, description = run.select(checkpoint)
+        place = choose_device(device)
+        with torch.device("meta"):
+            model = Transformer(run.config.model, len(tokenizer), PAD_ID)
+        run.load_into(model, weights)
+        log.info("%s: %s", run.path, description)
+        return cls(model.to(place), tokenizer, config or run.config.decode, device=place)
+
+    def translate(self, lines: Iterable[str]) -> Iterator[str]:
+        """The best translation of each line, in order.
+
+        Reads `lines` in windows and yields a window's translations when all of it is translated;
+        memory is bounded by the window.
+        """
+        for hypotheses in self.translate_nbest(lines, n_best=1):
+            yield hypotheses[0].text
+
+    def translate_nbest(self, lines: Iterable[str], *, n_best: int) -> Iterator[list[Translation]]:
+        """The `n_best` best translations of each line, best first; there may be fewer."""
+        return itertools.chain.from_iterable(
+            self.translate_window(window, first_line=first, n_best=n_best)
+            for first, window in _windows(lines)
+        )
+
+    def translate_window(
+        self, lines: list[str], *, first_line: int = 1, n_best: int = 1
+    ) -> list[list[Translation]]:
+        """Translate lines all at once; `first_line` is the number of the first, for notes."""
+        encoded = self.tokenizer.encode_batch(lines)
+        limit = self.config.max_source_tokens - 1
+        for offset, ids in enumerate(encoded):
+            if len(ids) > limit:
+                log.warning(
+                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+                    first_line + offset,
+                    len(ids) + 1,
+                    limit + 1,
+                )
+                del ids[limit:]
+        # A blank line stays one; a model would invent a sentence for it.
+        results = [[Translation("", 0.0, 0.0)] for _ in lines]
+        wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
+        if not len(wanted):
+            return results
+        lengths = np.array([len(encoded[i]) + 1 for i in wanted])
+        budget = max(self.config.batch_tokens, int(lengths.max()))
+        for rows in plan_batches(lengths, lengths, budget=budget):
+            batch = [int(i) for i in wanted[rows]]
+            found = self._translate_batch([encoded[i] for i in batch], n_best=n_best)
+            for index, translations in zip(batch, found, strict=True):
+                results[index] = translations
+        return results
+
+    @torch.inference_mode()
+    def _translate_batch(self, sources: list[list[int]], *, n_best: int) -> list[list[Translation]]:
+        was_training = self.model.training
+        self.model.eval()
+        longest = max(map(len, sources)) + 1
+        src = torch.full((len(sources), longest), PAD_ID)
+        for row, ids in enumerate(sources):
+            src[row, : len(ids) + 1] = torch.tensor([*ids, EOS_ID])
+        beam_size = max(self.config.beam_size, n_best)
+        cache = self.model.start(self.model.encode(src.to(self.device)), beam_size)
+        found = beam_search(
+            self.model.decode_step,
+            cache,
+            max_lengths=[len(ids) + 1 + self.config.max_extra_length for ids in sources],
+            beam_size=beam_size,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=self.config.length_penalty,
+            n_best=n_best,
+            device=self.device,
+        )
+        self.model.train(was_training)
+        return [
+            [Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in hypotheses]
+            for hypotheses in found
+        ]
+
+
+def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Windows of whatever lines are there: many from a file, one at a time from a person.
+
+    A thread reads ahead by at most a window, so memory stays bounded and nobody waits for a full
+    window. An error while reading is raised here, after the lines before it.
+    """
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except BaseException as error:  # told to the reader's owner
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        item = waiting.get()
+        window: list[str] = []
+        characters = 0
+        while isinstance(item, str):
+            window.append(item)
+            characters += len(item)
+            if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+                break
+            try:
+                item = waiting.get_nowait()
+            except queue.Empty:
+                break
+        if window:
+            yield window
+        if item is None:
+            return
+        if isinstance(item, BaseException):
+            raise item
+
+
+def _windows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Full windows, each with the number of its first line, from 1."""
+    first, window, characters = 1, [], 0
+    for line in lines:
+        window.append(line)
+        characters += len(line)
+        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+            yield first, window
+            first, window, characters = first + len(window), [], 0
+    if window:
+        yield first, window
