@@ -8,6 +8,7 @@ its place, synced and renamed: one that has its name is whole.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -22,7 +23,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtkit.config import Config, dump_config, load_config
-from mtkit.data import PreparedData, sha256_of
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
 
@@ -71,7 +71,7 @@ class Checkpoint:
 
     def _check(self, name: str) -> None:
         file = self.path / name
-        if sha256_of(file) != self._record()["sha256"].get(name):
+        if _sha256(file) != self._record()["sha256"].get(name):
             raise MtkitError(
                 f"{file}: damaged (its checksum is not the one it was saved with); "
                 "use another checkpoint"
@@ -94,32 +94,23 @@ class Run:
 
     @classmethod
     def create(
-        cls, path: Path, config: Config, data: PreparedData, *, facts: dict[str, Any]
+        cls, path: Path, config: Config, tokenizer: Tokenizer, *, manifest: dict[str, Any]
     ) -> Run:
         """A new run folder without checkpoints, or an old one emptied of them.
 
         Args:
             path: the folder.
             config: of the run.
-            data: what it is trained on; its tokenizer is copied.
-            facts: more for the manifest.
+            tokenizer: of the data it is trained on.
+            manifest: what else is worth knowing; `data` holds the `fingerprint` and `path` of
+                the prepared folder.
         """
-        manifest = {
-            "data": {
-                "name": data.name,
-                "path": str(data.path.resolve()),
-                "fingerprint": data.fingerprint,
-                "src_lang": data.src_lang,
-                "tgt_lang": data.tgt_lang,
-            },
-            **facts,
-        }
         with _naming_the_file(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
             (path / _METRICS).write_bytes(b"")
             (path / _CONFIG).write_text(dump_config(config), encoding="utf-8")
-            data.tokenizer().save(path / _TOKENIZER)
+            tokenizer.save(path / _TOKENIZER)
             # Last, because a folder is a run once it has a manifest.
             _write_json(path / _MANIFEST, manifest)
         return cls(path, config, manifest)
@@ -203,7 +194,7 @@ class Run:
                 checksums = {}
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
                     _save_tensors(tensors, partial / name)
-                    checksums[name] = sha256_of(partial / name)
+                    checksums[name] = _sha256(partial / name)
                 _write_json(partial / _STATE, {"step": step, "sha256": checksums, "state": state})
                 _sync(partial)
                 if place.exists():
@@ -351,6 +342,14 @@ def _naming_the_file(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MtkitError(f"{getattr(error, 'filename', None) or path}: {reason}") from error
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
 
 
 def _load_tensors(path: Path) -> Tensors:

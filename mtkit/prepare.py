@@ -79,7 +79,7 @@ class Report:
     """
 
     path: Path
-    pairs: dict[str, int]
+    pairs: dict[Split, int]
     dropped: dict[str, int]
     vocab_size: int
     tokens: tuple[int, int]

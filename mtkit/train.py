@@ -410,7 +410,14 @@ def run(
         f"{sum(parameter_counts(trainer.model).values()):,}",
     )
     if existing is None:
-        facts = {
+        manifest = {
+            "data": {
+                "name": data.name,
+                "path": str(data.path.resolve()),
+                "fingerprint": data.fingerprint,
+                "src_lang": data.src_lang,
+                "tgt_lang": data.tgt_lang,
+            },
             "versions": {
                 "mtkit": mtkit.__version__,
                 "torch": str(torch.__version__),
@@ -419,7 +426,7 @@ def run(
             "seed": config.train.seed,
             "command": command or sys.argv,
         }
-        folder = Run.create(run_path, config, data, facts=facts)
+        folder = Run.create(run_path, config, trainer.tokenizer, manifest=manifest)
     else:
         folder = existing.with_config(config)
         trainer.resume(folder)
