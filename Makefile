@@ -1,0 +1,47 @@
+# `make` prints the targets. Each sets up .venv by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test format bench build clean
+
+help: ## print the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("mtkit needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/installed ## prepare the demo corpus, train on it, translate three sentences, score
+	$(BIN)/mtkit prepare demo-en-de --force
+	$(BIN)/mtkit train --config demo --restart
+	$(BIN)/mtkit translate --run runs/demo-en-de-demo < examples/demo/input.txt
+	$(BIN)/mtkit score --run runs/demo-en-de-demo
+
+test: $(VENV)/installed ## format and lint checks, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+format: $(VENV)/installed ## format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/installed ## time a training step and decoding (benchmarks/README.md)
+	$(BIN)/python benchmarks/cpu.py
+
+build: $(VENV)/installed ## build the wheel, install it alone, run the demo from it
+	rm -rf dist build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	build/wheel/bin/mtkit --help
+	cd build/wheel && bin/mtkit prepare demo-en-de --force && bin/mtkit train --config demo --restart \
+		&& bin/mtkit translate < ../../examples/demo/input.txt && bin/mtkit score
+
+clean: ## delete the environment and everything built (not data/ and runs/)
+	rm -rf $(VENV) build dist *.egg-info
