@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
 from tqdm import tqdm
 
 import mtkit
@@ -27,7 +26,7 @@ from mtkit.corpora import Corpus, HubSplit, fetch, find_corpus
 from mtkit.data import PreparedData, PreparedWriter, Split, open_binary, read_lines, sha256_of
 from mtkit.demo import demo_corpus
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +193,7 @@ def _prepare(
             "tokens": {"src": tokens[0], "tgt": tokens[1]},
         },
         settings=settings.model_dump(),
-        versions={"mtkit": mtkit.__version__, "sentencepiece": sentencepiece.__version__},
+        versions={"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     )
     return Report(out, pairs, dict(sorted(dropped.items())), len(tokenizer), (tokens[0], tokens[1]))
 

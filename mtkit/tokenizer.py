@@ -23,8 +23,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
 FIXED_PIECES = 4 + 256
 
-# SentencePiece holds its training text in memory; more than this adds nothing to the merges.
-LEARN_AT_MOST_LINES = 10_000_000
+SENTENCEPIECE_VERSION: str = spm.__version__
 
 
 class Tokenizer:

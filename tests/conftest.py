@@ -1,0 +1,161 @@
+"""What every test may use: a tiny corpus, its prepared folder, a tiny run; and the house rules."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+
+from mtkit.checkpoint import Run
+from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
+from mtkit.data import PreparedData
+
+# The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
+settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
+settings.load_profile("mtkit")
+
+ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+
+
+@dataclass(frozen=True)
+class TinyText:
+    """Files of a small parallel corpus: numbers in English, and backwards in German.
+
+    Attributes:
+        train, valid, test: source and target file.
+    """
+
+    folder: Path
+    train: tuple[Path, Path]
+    valid: tuple[Path, Path]
+    test: tuple[Path, Path]
+
+    def prepare_arguments(self) -> dict[str, Any]:
+        """What `prepare_files` takes besides a name and a place."""
+        return {
+            "src_lang": "en",
+            "tgt_lang": "de",
+            "train": [self.train],
+            "valid": self.valid,
+            "test": self.test,
+            "vocab_size": 300,
+        }
+
+
+def number_pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    """Pairs such as ("one two three", "drei zwei eins")."""
+    rng = random.Random(seed)
+    pairs = []
+    for _ in range(count):
+        digits = [rng.randrange(10) for _ in range(rng.randint(2, 8))]
+        source = " ".join(ENGLISH[digit] for digit in digits)
+        target = " ".join(GERMAN[digit] for digit in reversed(digits))
+        pairs.append((source, target))
+    return pairs
+
+
+def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]]) -> tuple[Path, Path]:
+    """Write `name.en` and `name.de`, a sentence a line."""
+    files = folder / f"{name}.en", folder / f"{name}.de"
+    for side, file in enumerate(files):
+        file.write_bytes("".join(f"{pair[side]}\n" for pair in pairs).encode())
+    return files
+
+
+@pytest.fixture(autouse=True)
+def _network_is_forbidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse every connection that would leave the machine."""
+    if request.node.get_closest_marker("network"):
+        return
+
+    def guarded(name: str) -> Any:
+        original = getattr(socket.socket, name)
+
+        def call(self: socket.socket, address: Any, *rest: Any) -> Any:
+            if isinstance(address, tuple):
+                host = str(address[0])
+                if host not in ("localhost", "::1", "") and not host.startswith("127."):
+                    # Not an OSError, which a client would take for a bad connection.
+                    raise AssertionError(f"a test went to the network: {address}")
+            return original(self, address, *rest)
+
+        return call
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, guarded(name))
+
+
+@pytest.fixture(autouse=True)
+def _logging_is_restored() -> Iterator[None]:
+    """The command line configures the package's logger; leave it as it was."""
+    package = logging.getLogger("mtkit")
+    before = package.level, list(package.handlers), package.propagate
+    yield
+    package.level, package.handlers, package.propagate = before
+    package.setLevel(before[0])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """More than one only slows tensors of this size, and may change the order of sums."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
+    """200 training, 20 validation and 20 test pairs in files."""
+    folder = tmp_path_factory.mktemp("tiny-text")
+    return TinyText(
+        folder,
+        train=write_pairs(folder, "train", number_pairs(200, seed=1)),
+        valid=write_pairs(folder, "valid", number_pairs(20, seed=2)),
+        test=write_pairs(folder, "test", number_pairs(20, seed=3)),
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """The tiny corpus, prepared with 300 pieces. Copy the folder before changing it."""
+    from mtkit.prepare import prepare_files
+
+    place = tmp_path_factory.mktemp("tiny-data") / "tiny"
+    prepare_files("tiny", place, **tiny_text.prepare_arguments())
+    return PreparedData.open(place)
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    """One layer each and four updates, for tests that need a run and not a good one."""
+    return Config(
+        model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, n_heads=2),
+        train=TrainConfig(
+            max_steps=4,
+            batch_tokens=200,
+            warmup_steps=4,
+            log_every=2,
+            valid_every=4,
+            checkpoint_every=2,
+        ),
+        decode=DecodeConfig(max_extra_length=5, average_checkpoints=2),
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny_run(
+    tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """The tiny configuration trained on the tiny data. Copy the folder before changing it."""
+    from mtkit import train
+
+    place = tmp_path_factory.mktemp("tiny-run") / "tiny"
+    train.run(tiny_config, tiny_data, place, device="cpu", command=["mtkit", "train"])
+    return Run.open(place)

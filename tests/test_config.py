@@ -1,0 +1,365 @@
+"""The configuration: what is refused and in which words, what wins, what comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from mtkit.config import (
+    Config,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    config_name,
+    differences,
+    dump_config,
+    load_config,
+    parse_config,
+    presets,
+)
+from mtkit.errors import MtkitError
+
+
+def refused(text: str, folder: Path, *overrides: str) -> str:
+    """The one line with which a configuration of this text is refused."""
+    file = folder / "my.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(MtkitError) as caught:
+        load_config(str(file), overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@dataclasses.dataclass(frozen=True)
+class Mistake:
+    text: str
+    words: tuple[str, ...]
+
+
+MISTAKES = {
+    "unknown key": Mistake("model: {droput: 0.1}", ("model.droput", "model.dropout")),
+    "key of another section": Mistake(
+        "model: {max_steps: 10}", ("model.max_steps", "train.max_steps")
+    ),
+    "key without its section": Mistake("warmup_steps: 10", ("warmup_steps", "train.warmup_steps")),
+    "unknown section": Mistake("trian: {max_steps: 10}", ("trian", "did you mean train")),
+    "unknown and like nothing": Mistake("model: {zzzzqqqq: 1}", ("model.zzzzqqqq",)),
+    "word for a number": Mistake("train: {max_steps: many}", ("train.max_steps", "'many'")),
+    "number in quotes": Mistake("train: {max_steps: '10'}", ("train.max_steps", "'10'")),
+    "fraction for a count": Mistake("train: {max_steps: 1.5}", ("train.max_steps", "1.5")),
+    "zero for a count": Mistake("model: {d_ff: 0}", ("model.d_ff", "0")),
+    "negative": Mistake("train: {seed: -1}", ("train.seed", "-1")),
+    "yes in quotes": Mistake("train: {compile: 'yes'}", ("train.compile", "'yes'")),
+    "1 for true": Mistake("train: {compile: 1}", ("train.compile", "1")),
+    "true for a count": Mistake("model: {n_heads: true}", ("model.n_heads", "True")),
+    "none of the choices": Mistake(
+        "model: {norm: middle}", ("model.norm", "'middle'", "post", "pre")
+    ),
+    "a certain dropout": Mistake("model: {dropout: 1.0}", ("model.dropout", "1.0")),
+    "not a number": Mistake("train: {adam_epsilon: .nan}", ("train.adam_epsilon", "nan")),
+    "infinite": Mistake("decode: {length_penalty: .inf}", ("decode.length_penalty", "inf")),
+    "list": Mistake("model: {d_model: [512]}", ("model.d_model", "[512]")),
+    "null for a count": Mistake("model: {d_ff: null}", ("model.d_ff", "None")),
+    "Norwegian": Mistake("data: {tgt_lang: no}", ("data.tgt_lang", "quote it", '"no"')),
+    "heads that do not divide": Mistake("model: {n_heads: 7}", ("model.n_heads", "7", "512")),
+    "odd width": Mistake("model: {d_model: 9, n_heads: 1}", ("model.d_model", "even", "9")),
+    "key given twice": Mistake("train:\n  seed: 1\n  seed: 2\n", ("seed", "twice")),
+    "section given twice": Mistake("train: {seed: 1}\ntrain: {seed: 2}", ("train", "twice")),
+    "section that is a number": Mistake("model: 3", ("model", "3")),
+    "section that is a list": Mistake("model: [1, 2]", ("model", "[1, 2]")),
+    "list of everything": Mistake("- model\n- train\n", ("sections", "model")),
+    "sentence": Mistake("the big one please", ("sections", "the big one please")),
+    "not YAML": Mistake("model: {d_model: 512", ("not YAML", "line")),
+    "tab": Mistake("model:\n\td_model: 512\n", ("not YAML", "line 2")),
+    "object of Python": Mistake("model: !!python/object/apply:os.getcwd []", ("not YAML",)),
+    "two documents": Mistake("model: {}\n---\nmodel: {}\n", ("not YAML",)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_each_mistake_gives_one_line_that_names_the_file_and_the_key(
+    mistake: Mistake, tmp_path: Path
+):
+    message = refused(mistake.text, tmp_path)
+    assert "my.yaml" in message
+    for word in mistake.words:
+        assert word in message
+
+
+@pytest.mark.parametrize("text", ["? [a]\n: 1\n", "1: 2", "null: {}", "model: {1: 2}"])
+def test_a_key_that_is_no_word_is_refused_in_one_line(text: str, tmp_path: Path):
+    refused(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["train.max_steps", "max_steps=3", "=3", "train.max_steps=[1", "train.max_steps=1: 2: 3"],
+)
+def test_a_malformed_override_is_quoted_in_one_line(override: str, tmp_path: Path):
+    assert f"--set {override}" in refused("", tmp_path, override)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.max_step=3", ("train.max_step", "train.max_steps")),
+        ("trian.max_steps=3", ("trian",)),
+        ("train.max_steps=few", ("train.max_steps", "'few'")),
+        ("train.max_steps=", ("train.max_steps", "None")),
+        ("data.tgt_lang=no", ("data.tgt_lang", "quote it")),
+        ("model.n_heads=7", ("model.n_heads", "7")),
+        ("train.max_steps.x=3", ("train.max_steps.x",)),
+        (".max_steps=3", ("max_steps",)),
+        ("train.=3", ("train.",)),
+    ],
+)
+def test_an_override_is_checked_like_the_file(
+    override: str, words: tuple[str, ...], tmp_path: Path
+):
+    message = refused("", tmp_path, override)
+    for word in words:
+        assert word in message
+
+
+def test_a_mistake_in_an_override_is_not_blamed_on_the_file(tmp_path: Path):
+    assert "--set" in refused("model: {d_ff: 64}", tmp_path, "train.max_steps=few")
+
+
+def test_an_unknown_preset_suggests_the_nearest_and_lists_them_all():
+    with pytest.raises(MtkitError) as caught:
+        load_config("smal")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "did you mean small" in message
+    for name in ("base", "big", "demo", "small"):
+        assert name in message
+
+
+def test_a_file_that_is_not_text_is_refused_by_name(tmp_path: Path):
+    file = tmp_path / "my.yaml"
+    file.write_bytes(b"model: {d_ff: 64} # caf\xe9\n")
+    with pytest.raises(MtkitError, match=r"my\.yaml"):
+        load_config(str(file))
+
+
+def test_a_folder_is_not_a_configuration(tmp_path: Path):
+    with pytest.raises(MtkitError):
+        load_config(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("2e-4", 0.0002), ("2E-4", 0.0002), ("1e3", 1000.0), ("2.5e-1", 0.25), ("0.5", 0.5)],
+)
+def test_an_exponent_makes_a_number_as_everybody_writes_it(
+    written: str, number: float, tmp_path: Path
+):
+    file = tmp_path / "my.yaml"
+    file.write_text(f"train: {{learning_rate_scale: {written}}}")
+    assert load_config(str(file)).train.learning_rate_scale == number
+    by_option = load_config("base", [f"train.learning_rate_scale={written}"])
+    assert by_option.train.learning_rate_scale == number
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "model:\n", "model:\n  # d_ff: 64\n"])
+def test_an_empty_file_or_section_is_the_defaults(text: str, tmp_path: Path):
+    file = tmp_path / "my.yaml"
+    file.write_text(text)
+    assert load_config(str(file)) == Config()
+
+
+def test_a_language_in_quotes_is_a_language(tmp_path: Path):
+    file = tmp_path / "my.yaml"
+    file.write_text('data: {src_lang: "no", tgt_lang: de}')
+    data = load_config(str(file)).data
+    assert (data.src_lang, data.tgt_lang) == ("no", "de")
+
+
+def test_the_defaults_are_the_papers_base_model():
+    # Table 3, first row; Sections 5.1 to 5.4 and 6.1.
+    model, train, decode = ModelConfig(), TrainConfig(), DecodeConfig()
+    assert (model.encoder_layers, model.decoder_layers) == (6, 6)
+    assert (model.d_model, model.d_ff, model.n_heads) == (512, 2048, 8)
+    assert (model.key_width, model.value_width) == (64, 64)
+    assert (model.dropout, model.attention_dropout, model.activation_dropout) == (0.1, 0.0, 0.0)
+    assert (model.positions, model.norm, model.attention_window) == ("sinusoidal", "post", None)
+    assert (train.max_steps, train.batch_tokens, train.warmup_steps) == (100_000, 25_000, 4000)
+    assert (train.adam_beta1, train.adam_beta2, train.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (train.label_smoothing, train.learning_rate_scale) == (0.1, 1.0)
+    assert (train.precision, train.compile, train.seed) == ("auto", False, 1)
+    assert (decode.beam_size, decode.length_penalty, decode.max_extra_length) == (4, 0.6, 50)
+    assert decode.average_checkpoints == 5
+
+
+def test_base_is_the_defaults():
+    assert load_config("base") == load_config("base.yaml") == Config()
+
+
+def test_big_differs_from_base_in_what_the_paper_says():
+    # Table 3, last row; 300,000 steps; the last 20 checkpoints averaged, ten minutes apart.
+    tree, base = load_config("big").model_dump(), Config().model_dump()
+    assert {key for key in tree["model"] if tree["model"][key] != base["model"][key]} == {
+        "d_model",
+        "d_ff",
+        "n_heads",
+        "dropout",
+    }
+    big = load_config("big.yaml")
+    assert (big.model.d_model, big.model.d_ff, big.model.n_heads) == (1024, 4096, 16)
+    assert (big.model.dropout, big.model.key_width) == (0.3, 64)
+    assert (big.train.max_steps, big.decode.average_checkpoints) == (300_000, 20)
+    # Enough checkpoints are kept for the average, and the optimisation is that of base.
+    assert big.train.keep_checkpoints >= 20
+    optimisation = {"batch_tokens", "warmup_steps", "label_smoothing", "learning_rate_scale"}
+    optimisation |= {"adam_beta1", "adam_beta2", "adam_epsilon"}
+    assert all(tree["train"][key] == base["train"][key] for key in optimisation)
+
+
+def test_small_has_the_sizes_it_is_known_by():
+    model = load_config("small").model
+    assert (model.encoder_layers, model.decoder_layers) == (3, 3)
+    assert (model.d_model, model.d_ff, model.n_heads) == (256, 1024, 4)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_keeps_as_many_checkpoints_as_it_averages(name: str):
+    config = load_config(name)
+    assert config.train.keep_checkpoints >= config.decode.average_checkpoints
+    assert config.train.max_steps >= config.train.warmup_steps
+
+
+@pytest.mark.parametrize("name", presets())
+def test_what_is_dumped_loads_as_the_same_tree(name: str, tmp_path: Path):
+    config = load_config(name, ["data.tgt_lang='no'", "data.dir='1e3'", "model.d_k=16"])
+    file = tmp_path / "dumped.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(str(file)) == config
+
+
+# What YAML writers get wrong: words that read as something else, and the smallest of numbers.
+WORDS = st.sampled_from(["no", "yes", "on", "null", "~", "1e3", "1:30", "0x1f", "#a", "ä: b", ""])
+FLOATS = st.floats(min_value=1e-300, max_value=1e300)
+
+
+@example(text="1e3", epsilon=1e-9, penalty=0.6, dropout=0.1, steps=1, compiled=False)
+@given(
+    text=st.none() | WORDS | st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    epsilon=FLOATS,
+    penalty=st.floats(allow_nan=False, allow_infinity=False),
+    dropout=st.floats(0.0, 1.0, exclude_max=True),
+    steps=st.integers(1, 10**18),
+    compiled=st.booleans(),
+)
+def test_dumping_and_loading_is_the_identity(
+    tmp_path_factory: pytest.TempPathFactory,
+    text: str | None,
+    epsilon: float,
+    penalty: float,
+    dropout: float,
+    steps: int,
+    compiled: bool,
+):
+    tree: dict[str, Any] = {
+        "data": {"dir": text},
+        "model": {"dropout": dropout},
+        "train": {"adam_epsilon": epsilon, "max_steps": steps, "compile": compiled},
+        "decode": {"length_penalty": penalty},
+    }
+    config = parse_config(tree, origin="test")
+    file = tmp_path_factory.getbasetemp() / "identity.yaml"
+    file.write_bytes(dump_config(config).encode())
+    assert load_config(str(file)) == config
+
+
+def test_a_dump_is_plain_yaml_with_every_setting():
+    tree = yaml.safe_load(dump_config(Config()))
+    assert tree["train"]["adam_beta2"] == 0.98
+    assert tree.keys() == {"data", "model", "train", "decode"}
+    assert tree["train"].keys() == TrainConfig.model_fields.keys()
+
+
+def test_an_override_goes_before_the_file_and_the_file_before_the_default(tmp_path: Path):
+    file = tmp_path / "my.yaml"
+    file.write_text("train: {max_steps: 20, warmup_steps: 30}")
+    train = load_config(str(file), ["train.max_steps=7"]).train
+    assert (train.max_steps, train.warmup_steps, train.batch_tokens) == (7, 30, 25_000)
+
+
+def test_the_last_of_two_overrides_wins():
+    assert load_config("base", ["train.seed=2", "train.seed=3"]).train.seed == 3
+
+
+def test_overrides_can_change_what_only_fits_together():
+    model = load_config("base", ["model.n_heads=7", "model.d_model=14"]).model
+    assert (model.n_heads, model.d_model, model.key_width) == (7, 14, 2)
+
+
+def test_a_file_that_exists_goes_before_a_preset_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("big.yaml").write_text("train: {seed: 99}")
+    assert load_config("big.yaml").train.seed == 99
+    assert load_config("big.yaml").model.d_model == 512
+    assert load_config("big").model.d_model == 1024
+
+
+def test_a_folder_named_like_a_preset_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("big").mkdir()
+    assert load_config("big").model.d_model == 1024
+
+
+@pytest.mark.parametrize("written", ["big", "big.yaml", "configs/big.yaml", "/a/b/big.yml"])
+def test_a_run_is_named_after_its_configuration_however_it_was_given(written: str):
+    assert config_name(written) == "big"
+
+
+def test_a_configuration_does_not_change():
+    config = Config()
+    with pytest.raises(ValidationError, match="frozen"):
+        config.train.max_steps = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="frozen"):
+        config.model = ModelConfig()  # type: ignore[misc]
+
+
+def test_heads_that_do_not_divide_are_fine_once_their_width_is_given():
+    # Table 3, row (B), changes d_k alone; row (A) needs every width to be free.
+    model = ModelConfig(n_heads=7, d_k=64)
+    assert (model.key_width, model.value_width) == (64, 64)
+    assert ModelConfig(d_k=16).value_width == 16
+    assert ModelConfig(d_v=16).key_width == 64
+
+
+def test_differences_name_each_key_with_both_values():
+    old = load_config("base")
+    new = load_config("base", ["model.d_ff=1024", "train.seed=5"])
+    assert differences(old, old) == []
+    found = differences(old, new)
+    assert len(found) == 2
+    for line, words in zip(
+        found, [("model.d_ff", "2048", "1024"), ("train.seed", "1", "5")], strict=True
+    ):
+        assert all(word in line for word in words)
+
+
+def test_differences_leave_out_what_is_ignored_and_nothing_else():
+    old = load_config("base")
+    new = load_config("base", ["decode.beam_size=5", "train.seed=5", "train.log_every=7"])
+    found = differences(old, new, ignore=("decode.", "train.log_every"))
+    assert [line.split()[0] for line in found] == ["train.seed"]
+
+
+@pytest.mark.parametrize("section", [ModelConfig, TrainConfig, DecodeConfig])
+def test_every_setting_says_what_it_is(section: Any):
+    assert [name for name, field in section.model_fields.items() if not field.description] == []

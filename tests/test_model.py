@@ -1,0 +1,256 @@
+"""The Transformer, against PyTorch's own and against what must hold of any."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtkit.config import ModelConfig, load_config
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer, parameter_counts, sinusoidal_positions
+
+PAD, BOS, EOS, V = 0, 1, 2, 23
+SHAPE = {
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "d_model": 16,
+    "d_ff": 32,
+    "n_heads": 4,
+    "dropout": 0.0,
+}
+VARIANTS = [
+    {},
+    {"norm": "pre"},
+    {"positions": "learned", "max_positions": 40},
+    {"attention_window": 1},
+    {"attention_window": 3, "norm": "pre"},
+    {"d_k": 3, "d_v": 5},
+    {"n_heads": 1, "d_k": 16},
+]
+
+
+def build(**changes: object) -> Transformer:
+    torch.manual_seed(1)
+    model = Transformer(ModelConfig.model_validate(SHAPE | changes), V, PAD).eval()
+    # Biases begin at zero, which would hide a bias in the wrong place.
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter, std=0.1)
+    return model
+
+
+def sentences(*lengths: int, seed: int = 0) -> Tensor:
+    """Random sentences of these lengths, ended by EOS and padded."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in enumerate(lengths):
+        ids[row, : length - 1] = torch.randint(3, V, (length - 1,), generator=generator)
+        ids[row, length - 1] = EOS
+    return ids
+
+
+def shifted(tgt: Tensor) -> Tensor:
+    return torch.cat((torch.full((len(tgt), 1), BOS), tgt[:, :-1]), dim=1)
+
+
+@pytest.mark.usefixtures("float64")
+def test_logits_equal_those_of_torch_nn_transformer() -> None:
+    ours = build()
+    theirs = nn.Transformer(
+        16, 4, 2, 2, 32, 0.0, layer_norm_eps=1e-6, batch_first=True, norm_first=False
+    ).eval()
+    theirs.encoder.norm = theirs.decoder.norm = None
+    with torch.no_grad():
+        for mine, other in zip(ours.encoder, theirs.encoder.layers, strict=True):
+            copy_attention(mine.self_attention, other.self_attn)
+            copy_rest(mine, other, [other.norm1, other.norm2])
+        for mine, other in zip(ours.decoder, theirs.decoder.layers, strict=True):
+            copy_attention(mine.self_attention, other.self_attn)
+            copy_attention(mine.cross_attention, other.multihead_attn)
+            copy_rest(mine, other, [other.norm1, other.norm2, other.norm3])
+    src, tgt_in = sentences(9, 5, 7), shifted(sentences(6, 8, 3, seed=1))
+    embedding = ours.embedding.weight
+
+    def embed(ids: Tensor) -> Tensor:
+        table = torch.zeros(ids.shape[1], 16)
+        for position in range(ids.shape[1]):
+            for i in range(8):
+                angle = position / 10000 ** (2 * i / 16)
+                table[position, 2 * i] = math.sin(angle)
+                table[position, 2 * i + 1] = math.cos(angle)
+        return embedding[ids] * 4.0 + table
+
+    with torch.no_grad():
+        out = theirs(
+            embed(src),
+            embed(tgt_in),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.bool),
+            src_key_padding_mask=src == PAD,
+            memory_key_padding_mask=src == PAD,
+        )
+        assert (ours(src, tgt_in) - out @ embedding.T).abs().max() < 1e-9
+
+
+def copy_attention(mine: nn.Module, other: nn.MultiheadAttention) -> None:
+    other.in_proj_weight.copy_(mine.in_proj.weight)
+    other.in_proj_bias.copy_(mine.in_proj.bias)
+    other.out_proj.weight.copy_(mine.out_proj.weight)
+    other.out_proj.bias.copy_(mine.out_proj.bias)
+
+
+def copy_rest(mine: nn.Module, other: nn.Module, norms: list[nn.LayerNorm]) -> None:
+    for residual, norm in zip(mine.residuals, norms, strict=True):
+        norm.load_state_dict(residual.norm.state_dict())
+    other.linear1.load_state_dict(mine.feed_forward.inner.state_dict())
+    other.linear2.load_state_dict(mine.feed_forward.outer.state_dict())
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_stepping_with_the_cache_equals_the_full_forward_pass(variant: dict[str, object]) -> None:
+    model = build(**variant)
+    src = sentences(9, 4, 6, 1)
+    W = 3
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        cache = model.start(model.encode(src), W)
+        tokens = torch.full((4, W), BOS)
+        prefixes = tokens.unsqueeze(-1)
+        for step in range(25):
+            log_probs, cache = model.decode_step(tokens, cache)
+            for w in range(W):
+                full = model(src, prefixes[:, w])[:, -1].log_softmax(-1)
+                assert (log_probs[:, w] - full).abs().max() < 1e-9
+            # Hypotheses change places, and at one point a sentence leaves the batch.
+            parents = torch.randint(0, W, (len(src), W), generator=generator)
+            cache.reorder(parents)
+            prefixes = prefixes.gather(1, parents.unsqueeze(-1).expand_as(prefixes))
+            if step == 8:
+                rows = torch.tensor([2, 0])
+                cache.select(rows)
+                src, prefixes = src[rows], prefixes[rows]
+            tokens = torch.randint(3, V, (len(src), W), generator=generator)
+            prefixes = torch.cat((prefixes, tokens.unsqueeze(-1)), dim=-1)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_padding_does_not_change_the_logits(variant: dict[str, object]) -> None:
+    model = build(**variant)
+    src, tgt_in = sentences(9, 5), shifted(sentences(8, 4, seed=1))
+    with torch.no_grad():
+        together = model(src, tgt_in)
+        alone = model(src[1:, :5], tgt_in[1:, :4])
+    assert (together[1:, :4] - alone).abs().max() < 1e-12
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_later_target_token_does_not_change_an_earlier_prediction(
+    variant: dict[str, object],
+) -> None:
+    model = build(**variant)
+    src, tgt_in = sentences(6), shifted(sentences(8, seed=1))
+    changed = tgt_in.clone()
+    changed[0, 5] = 3 if tgt_in[0, 5] != 3 else 4
+    with torch.no_grad():
+        before, after = model(src, tgt_in), model(src, changed)
+    assert torch.equal(before[:, :5], after[:, :5])
+    assert not torch.equal(before[:, 5:], after[:, 5:])
+
+
+@pytest.mark.usefixtures("float64")
+def test_restricted_attention_sees_its_neighbours_and_no_further() -> None:
+    model = build(attention_window=2, encoder_layers=1)
+    src = sentences(12)
+    changed = src.clone()
+    changed[0, 5] = 3 if src[0, 5] != 3 else 4
+    with torch.no_grad():
+        difference = (model.encode(src).states - model.encode(changed).states).abs().sum(-1)[0]
+    assert (difference > 0).tolist() == [3 <= position <= 7 for position in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("preset", "millions", "body"), [("base", 63.1, 44.14), ("big", 214.3, 176.36)]
+)
+def test_the_presets_have_the_parameters_of_the_paper(
+    preset: str, millions: float, body: float
+) -> None:
+    with torch.device("meta"):
+        counts = parameter_counts(Transformer(load_config(preset).model, 37_000, PAD))
+    assert sum(counts.values()) / 1e6 == pytest.approx(millions, abs=0.06)
+    assert (counts["encoder"] + counts["decoder"]) / 1e6 == pytest.approx(body, abs=0.01)
+    assert counts["embedding"] == 37_000 * load_config(preset).model.d_model
+
+
+def test_position_encodings_equal_values_worked_by_hand() -> None:
+    table = sinusoidal_positions(3, 4)
+    # 10000^(0/4) = 1 and 10000^(2/4) = 100, sine and cosine taking turns.
+    expected = [
+        [0.0, 1.0, 0.0, 1.0],
+        [0.8414709848, 0.5403023059, 0.0099998333, 0.9999500004],
+        [0.9092974268, -0.4161468365, 0.0199986667, 0.9998000067],
+    ]
+    assert torch.allclose(table, torch.tensor(expected, dtype=torch.float64), atol=1e-10)
+
+
+def test_initial_values_are_glorot_over_the_matrices_of_the_papers_code() -> None:
+    torch.manual_seed(0)
+    D = 64
+    shape = SHAPE | {"d_model": D, "d_ff": 256}
+    model = Transformer(ModelConfig.model_validate(shape), 4000, PAD)
+
+    def holds(weight: Tensor, fan_in: int, fan_out: int) -> None:
+        bound = math.sqrt(6 / (fan_in + fan_out))
+        assert weight.abs().max() <= bound
+        assert weight.abs().max() > 0.98 * bound
+        assert weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+    layer = model.decoder[0]
+    holds(layer.self_attention.in_proj.weight, D, 3 * D)
+    holds(layer.cross_attention.in_proj.weight[:D], D, D)
+    holds(layer.cross_attention.in_proj.weight[D:], D, 2 * D)
+    holds(layer.self_attention.out_proj.weight, D, D)
+    holds(layer.feed_forward.inner.weight, D, 256)
+    holds(layer.feed_forward.outer.weight, 256, D)
+    assert model.embedding.weight[1:].std().item() == pytest.approx(D**-0.5, rel=0.02)
+    assert not model.embedding.weight[PAD].any()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any(), name
+
+
+def test_one_matrix_is_source_embedding_target_embedding_and_output_layer() -> None:
+    model = build()
+    assert [p.shape for p in model.parameters() if V in p.shape] == [(V, 16)]
+    src, tgt_in = torch.tensor([[3, EOS]]), torch.tensor([[BOS, 4]])
+    before = model(src, tgt_in)
+    with torch.no_grad():
+        model.embedding.weight[3] += 1.0
+    # The source token changes the states and so every logit; the output row changes its own.
+    after = model(src, tgt_in)
+    assert not torch.allclose(before[..., 5], after[..., 5])
+    with torch.no_grad():
+        model.embedding.weight[3] -= 1.0
+        model.embedding.weight[4] += 1.0
+    after = model(src, tgt_in)
+    assert torch.allclose(before[0, 0, 5], after[0, 0, 5])
+    assert not torch.allclose(before[0, 1, 5], after[0, 1, 5])
+    assert not torch.allclose(before[0, 0, 4], after[0, 0, 4])
+
+
+def test_learned_positions_have_an_end_and_say_so() -> None:
+    model = build(positions="learned", max_positions=6)
+    with pytest.raises(MtkitError, match=r"model\.max_positions"):
+        model(sentences(7), shifted(sentences(3)))
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model = build(dropout=0.5, attention_dropout=0.5, activation_dropout=0.5)
+    src, tgt_in = sentences(6), shifted(sentences(6, seed=1))
+    assert torch.equal(model(src, tgt_in), model(src, tgt_in))
+    model.train()
+    assert not torch.equal(model(src, tgt_in), model(src, tgt_in))
