@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -30,6 +31,14 @@ VARIANTS = [
     {"d_k": 3, "d_v": 5},
     {"n_heads": 1, "d_k": 16},
 ]
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Double precision, to compare arithmetic and not rounding."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def build(**changes: object) -> Transformer:
@@ -83,15 +92,15 @@ def test_logits_equal_those_of_torch_nn_transformer() -> None:
                 table[position, 2 * i + 1] = math.cos(angle)
         return embedding[ids] * 4.0 + table
 
-    with torch.no_grad():
-        out = theirs(
-            embed(src),
-            embed(tgt_in),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.bool),
-            src_key_padding_mask=src == PAD,
-            memory_key_padding_mask=src == PAD,
-        )
-        assert (ours(src, tgt_in) - out @ embedding.T).abs().max() < 1e-9
+    # With gradients, because without them PyTorch takes a fused path that drops padded rows.
+    out = theirs(
+        embed(src),
+        embed(tgt_in),
+        tgt_mask=nn.Transformer.generate_square_subsequent_mask(8, dtype=torch.bool),
+        src_key_padding_mask=src == PAD,
+        memory_key_padding_mask=src == PAD,
+    )
+    assert (ours(src, tgt_in) - out @ embedding.T).abs().max() < 1e-9
 
 
 def copy_attention(mine: nn.Module, other: nn.MultiheadAttention) -> None:
