@@ -6,8 +6,8 @@ needs is imported inside it, so that help answers at once.
 
 from __future__ import annotations
 
+import inspect
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,7 +41,9 @@ def main() -> None:
         status = commands.main(standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
-        error.show()
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        _say(f"mtkit: error: {error.format_message()}{hint}")
         sys.exit(error.exit_code)
     except MtkitError as error:
         _say(f"mtkit: error: {error}")
@@ -49,10 +51,6 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         _say("mtkit: interrupted")
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away, as `head` does. Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -75,7 +73,7 @@ def _example(text: str) -> Callable[[Command], Command]:
     """End a command's help with an example that runs as printed."""
 
     def decorate(function: Command) -> Command:
-        function.__doc__ = f"{function.__doc__}\n\n\b\nExample:\n  {text}"
+        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  {text}"
         return function
 
     return decorate

@@ -205,6 +205,7 @@ class PreparedData:
         """
         check_writable(path, force=force)
         partial = path.with_name(f".{path.name}.partial")
+        made_parent = not path.parent.exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # What a killed run left.
@@ -225,6 +226,9 @@ class PreparedData:
             raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+            if made_parent:
+                with contextlib.suppress(OSError):  # it is not empty, so all went well
+                    path.parent.rmdir()
 
     @property
     def name(self) -> str:

@@ -149,11 +149,9 @@ def _prepare(
     sources: Sources, settings: PrepareConfig, writer: PreparedWriter, out: Path
 ) -> Report:
     pairs = {split: _check(split, getattr(sources, split)) for split in SPLITS}
-    for split in ("train", "valid"):
+    for split in SPLITS[:2]:
         if not pairs[split]:
-            raise MtkitError(
-                f"{getattr(sources, split)[0].name}: empty; there are no {split} pairs"
-            )
+            raise MtkitError(f"{getattr(sources, split)[0].name}: no {split} pairs in it")
     tokenizer = _learn(sources.train, pairs["train"], settings)
     writer.add_tokenizer(tokenizer)
     dropped: Counter[str] = Counter()
@@ -283,7 +281,7 @@ def _file_source(src: Path, tgt: Path) -> Source:
         "src_sha256": sha256_of(src),
         "tgt_sha256": sha256_of(tgt),
     }
-    return Source(f"{src} {tgt}", lambda: _file_pairs(src, tgt), facts)
+    return Source(f"{src} and {tgt}", lambda: _file_pairs(src, tgt), facts)
 
 
 def _file_pairs(src: Path, tgt: Path) -> Iterator[Pair]:

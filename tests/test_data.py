@@ -1,0 +1,684 @@
+"""Lines of text, the prepared folder, and batches."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import itertools
+import json
+import lzma
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtkit.data import (
+    Batch,
+    PreparedData,
+    SentencePairs,
+    TokenArray,
+    TokenBatches,
+    decode_lines,
+    find_data,
+    make_batch,
+    plan_batches,
+    read_lines,
+    sha256_of,
+)
+from mtkit.errors import MtkitError
+
+PAD, BOS, EOS = 0, 1, 2
+
+# ---------------------------------------------------------------------------------------------
+# Lines of text
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"\n\n", ["", ""]),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"a\n ", ["a", " "]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"a\r\nb\r", ["a", "b"]),
+        (b"a\rb\n", ["a\rb"]),
+        (b"\r\n", [""]),
+        (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
+        (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        ("a\u2028b\u2029c\n".encode(), ["a\u2028b\u2029c"]),
+        ("a\u0085b\n".encode(), ["a\u0085b"]),
+        (b"a\x0bb\x0cc\x1cd\x1de\x1ef\n", ["a\x0bb\x0cc\x1cd\x1de\x1ef"]),
+        (b"a\0b\n\0\n", ["a\0b", "\0"]),
+        (b"  a  \t\n", ["  a  \t"]),
+    ],
+)
+def test_a_line_ends_at_a_newline_and_nowhere_else(
+    content: bytes, lines: list[str], tmp_path: Path
+):
+    file = tmp_path / "text"
+    file.write_bytes(content)
+    assert list(read_lines(file)) == lines
+
+
+def test_a_very_long_line_is_one_line(tmp_path: Path):
+    file = tmp_path / "text"
+    file.write_bytes(b"a" * 3_000_000 + b"\nb\n")
+    assert [len(line) for line in read_lines(file)] == [3_000_000, 1]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"))))
+def test_lines_that_are_written_come_back(lines: list[str]):
+    stream = [f"{line}\n".encode() for line in lines]
+    if lines:
+        # A first line may itself begin with what is a mark at the start of a file.
+        lines = [lines[0].removeprefix("\ufeff"), *lines[1:]]
+    assert list(decode_lines(stream, name="text")) == lines
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+TEXT = "erste\nzweite\u2028immer noch\n\ndritte".encode()
+LINES = ["erste", "zweite\u2028immer noch", "", "dritte"]
+# Too much for one buffer, and no two lines alike.
+LONG = "".join(f"{hashlib.sha256(str(i).encode()).hexdigest()}\n" for i in range(8000)).encode()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_compressed_file_has_the_lines_of_the_plain_one(suffix: str, tmp_path: Path):
+    file = tmp_path / f"text{suffix}"
+    file.write_bytes(COMPRESSORS[suffix](TEXT))
+    assert list(read_lines(file)) == LINES
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compressed_files_that_were_joined_are_read_to_the_end(suffix: str, tmp_path: Path):
+    file = tmp_path / f"text{suffix}"
+    file.write_bytes(COMPRESSORS[suffix](LONG) + COMPRESSORS[suffix](b"the end\n"))
+    lines = list(read_lines(file))
+    assert (len(lines), lines[-1]) == (8001, "the end")
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("kept", [0.99, 0.5, 0.001])
+def test_a_truncated_file_is_an_error_that_names_it(suffix: str, kept: float, tmp_path: Path):
+    file = tmp_path / f"text{suffix}"
+    whole = COMPRESSORS[suffix](LONG)
+    file.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(MtkitError) as caught:
+        list(read_lines(file))
+    message = str(caught.value)
+    assert message.startswith(f"{file}: ")
+    assert "\n" not in message
+    # It says why.
+    assert len(message.rpartition(": ")[2]) > 5
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_file_that_is_not_what_its_name_says_is_an_error(suffix: str, tmp_path: Path):
+    file = tmp_path / f"text{suffix}"
+    file.write_bytes(b"plain text, not compressed at all\n" * 10)
+    with pytest.raises(MtkitError, match=f"text\\{suffix}: .{{10}}"):
+        list(read_lines(file))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_damaged_byte_in_the_middle_is_an_error(suffix: str, tmp_path: Path):
+    file = tmp_path / f"text{suffix}"
+    damaged = bytearray(
+        zstandard.ZstdCompressor(write_checksum=True).compress(LONG)
+        if suffix == ".zst"
+        else COMPRESSORS[suffix](LONG)
+    )
+    damaged[len(damaged) // 2] ^= 0x55
+    file.write_bytes(bytes(damaged))
+    with pytest.raises(MtkitError, match=f"text\\{suffix}"):
+        list(read_lines(file))
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "byte"),
+    [
+        (b"good\ncaf\xe9\n", 2, "0xe9"),
+        (b"\xff\xfeg\0o\0\n\0", 1, "0xff"),
+        (b"a\n" * 999 + b"\xed\xa0\x80\n", 1000, "0xed"),
+        (b"cut short \xc3", 1, "0xc3"),
+    ],
+)
+def test_text_that_is_not_utf8_is_an_error_that_names_file_line_and_byte(
+    content: bytes, line: int, byte: str, tmp_path: Path
+):
+    file = tmp_path / "text"
+    file.write_bytes(content)
+    with pytest.raises(MtkitError) as caught:
+        list(read_lines(file))
+    message = str(caught.value)
+    assert f"{file}, line {line}:" in message
+    assert byte in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESSORS])
+def test_a_missing_file_is_an_error_that_names_it(suffix: str, tmp_path: Path):
+    with pytest.raises(MtkitError, match=f"nowhere\\{suffix}: No such file" if suffix else "No su"):
+        list(read_lines(tmp_path / f"nowhere{suffix}"))
+
+
+def test_a_folder_is_not_a_text_file(tmp_path: Path):
+    with pytest.raises(MtkitError, match="directory"):
+        list(read_lines(tmp_path))
+
+
+def test_the_checksum_is_that_of_the_bytes(tmp_path: Path):
+    file = tmp_path / "abc"
+    file.write_bytes(b"abc")
+    # The example of FIPS 180-2.
+    assert sha256_of(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+# ---------------------------------------------------------------------------------------------
+# The prepared folder
+
+
+class FakeTokenizer:
+    """A file, and a number of pieces."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(b"a model")
+
+
+Ids = tuple[list[int], list[int]]
+PAIRS: list[Ids] = [([10, 11], [20]), ([12], [21, 22, 23]), ([13, 14, 15], [24, 25])]
+
+
+def write(
+    path: Path, pairs: Iterable[Ids] = PAIRS, *, vocab_size: int = 300, force: bool = False
+) -> PreparedData:
+    with PreparedData.create(path, force=force) as writer:
+        writer.add_tokenizer(FakeTokenizer(vocab_size))  # type: ignore[arg-type]
+        writer.add_pairs("train", pairs)
+        writer.add_pairs("valid", PAIRS[:1])
+        writer.add_text("valid", [("a\u2028b", "c"), ("", " d ")])
+        writer.drop("some.en", 7, "too long")
+        writer.describe(src_lang="en", tgt_lang="de")
+    return PreparedData.open(path)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def test_pairs_come_back_as_they_were_written_with_their_ends(tmp_path: Path):
+    data = write(tmp_path / "data")
+    pairs = data.pairs("train")
+    assert len(pairs) == 3
+    assert [(pairs.src[i], pairs.tgt[i]) for i in range(3)] == [
+        ([10, 11, EOS], [20, EOS]),
+        ([12, EOS], [21, 22, 23, EOS]),
+        ([13, 14, 15, EOS], [24, 25, EOS]),
+    ]
+    assert pairs.src.lengths.tolist() == [3, 2, 4]
+    assert pairs.tgt.lengths.tolist() == [2, 4, 3]
+    assert len(data.pairs("valid")) == 1
+
+
+def test_raw_text_comes_back_as_it_was_written(tmp_path: Path):
+    data = write(tmp_path / "data")
+    assert data.text("valid") == (["a\u2028b", ""], ["c", " d "])
+    assert (data.name, data.src_lang, data.tgt_lang) == ("data", "en", "de")
+
+
+def test_a_split_that_is_not_there_is_an_error(tmp_path: Path):
+    with pytest.raises(MtkitError, match="--test"):
+        write(tmp_path / "data").text("test")
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "width"), [(300, 2), (65_535, 2), (65_536, 2), (65_537, 4), (100_000, 4)]
+)
+def test_ids_take_two_bytes_where_all_of_the_vocabulary_fits_in_two(
+    vocab_size: int, width: int, tmp_path: Path
+):
+    highest = vocab_size - 1
+    data = write(tmp_path / "data", [([highest, 5], [highest])], vocab_size=vocab_size)
+    assert data.pairs("train").src[0] == [highest, 5, EOS]
+    assert data.pairs("train").tgt[0] == [highest, EOS]
+    assert (data.path / "train.src.bin").stat().st_size == 3 * width
+
+
+def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path):
+    path = write(tmp_path / "data").path
+    files = contents(path)
+    manifest = json.loads(files.pop("manifest.json"))
+    assert manifest["files"] == {
+        name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        for name, content in files.items()
+    }
+
+
+def test_the_dropped_pairs_are_listed_in_a_compressed_table(tmp_path: Path):
+    table = gzip.decompress((write(tmp_path / "data").path / "dropped.tsv.gz").read_bytes())
+    assert table == b"file\tline\treason\nsome.en\t7\ttoo long\n"
+
+
+def test_the_same_content_is_the_same_bytes(tmp_path: Path):
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
+    assert contents(first.path) == contents(second.path)
+    assert first.fingerprint == second.fingerprint
+
+
+def test_the_fingerprint_changes_with_the_text_and_not_with_the_name(tmp_path: Path):
+    first = write(tmp_path / "a")
+    other = write(tmp_path / "b", [*PAIRS[:2], ([13, 14, 15], [24, 26])])
+    moved = Path(shutil.move(first.path, tmp_path / "elsewhere"))
+    assert other.fingerprint != first.fingerprint
+    assert PreparedData.open(moved).fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MtkitError, ValueError, OSError(28, "full")])
+def test_an_error_while_writing_leaves_nothing(error: BaseException, tmp_path: Path):
+    def broken():
+        yield PAIRS[0]
+        raise error
+
+    with pytest.raises((KeyboardInterrupt, MtkitError, ValueError)):
+        write(tmp_path / "data", broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path: Path):
+    with (
+        pytest.raises(MtkitError, match="No space left"),
+        PreparedData.create(tmp_path / "data"),
+    ):
+        raise OSError(28, "No space left on device", str(tmp_path / "data"))
+
+
+def test_nothing_stands_under_the_name_before_all_is_written(tmp_path: Path):
+    with PreparedData.create(tmp_path / "data") as writer:
+        writer.add_tokenizer(FakeTokenizer(300))  # type: ignore[arg-type]
+        assert not (tmp_path / "data").exists()
+        with pytest.raises(MtkitError, match="no prepared data"):
+            find_data(tmp_path)
+    assert (tmp_path / "data" / "manifest.json").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_folder_that_exists_is_not_replaced_unasked(tmp_path: Path):
+    before = contents(write(tmp_path / "data").path)
+    with pytest.raises(MtkitError, match="--force"):
+        write(tmp_path / "data", PAIRS[:1])
+    assert contents(tmp_path / "data") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_force_replaces_the_folder_as_a_whole(tmp_path: Path):
+    write(tmp_path / "data")
+    (tmp_path / "data" / "stray").write_text("left by somebody")
+    assert len(write(tmp_path / "data", PAIRS[:1], force=True).pairs("train")) == 1
+    assert not (tmp_path / "data" / "stray").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_an_error_under_force_leaves_the_old_folder(tmp_path: Path):
+    before = contents(write(tmp_path / "data").path)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        PreparedData.create(tmp_path / "data", force=True),
+    ):
+        raise KeyboardInterrupt
+    assert contents(tmp_path / "data") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_force_does_not_replace_what_was_never_prepared(tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "letters.txt").write_text("dear")
+    with pytest.raises(MtkitError, match="not a prepared folder"):
+        write(home, force=True)
+    assert contents(home) == {"letters.txt": b"dear"}
+
+
+def test_force_does_not_replace_a_file(tmp_path: Path):
+    file = tmp_path / "letters.txt"
+    file.write_text("dear")
+    with pytest.raises(MtkitError, match=r"letters\.txt"):
+        write(file, force=True)
+    assert file.read_text() == "dear"
+
+
+def test_a_place_below_a_file_is_refused_before_any_work(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    worked = False
+    with (
+        pytest.raises(MtkitError, match="not a writable folder"),
+        PreparedData.create(tmp_path / "file" / "below" / "data"),
+    ):
+        worked = True
+    assert not worked
+
+
+def test_what_a_killed_run_left_is_swept_away(tmp_path: Path):
+    with PreparedData.create(tmp_path / "data"):
+        left = [path.name for path in tmp_path.iterdir()]
+    shutil.rmtree(tmp_path / "data")
+    for name in left:
+        (tmp_path / name / "scratch").mkdir(parents=True)
+        (tmp_path / name / "train.src.bin").write_bytes(b"half")
+    write(tmp_path / "data").verify()
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_opening_refuses_a_folder_that_is_not_prepared(tmp_path: Path):
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(MtkitError, match="mtkit prepare"):
+            PreparedData.open(place)
+
+
+@pytest.mark.parametrize("name", ["train.src.bin", "tokenizer.model", "valid.tgt.txt"])
+def test_opening_refuses_a_folder_with_a_file_missing_or_cut_short(name: str, tmp_path: Path):
+    path = write(tmp_path / "data").path
+    content = (path / name).read_bytes()
+    (path / name).write_bytes(content[:-1])
+    with pytest.raises(MtkitError, match=f"{name}: "):
+        PreparedData.open(path)
+    (path / name).unlink()
+    with pytest.raises(MtkitError, match=f"{name}: "):
+        PreparedData.open(path)
+
+
+@pytest.mark.parametrize(
+    "manifest", [b"", b"{", b"\xff", b"[]", b"{}", b'{"format": 99}', b'{"format": 1}', b"null"]
+)
+def test_opening_refuses_a_manifest_that_is_damaged_or_of_another_version(
+    manifest: bytes, tmp_path: Path
+):
+    path = write(tmp_path / "data").path
+    (path / "manifest.json").write_bytes(manifest)
+    with pytest.raises(MtkitError, match="prepare again"):
+        PreparedData.open(path)
+
+
+def test_verifying_names_the_file_that_was_changed(tmp_path: Path):
+    data = write(tmp_path / "data")
+    data.verify()
+    file = data.path / "train.tgt.bin"
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(bytes(content))
+    # Of the right size, so that only the checksum can tell.
+    with pytest.raises(MtkitError, match=r"train\.tgt\.bin: changed"):
+        PreparedData.open(data.path).verify()
+
+
+def test_the_newest_of_several_folders_is_found(tmp_path: Path):
+    for age, name in enumerate(["newest", "older", "oldest"]):
+        manifest = write(tmp_path / name).path / "manifest.json"
+        os.utime(manifest, ns=(0, 10**18 - age))
+    (tmp_path / "not-prepared").mkdir()
+    shutil.copytree(tmp_path / "newest", tmp_path / ".hidden.partial")
+    assert find_data(tmp_path) == tmp_path / "newest"
+
+
+def test_finding_nothing_says_what_to_do(tmp_path: Path):
+    with pytest.raises(MtkitError, match="mtkit prepare demo-en-de"):
+        find_data(tmp_path / "data")
+
+
+# ---------------------------------------------------------------------------------------------
+# Batches
+
+
+def sentence_pairs(src: list[int], tgt: list[int]) -> SentencePairs:
+    """Pairs of these lengths; every token of the pair i is 4 + i, but for the ends."""
+
+    def side(lengths: list[int]) -> TokenArray:
+        ids = [[4 + i] * (length - 1) + [EOS] for i, length in enumerate(lengths)]
+        flat = np.array([token for sentence in ids for token in sentence], np.uint16)
+        return TokenArray(flat, np.array(lengths, np.uint32))
+
+    return SentencePairs(side(src), side(tgt))
+
+
+def random_pairs(count: int, seed: int = 0) -> SentencePairs:
+    rng = np.random.default_rng(seed)
+    src, tgt = rng.integers(2, 30, (2, count))
+    return sentence_pairs(src.tolist(), tgt.tolist())
+
+
+def members(batch: Batch) -> list[int]:
+    """Which pairs are in a batch, in its order."""
+    return (batch.src[:, 0] - 4).tolist()
+
+
+def take(batches: TokenBatches, count: int) -> list[list[int]]:
+    return [members(batch) for batch in itertools.islice(batches, count)]
+
+
+def test_a_batch_is_what_it_is_by_hand():
+    src = TokenArray(np.array([5, 6, EOS, 7, EOS], np.uint16), np.array([3, 2]))
+    tgt = TokenArray(np.array([8, EOS, 9, 10, 11, EOS], np.uint16), np.array([2, 4]))
+    batch = make_batch(SentencePairs(src, tgt), np.array([1, 0]))
+    assert batch.src.tolist() == [[7, EOS, PAD], [5, 6, EOS]]
+    assert batch.tgt_in.tolist() == [[BOS, 9, 10, 11], [BOS, 8, PAD, PAD]]
+    assert batch.tgt_out.tolist() == [[9, 10, 11, EOS], [8, EOS, PAD, PAD]]
+    assert batch.num_tokens == 6
+    assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out)} == {torch.int64}
+
+
+def test_a_sentence_of_nothing_but_its_end_has_one_token():
+    batch = make_batch(sentence_pairs([1], [1]), np.array([0]))
+    assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == (
+        [[EOS]],
+        [[BOS]],
+        [[EOS]],
+    )
+
+
+def test_the_pairs_of_a_batch_belong_together():
+    for batch in itertools.islice(TokenBatches(random_pairs(300), budget=100, seed=1), 100):
+        assert (batch.src[:, 0] == batch.tgt_out[:, 0]).all()
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=120)
+
+
+@given(lengths=LENGTHS, budget=st.integers(40, 400), seed=st.none() | st.integers(0, 9))
+def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
+    lengths: list[tuple[int, int]], budget: int, seed: int | None
+):
+    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
+    rng = None if seed is None else np.random.default_rng(seed)
+    plan = plan_batches(src, tgt, budget=budget, rng=rng)
+    assert sorted(itertools.chain.from_iterable(plan)) == list(range(len(lengths)))
+    for indices in plan:
+        assert len(indices) > 0
+        assert len(indices) * src[indices].max() <= budget
+        assert len(indices) * tgt[indices].max() <= budget
+
+
+@given(lengths=LENGTHS, budget=st.integers(40, 400))
+def test_without_a_generator_batches_run_from_short_to_long(
+    lengths: list[tuple[int, int]], budget: int
+):
+    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
+    longest = [np.maximum(src, tgt)[i] for i in plan_batches(src, tgt, budget=budget)]
+    flat = [length for batch in longest for length in batch]
+    assert flat == sorted(flat)
+
+
+@given(lengths=LENGTHS.filter(bool), budget=st.integers(40, 400))
+def test_batches_are_filled_before_the_next_is_begun(lengths: list[tuple[int, int]], budget: int):
+    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
+    longest = np.maximum(src, tgt)
+    plan = plan_batches(src, tgt, budget=budget)
+    for this, following in itertools.pairwise(plan):
+        assert (len(this) + 1) * longest[following[0]] > budget
+
+
+def test_a_pair_longer_than_the_budget_is_refused_with_the_setting_to_raise():
+    pairs = sentence_pairs([3, 3], [3, 51])
+    TokenBatches(pairs, budget=51, seed=1)
+    with pytest.raises(MtkitError, match=r"train\.device_batch_tokens.*50.*51"):
+        TokenBatches(pairs, budget=50, seed=1)
+
+
+def test_no_pairs_are_refused():
+    with pytest.raises(MtkitError, match="no training pairs"):
+        TokenBatches(sentence_pairs([], []), budget=50, seed=1)
+
+
+def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths as in news text: 26 tokens on average, the sides within some 20 % of each other."""
+    rng = np.random.default_rng(5)
+    src = np.clip(rng.gamma(2.6, 10.0, count).astype(np.int64) + 2, 2, 256)
+    tgt = np.clip((src * rng.lognormal(0.03, 0.2, count)).astype(np.int64) + 1, 2, 256)
+    return src, tgt
+
+
+def test_padding_is_a_twentieth_of_the_target_and_a_tenth_of_all():
+    src, tgt = realistic_lengths(50_000)
+    plan = plan_batches(src, tgt, budget=4096, rng=np.random.default_rng(1))
+    src_slots = sum(len(indices) * src[indices].max() for indices in plan)
+    tgt_slots = sum(len(indices) * tgt[indices].max() for indices in plan)
+    assert tgt.sum() >= 0.95 * tgt_slots
+    assert src.sum() + tgt.sum() >= 0.90 * (src_slots + tgt_slots)
+    # And the batches are about as large as they may be.
+    assert tgt_slots + src_slots >= 0.90 * 2 * 4096 * len(plan)
+
+
+def test_every_pair_appears_once_in_an_epoch_and_again_in_the_next():
+    batches = TokenBatches(random_pairs(200), budget=120, seed=1)
+    for epoch in range(3):
+        assert batches.epoch == epoch
+        seen = [pair for batch in take(batches, batches.batches_in_epoch) for pair in batch]
+        assert Counter(seen) == Counter(range(200))
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_the_order_does_not_depend_on_the_number_of_ranks(world_size: int):
+    pairs = random_pairs(150)
+    alone = TokenBatches(pairs, budget=120, seed=1)
+    # Far enough that turns cross the edges of several epochs, whatever is left over.
+    turns = 4 * alone.batches_in_epoch // world_size
+    ranks = [
+        TokenBatches(pairs, budget=120, seed=1, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    shares = [take(rank, turns) for rank in ranks]
+    together = [batch for turn in zip(*shares, strict=True) for batch in turn]
+    assert together == take(alone, turns * world_size)
+    assert len({json.dumps(rank.state_dict(), sort_keys=True) for rank in ranks}) == 1
+    assert ranks[0].state_dict() == alone.state_dict()
+
+
+def test_more_ranks_than_batches_share_several_epochs():
+    pairs = sentence_pairs([2, 3], [2, 3])
+    ranks = [TokenBatches(pairs, budget=3, seed=1, rank=r, world_size=5) for r in range(5)]
+    together = [take(rank, 2) for rank in ranks]
+    seen = [batch[0] for turn in zip(*together, strict=True) for batch in turn]
+    assert [sorted(seen[i : i + 2]) for i in range(0, 10, 2)] == [[0, 1]] * 5
+
+
+def test_the_same_seed_gives_the_same_batches_and_another_seed_others():
+    pairs = random_pairs(150)
+    first, again, other = (
+        take(TokenBatches(pairs, budget=120, seed=seed), 60) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+    assert {tuple(sorted(b)) for b in first} != {tuple(sorted(b)) for b in other}
+
+
+def test_another_epoch_has_another_order_and_other_neighbours():
+    batches = TokenBatches(random_pairs(150), budget=120, seed=1)
+    first = take(batches, batches.batches_in_epoch)
+    second = take(batches, batches.batches_in_epoch)
+    assert first != second
+    assert {tuple(sorted(b)) for b in first} != {tuple(sorted(b)) for b in second}
+
+
+def test_batches_are_not_taken_in_the_order_of_their_length():
+    batches = TokenBatches(random_pairs(300), budget=120, seed=1)
+    widths = [batch.src.shape[1] for batch in itertools.islice(batches, batches.batches_in_epoch)]
+    rises = sum(a < b for a, b in itertools.pairwise(widths))
+    assert 0.2 < rises / len(widths) < 0.8
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_stream_resumes_exactly_wherever_it_was_stopped(world_size: int):
+    pairs = random_pairs(60)
+
+    def stream() -> TokenBatches:
+        return TokenBatches(pairs, budget=100, seed=3, rank=world_size - 1, world_size=world_size)
+
+    epoch = stream().batches_in_epoch
+    whole = take(stream(), 4 * epoch)
+    # Every place of the first two epochs: the start, and both sides of the edge, among them.
+    for stop in range(2 * epoch + 1):
+        stopped = stream()
+        assert take(stopped, stop) == whole[:stop]
+        state = json.loads(json.dumps(stopped.state_dict()))
+        resumed = stream()
+        take(resumed, 2)
+        resumed.load_state_dict(state)
+        assert take(resumed, epoch) == whole[stop : stop + epoch]
+
+
+def test_a_state_may_be_loaded_with_another_number_of_ranks():
+    pairs = random_pairs(60)
+    alone = TokenBatches(pairs, budget=100, seed=3)
+    take(alone, 7)
+    ranks = [TokenBatches(pairs, budget=100, seed=3, rank=r, world_size=2) for r in range(2)]
+    for rank in ranks:
+        rank.load_state_dict(alone.state_dict())
+    shares = [take(rank, 10) for rank in ranks]
+    assert [batch for turn in zip(*shares, strict=True) for batch in turn] == take(alone, 20)
+
+
+def test_the_largest_batch_is_the_largest_of_the_epoch():
+    batches = TokenBatches(random_pairs(150), budget=120, seed=1)
+    largest = batches.largest()
+    epoch = list(itertools.islice(batches, batches.batches_in_epoch))
+    assert largest.src.numel() + largest.tgt_out.numel() == max(
+        batch.src.numel() + batch.tgt_out.numel() for batch in epoch
+    )
+
+
+def test_looking_at_the_largest_batch_does_not_move_the_stream():
+    pairs = random_pairs(150)
+    looked, plain = (TokenBatches(pairs, budget=120, seed=1) for _ in range(2))
+    looked.largest()
+    assert take(looked, 20) == take(plain, 20)
+
+
+def test_batches_of_a_folder_hold_the_text_of_its_files(tiny_data: PreparedData):
+    tokenizer = tiny_data.tokenizer()
+    pairs = tiny_data.pairs("valid")
+    batch = make_batch(pairs, np.arange(len(pairs)))
+    texts = [tokenizer.decode(row.tolist()) for row in batch.src]
+    assert texts == tiny_data.text("valid")[0]
+    assert len(texts) == 20
+    assert [tokenizer.decode(row.tolist()) for row in batch.tgt_out] == tiny_data.text("valid")[1]
