@@ -115,6 +115,16 @@ class Run:
             _write_json(path / _MANIFEST, manifest)
         return cls(path, config, manifest)
 
+    @staticmethod
+    def may_create(path: Path) -> bool:
+        """Whether `path` is free, or holds a run or what a killed `create` left of one."""
+        if not path.exists():
+            return True
+        if not path.is_dir():
+            return False
+        names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
+        return _MANIFEST in names or names <= {_CONFIG, _METRICS, _TOKENIZER, _CHECKPOINTS}
+
     @classmethod
     def open(cls, path: Path) -> Run:
         """The run at `path`.

@@ -6,11 +6,10 @@ needs is imported inside it, so that help answers at once.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -69,14 +68,9 @@ def commands(quiet: bool) -> None:
     _configure_logging(quiet=quiet)
 
 
-def _example(text: str) -> Callable[[Command], Command]:
-    """End a command's help with an example that runs as printed."""
-
-    def decorate(function: Command) -> Command:
-        function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n\b\nExample:\n  {text}"
-        return function
-
-    return decorate
+def _example(text: str) -> str:
+    """The end of a command's help: an example that runs as printed."""
+    return f"\b\nExample:\n  {text}"
 
 
 def _run_option(function: Command) -> Command:
@@ -114,7 +108,7 @@ def _decode_options(function: Command) -> Command:
     return function
 
 
-@commands.command()
+@commands.command(epilog=_example("mtkit prepare demo-en-de"))
 @click.argument("name", required=False)
 @click.option("--list", "list_corpora", is_flag=True, help="Print the catalogue and stop.")
 @click.option("--src-lang", metavar="L", help="Source language of own files, such as en.")
@@ -139,7 +133,6 @@ def _decode_options(function: Command) -> Command:
 )
 @click.option("--out", type=PathArgument, help="Folder to write; default: data/NAME.")
 @click.option("--force", is_flag=True, help="Replace the folder if it exists.")
-@_example("mtkit prepare demo-en-de")
 def prepare(
     name: str | None,
     list_corpora: bool,
@@ -191,7 +184,7 @@ def prepare(
     _print_report(report)
 
 
-@commands.command()
+@commands.command(epilog=_example("mtkit train --config demo"))
 @click.option(
     "--config",
     "config_name",
@@ -222,7 +215,6 @@ def prepare(
     is_flag=True,
     help="Check everything, print the configuration with a forecast of memory and time, and stop.",
 )
-@_example("mtkit train --config demo")
 def train(
     config_name: str,
     data_path: Path | None,
@@ -251,7 +243,7 @@ def train(
     return 0 if finished else 130
 
 
-@commands.command()
+@commands.command(epilog=_example("echo 'The old woman reads a book.' | mtkit translate"))
 @_run_option
 @click.option("--input", "input_path", type=PathArgument, help="File; default: standard input.")
 @click.option("--output", "output_path", type=PathArgument, help="File; default: standard output.")
@@ -261,7 +253,6 @@ def train(
     type=click.IntRange(1),
     help="Print this many translations of each line: line number, score and text, tab-separated.",
 )
-@_example("echo 'The old woman reads a book.' | mtkit translate")
 def translate(
     run_path: Path | None,
     input_path: Path | None,
@@ -303,7 +294,7 @@ def translate(
             output.flush()
 
 
-@commands.command()
+@commands.command(epilog=_example("mtkit score"))
 @click.argument("hypotheses", metavar="[HYP]", required=False, type=PathArgument)
 @click.option(
     "--reference",
@@ -328,7 +319,6 @@ def translate(
     help="Repeatable; default: bleu.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-@_example("mtkit score")
 def score(
     hypotheses: Path | None,
     references: tuple[Path, ...],
@@ -460,7 +450,8 @@ def _output(path: Path | None) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
 
 
 def _with_bar(lines: Iterable[str], *, total: int) -> Iterable[str]:

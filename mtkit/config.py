@@ -186,22 +186,34 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
     else:
         tree = _parse_yaml(_preset_text(path_or_preset), where=f"preset {path_or_preset}")
     origin = str(path_or_preset)
+    overrides = list(overrides)
     for override in overrides:
         _apply_override(tree, override)
-    return parse_config(tree, origin=origin)
+    return parse_config(tree, origin=origin, overrides=overrides)
 
 
-def parse_config(tree: Any, *, origin: str) -> Config:
-    """The configuration in a plain tree of dictionaries; `origin` names it in error messages."""
+def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Config:
+    """The configuration in a plain tree of dictionaries.
+
+    Args:
+        tree: sections with their settings.
+        origin: what error messages name as the place of a mistake.
+        overrides: those that were applied to the tree, and that a mistake may be in instead.
+    """
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
+        key = ".".join(str(part) for part in error.errors()[0]["loc"])
+        for override in overrides:
+            if override.partition("=")[0].strip() == key:
+                origin = f"--set {override}"
         raise MtkitError(f"{origin}: {_explain(error)}") from None
 
 
 def dump_config(config: Config) -> str:
     """YAML that `load_config` reads back to an equal tree."""
-    return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
+    tree = config.model_dump()
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
@@ -250,12 +262,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads: a string such as "1e3" needs its quotes."""
+
+
 # YAML 1.1, which PyYAML reads, wants a dot and a signed exponent; everybody writes 2e-4.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+for _yaml_class in (_Loader, _Dumper):
+    _yaml_class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
 
 
 def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
@@ -274,8 +291,8 @@ def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
 
 def _apply_override(tree: dict[str, Any], override: str) -> None:
     dotted, equals, text = override.partition("=")
-    section, dot, key = dotted.strip().partition(".")
-    if not equals or not dot:
+    section, _, key = dotted.strip().partition(".")
+    if not equals or not section or not key:
         raise MtkitError(f"--set {override}: write section.key=value, as in train.max_steps=20000")
     try:
         value = yaml.load(text, Loader=_Loader)

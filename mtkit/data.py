@@ -14,6 +14,8 @@ import json
 import lzma
 import os
 import shutil
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,11 @@ from torch import Tensor
 
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
@@ -50,9 +57,7 @@ def open_binary(path: Path) -> IO[bytes]:
             case ".xz":
                 return lzma.open(path)
             case ".zst":
-                import zstandard
-
-                return zstandard.open(path)  # type: ignore[no-any-return]
+                return zstd.open(path)  # type: ignore[no-any-return, unused-ignore]
             case _:
                 return path.open("rb")
     except OSError as error:
@@ -93,11 +98,9 @@ def read_lines(path: Path) -> Iterator[str]:
     with open_binary(path) as stream:
         try:
             yield from decode_lines(stream, name=str(path))
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise MtkitError(f"{path}: cannot be read: {reason}") from error
-        except ValueError as error:  # what zstandard raises derives from Exception alone
-            raise MtkitError(f"{path}: cannot be read: {error}") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -211,9 +214,9 @@ class PreparedData:
             # What a killed run left.
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            writer = PreparedWriter(partial)
-            yield writer
-            writer.close()
+            with contextlib.closing(PreparedWriter(partial)) as writer:
+                yield writer
+                writer.finish()
             if path.exists():
                 replaced = path.with_name(f".{path.name}.replaced")
                 shutil.rmtree(replaced, ignore_errors=True)
@@ -223,6 +226,8 @@ class PreparedData:
             else:
                 partial.rename(path)
         except OSError as error:
+            if error.errno is None:
+                raise
             raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -350,9 +355,13 @@ class PreparedWriter:
         self._manifest.update(facts)
 
     def close(self) -> None:
-        """Finish every file and write the manifest, the last of them."""
+        """Let go of the files; a second time does nothing."""
         self._dropped.close()
         self._dropped_file.close()
+
+    def finish(self) -> None:
+        """Finish every file and write the manifest, the last of them."""
+        self.close()
         shutil.rmtree(self._folder / "scratch", ignore_errors=True)
         files = {
             file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
@@ -376,7 +385,7 @@ def check_writable(path: Path, *, force: bool) -> None:
     """
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another --out")
-    if path.exists() and not (path / _MANIFEST).is_file() and any(path.iterdir()):
+    if path.exists() and (not path.is_dir() or _is_foreign(path)):
         # --force replaces prepared data, not somebody's home folder.
         raise MtkitError(f"{path}: is not a prepared folder, so --force does not replace it")
     parent = path.absolute().parent
@@ -384,6 +393,10 @@ def check_writable(path: Path, *, force: bool) -> None:
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
+
+
+def _is_foreign(folder: Path) -> bool:
+    return not (folder / _MANIFEST).is_file() and any(folder.iterdir())
 
 
 def find_data(root: Path) -> Path:

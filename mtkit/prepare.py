@@ -271,10 +271,10 @@ def _on_one_line(pair: Pair) -> Pair:
 
 def _file_source(src: Path, tgt: Path) -> Source:
     for path in (src, tgt):
-        # Opened and closed, for the message; and a pipe can be read only once.
-        open_binary(path).close()
-        if not path.is_file():
+        # Before it is opened: a pipe would block, and it can be read only once.
+        if path.exists() and not path.is_file():
             raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
+        open_binary(path).close()
     facts = {
         "src": str(src),
         "tgt": str(tgt),

@@ -396,7 +396,9 @@ def run(
     """
     _check_direction(config, data)
     data.verify()
-    existing = _existing_run(run_path) if not restart else None
+    if not Run.may_create(run_path):
+        raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
+    existing = None if restart else _existing_run(run_path)
     if existing is not None:
         _check_same(existing, config, data)
     place = choose_device(device)
@@ -540,11 +542,9 @@ def _stop_on_signal() -> Iterator[list[int]]:
 
 
 def _existing_run(path: Path) -> Run | None:
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return None
-    run = Run.open(path)
-    # Killed before its first checkpoint, a run has nothing to lose.
-    return run if run.checkpoints() else None
+    """The run to continue. Killed before its first checkpoint, a run has nothing to lose."""
+    saved = Run(path, Config(), {}).checkpoints()
+    return Run.open(path) if saved else None
 
 
 def _check_same(run: Run, config: Config, data: PreparedData) -> None:

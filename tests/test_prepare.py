@@ -332,7 +332,7 @@ def test_an_empty_corpus_is_refused_by_name(split: str, corpus: Corpus):
         file.write_bytes(b"")
     message = corpus.refused()
     assert str(files[0]) in message
-    assert "empty" in message
+    assert split in message
 
 
 def test_a_corpus_of_blank_lines_is_refused(corpus: Corpus):
@@ -376,7 +376,7 @@ def test_a_folder_in_place_of_a_file_is_refused_by_name(corpus: Corpus):
     assert str(corpus.train[0]) in corpus.refused()
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(5)
 def test_a_pipe_is_refused_because_it_can_be_read_only_once(corpus: Corpus):
     # Nobody writes into it: whoever opens it first and asks later waits for ever.
     pipe = corpus.folder / "pipe"

@@ -1,0 +1,713 @@
+"""The commands: what they print where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from mtkit import __version__
+from mtkit.checkpoint import Run
+from mtkit.cli import commands, main
+from mtkit.config import dump_config, load_config
+from mtkit.corpora import CATALOGUE
+from mtkit.data import PreparedData
+
+if TYPE_CHECKING:
+    from conftest import TinyText
+
+COMMANDS = ["prepare", "train", "translate", "score"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line of an error the user can mend."""
+        assert self.status in (1, 2), self.err
+        assert self.out == ""
+        (line,) = self.err.splitlines()
+        assert line.startswith("mtkit: error: ")
+        assert self.err == f"{line}\n"
+        return line
+
+
+class Place:
+    """A working directory and the program in it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capture: pytest.CaptureFixture[str],
+    ) -> None:
+        self.folder = folder
+        self._monkeypatch = monkeypatch
+        self._capture = capture
+
+    def mtkit(self, *arguments: str | Path, stdin: bytes = b"") -> Outcome:
+        """Run the program in this process."""
+        with self._monkeypatch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setattr(sys, "argv", ["mtkit", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+            self._capture.readouterr()
+            with pytest.raises(SystemExit) as caught:
+                main()
+            out, err = self._capture.readouterr()
+        status = caught.value.code
+        assert isinstance(status, int)
+        return Outcome(status, out, err)
+
+    def files(self) -> dict[Path, bytes | None]:
+        """Everything there is, with the bytes of files."""
+        return {
+            path: path.read_bytes() if path.is_file() else None for path in self.folder.rglob("*")
+        }
+
+    def refused(self, *arguments: str | Path, stdin: bytes = b"") -> str:
+        """The one line that refuses these arguments, which leave everything as it was."""
+        before = self.files()
+        # Quiet, so that the error is all there is.
+        outcome = self.mtkit("-q", *arguments, stdin=stdin)
+        assert self.files() == before
+        return outcome.error
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Place:
+    """An empty working directory."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return Place(folder, monkeypatch, capfd)
+
+
+@pytest.fixture
+def prepared(place: Place, tiny_data: PreparedData) -> Place:
+    """A working directory with data/tiny."""
+    shutil.copytree(tiny_data.path, place.folder / "data" / "tiny")
+    return place
+
+
+@pytest.fixture
+def trained(prepared: Place, tiny_run: Run) -> Place:
+    """A working directory with data/tiny and runs/tiny."""
+    shutil.copytree(tiny_run.path, prepared.folder / "runs" / "tiny")
+    return prepared
+
+
+@pytest.fixture
+def tiny_yaml(place: Place, tiny_run: Run) -> Path:
+    """The configuration of the tiny run, outside of the working directory."""
+    path = place.folder.parent / "tiny.yaml"
+    path.write_text(dump_config(tiny_run.config), encoding="utf-8")
+    return path
+
+
+def prepare_arguments(text: TinyText, **changes: tuple[Path, Path]) -> list[str]:
+    """The command line that prepares the tiny corpus, with other files where given."""
+    files = {"train": text.train, "valid": text.valid, "test": text.test, **changes}
+    arguments = ["prepare", "tiny", "--src-lang", "en", "--tgt-lang", "de", "--vocab-size", "300"]
+    for split, (src, tgt) in files.items():
+        arguments += [f"--{split}", str(src), str(tgt)]
+    return arguments
+
+
+# ---------------------------------------------------------------------------------------------
+# Help
+
+
+def test_the_commands_are_the_four_that_are_promised():
+    assert sorted(commands.commands) == sorted(COMMANDS)
+
+
+def test_help_needs_neither_pytorch_nor_any_other_slow_library():
+    code = """
+import sys
+from mtkit.cli import main
+for command in ([], ["prepare"], ["train"], ["translate"], ["score"]):
+    sys.argv = ["mtkit", *command, "--help"]
+    try:
+        main()
+    except SystemExit as stop:
+        assert stop.code == 0
+slow = {"torch", "numpy", "datasets", "sentencepiece", "sacrebleu", "pydantic", "yaml", "tqdm"}
+sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() else 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Usage: mtkit") == 5
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_answers_in_half_a_second(command: str | None):
+    arguments = [sys.executable, "-m", "mtkit", *([command] if command else []), "--help"]
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(arguments, capture_output=True, check=True, timeout=60)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor, because the clock on the wall also counts the neighbours' work.
+        used = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        seconds.append(used)
+        if used < 0.5:
+            break
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_ends_with_an_example(command: str, place: Place):
+    outcome = place.mtkit(command, "--help")
+    assert (outcome.status, outcome.err) == (0, "")
+    heading, example = outcome.out.rstrip().splitlines()[-2:]
+    assert heading.strip() == "Example:"
+    assert f"mtkit {command}" in example
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_is(command: str):
+    for parameter in commands.commands[command].params:
+        if parameter.param_type_name == "option":
+            assert getattr(parameter, "help", None), parameter.name
+
+
+def test_a_command_is_described_in_the_list_of_commands(place: Place):
+    out = place.mtkit("--help").out
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} +\w+", out, re.MULTILINE)
+
+
+def test_the_version_is_that_of_the_installed_package(place: Place):
+    outcome = place.mtkit("--version")
+    assert (outcome.status, outcome.out, outcome.err) == (0, f"mtkit {__version__}\n", "")
+    assert metadata.version("mtkit") == __version__
+
+
+# ---------------------------------------------------------------------------------------------
+# Wrong usage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["tranlsate"], "tranlsate"),
+        (["train"], "--config"),
+        (["train", "--config"], "--config"),
+        (["train", "--config", "demo", "--device", "tpu"], "tpu"),
+        (["translate", "--beam-size", "0"], "0"),
+        (["translate", "--beam-size", "four"], "four"),
+        (["translate", "--beams", "4"], "--beams"),
+        (["score", "--metric", "rouge"], "rouge"),
+        (["prepare"], "--list"),
+        (["prepare", "../escaped"], "../escaped"),
+        (["prepare", ".hidden"], ".hidden"),
+        (["prepare", "mine", "--src-lang", "en"], "--tgt-lang"),
+        (["prepare", "mine", "--test", "a", "b"], "--train"),
+        (["prepare", "mine", "--train", "a"], "--train"),
+        (["prepare", "demo-en-de", "--vocab-size", "-5"], "-5"),
+        (["score", "--reference", "ref.txt"], "HYP"),
+        (["score", "hyp.txt"], "--reference"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, place: Place):
+    outcome = place.mtkit(*arguments)
+    assert outcome.status == 2
+    assert word in outcome.error
+    assert place.files() == {}
+
+
+def test_no_command_at_all_shows_the_help(place: Place):
+    outcome = place.mtkit()
+    assert outcome.status in (0, 2)
+    assert "mtkit prepare demo-en-de" in outcome.out + outcome.err
+    assert "Traceback" not in outcome.err
+
+
+# ---------------------------------------------------------------------------------------------
+# prepare
+
+
+def test_the_catalogue_is_listed_on_standard_output(place: Place):
+    outcome = place.mtkit("prepare", "--list")
+    assert (outcome.status, outcome.err) == (0, "")
+    rows = {line.split()[0]: line for line in outcome.out.splitlines()[1:]}
+    assert rows.keys() == {corpus.name for corpus in CATALOGUE}
+    assert "37,000" in rows["wmt14-en-de"]
+    assert "4,508,785" in rows["wmt14-de-en"]
+    assert place.files() == {}
+
+
+def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: TinyText):
+    outcome = place.mtkit(*prepare_arguments(tiny_text))
+    assert (outcome.status, outcome.out) == (0, "")
+    data = PreparedData.open(place.folder / "data" / "tiny")
+    assert len(data.pairs("train")) == 200
+    assert "data/tiny" in outcome.err
+    assert [path.name for path in (place.folder / "data").iterdir()] == ["tiny"]
+
+
+def test_quiet_prints_nothing(place: Place, tiny_text: TinyText):
+    outcome = place.mtkit("-q", *prepare_arguments(tiny_text), "--out", "here")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    PreparedData.open(place.folder / "here").verify()
+
+
+def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
+    missing = Path("nowhere.en")
+    error = place.refused(*prepare_arguments(tiny_text, train=(missing, tiny_text.train[1])))
+    assert "nowhere.en: No such file" in error
+
+
+def test_unequal_files_are_refused_with_both_counts(place: Place, tiny_text: TinyText):
+    short = place.write("short.de", "eins\nzwei\n")
+    error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], short)))
+    assert "200 lines" in error
+    assert "has 2;" in error
+
+
+def test_invalid_utf8_is_refused_by_file_and_line(place: Place, tiny_text: TinyText):
+    bad = place.write("bad.de", b"eins\n" * 41 + b"f\xfcnf\n" + b"zwei\n" * 158)
+    error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], bad)))
+    assert "bad.de, line 42:" in error
+
+
+def test_an_empty_corpus_is_refused_by_name(place: Place, tiny_text: TinyText):
+    empty = place.write("empty.en", ""), place.write("empty.de", "")
+    assert "empty.en" in place.refused(*prepare_arguments(tiny_text, train=empty))
+
+
+def test_a_vocabulary_too_large_is_refused_with_the_largest(place: Place, tiny_text: TinyText):
+    error = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "32000")
+    assert "32000" in error
+    assert re.search(r"largest possible is \d+", error)
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text: TinyText):
+    place.write("file", "not a folder")
+    assert "file/out" in place.refused(*prepare_arguments(tiny_text), "--out", "file/out")
+
+
+def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_text: TinyText):
+    assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
+
+
+def test_an_unknown_corpus_suggests_the_nearest(place: Place):
+    assert "multi30k-en-de" in place.refused("prepare", "multi30k-en-dee")
+
+
+# ---------------------------------------------------------------------------------------------
+# train
+
+
+def test_train_prints_no_data_and_names_the_folder_it_chose(prepared: Place, tiny_yaml: Path):
+    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--device", "cpu")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert "data/tiny" in outcome.err
+    run = Run.open(prepared.folder / "runs" / "tiny-tiny")
+    assert run.checkpoints()[-1].step == 4
+
+
+def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(
+    prepared: Place, tiny_yaml: Path, tmp_path: Path
+):
+    before = prepared.files()
+    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
+    assert outcome.status == 0
+    assert prepared.files() == before
+    shown = tmp_path / "shown.yaml"
+    shown.write_text(outcome.out, encoding="utf-8")
+    assert load_config(str(shown)) == load_config(str(tiny_yaml))
+    assert "parameters" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.max_stepz=3", ("train.max_stepz", "did you mean train.max_steps")),
+        ("train.max_steps=many", ("train.max_steps", "'many'")),
+        ("data.tgt_lang=no", ("data.tgt_lang", "quote it")),
+        ("max_steps=3", ("max_steps", "section.key=value")),
+        ("train.device_batch_tokens=2", ("train.device_batch_tokens", "2")),
+        ("data.src_lang=fr", ("data.src_lang", "fr", "en")),
+    ],
+)
+def test_a_wrong_setting_is_named(setting: str, words: tuple[str, ...], prepared: Place):
+    error = prepared.refused("train", "--config", "demo", "--set", setting, "--device", "cpu")
+    for word in words:
+        assert word in error
+
+
+def test_a_wrong_configuration_file_is_named(prepared: Place):
+    prepared.write("my.yaml", "model: {droput: 0.3}\n")
+    error = prepared.refused("train", "--config", "my.yaml")
+    assert "my.yaml" in error
+    assert "did you mean model.dropout" in error
+
+
+def test_an_unknown_preset_is_refused_with_those_there_are(prepared: Place):
+    error = prepared.refused("train", "--config", "bigg")
+    assert "did you mean big" in error
+    assert "small" in error
+
+
+def test_training_without_data_says_how_to_make_some(place: Place):
+    assert "mtkit prepare" in place.refused("train", "--config", "demo")
+    place.write("data/half/train.src.bin", b"")
+    assert "mtkit prepare" in place.refused("train", "--config", "demo")
+    assert "data/half" in place.refused("train", "--config", "demo", "--data", "data/half")
+
+
+def test_changed_data_is_refused_by_file(prepared: Place, tiny_yaml: Path):
+    file = prepared.folder / "data" / "tiny" / "train.src.bin"
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(bytes(content))
+    assert "train.src.bin" in prepared.refused("train", "--config", tiny_yaml, "--device", "cpu")
+
+
+def test_a_run_folder_that_cannot_be_made_is_refused(prepared: Place, tiny_yaml: Path):
+    prepared.write("file", "not a folder")
+    error = prepared.refused("train", "--config", tiny_yaml, "--run", "file/run", "--device", "cpu")
+    assert "file/run" in error
+
+
+def test_a_run_is_not_continued_as_another(trained: Place, tiny_yaml: Path):
+    arguments = ["train", "--config", tiny_yaml, "--run", "runs/tiny", "--device", "cpu"]
+    error = trained.refused(*arguments, "--set", "model.d_ff=64")
+    assert "model.d_ff" in error
+    assert "--restart" in error
+
+
+def test_a_run_is_not_continued_on_other_data(trained: Place, tiny_yaml: Path, tiny_text: TinyText):
+    swapped = prepare_arguments(tiny_text, train=tiny_text.valid)
+    assert trained.mtkit("-q", *swapped, "--out", "data/other").status == 0
+    arguments = ["train", "--config", tiny_yaml, "--run", "runs/tiny", "--device", "cpu"]
+    error = trained.refused(*arguments, "--data", "data/other")
+    assert "runs/tiny" in error
+    assert "data" in error
+
+
+def test_training_with_a_gpu_that_is_not_there_is_refused(
+    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    error = prepared.refused("train", "--config", tiny_yaml, "--device", "cuda")
+    assert "--device cuda" in error
+
+
+# ---------------------------------------------------------------------------------------------
+# translate
+
+
+def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):
+    text = "one two\n\n   \nthree\u2028four\nfive\x0bsix\r\nlast without an end"
+    outcome = trained.mtkit("translate", stdin=text.encode())
+    assert outcome.status == 0
+    lines = outcome.out.split("\n")
+    assert len(lines) == 7
+    assert (lines[1], lines[2], lines[6]) == ("", "", "")
+    assert "runs/tiny" in outcome.err
+    assert all(line.startswith("mtkit: ") for line in outcome.err.splitlines())
+
+
+def test_translate_of_nothing_prints_nothing(trained: Place):
+    outcome = trained.mtkit("-q", "translate", stdin=b"")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+
+
+def test_translate_between_files_is_translate_between_streams(trained: Place):
+    text = b"one two three\nnine\n"
+    trained.write("in.txt", text)
+    by_stream = trained.mtkit("-q", "translate", stdin=text)
+    by_file = trained.mtkit("-q", "translate", "--input", "in.txt", "--output", "out.txt")
+    assert (by_file.status, by_file.out, by_file.err) == (0, "", "")
+    assert (trained.folder / "out.txt").read_text() == by_stream.out
+    assert [p.name for p in trained.folder.glob("*out.txt*")] == ["out.txt"]
+
+
+def test_several_translations_of_a_line_are_numbered_rows_best_first(trained: Place):
+    outcome = trained.mtkit("-q", "translate", "--nbest", "3", stdin=b"one two\nnine\n")
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "2", "2"]
+    for number in "12":
+        scores = [float(row[1]) for row in rows if row[0] == number]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_input_that_is_not_utf8_is_refused_by_line(trained: Place):
+    error = trained.mtkit("-q", "translate", stdin=b"one\n\xff\n")
+    assert error.status == 1
+    assert "standard input, line 2:" in error.err
+    trained.write("in.txt", b"one\n\xff\n")
+    error_line = trained.refused("translate", "--input", "in.txt", "--output", "out.txt")
+    assert "in.txt, line 2:" in error_line
+
+
+def test_a_missing_input_file_is_named(trained: Place):
+    assert "nowhere.txt" in trained.refused("translate", "--input", "nowhere.txt")
+
+
+def test_an_output_file_that_cannot_be_made_is_refused(trained: Place):
+    trained.write("file", "not a folder")
+    error = trained.refused("translate", "--output", "file/out.txt", stdin=b"one\n")
+    assert "file/out.txt" in error
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+def test_no_run_at_all_says_how_to_make_one(command: str, prepared: Place):
+    assert "mtkit train" in prepared.refused(command, stdin=b"one\n")
+    assert "nowhere" in prepared.refused(command, "--run", "nowhere", stdin=b"one\n")
+    assert "data/tiny" in prepared.refused(command, "--run", "data/tiny", stdin=b"one\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+def test_a_run_without_a_checkpoint_is_refused(command: str, trained: Place):
+    for checkpoint in (trained.folder / "runs" / "tiny" / "checkpoints").iterdir():
+        shutil.rmtree(checkpoint)
+    assert "no checkpoint" in trained.refused(command, stdin=b"one\n")
+    assert "no checkpoint" in trained.refused(command, "--run", "runs/tiny", stdin=b"one\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+@pytest.mark.parametrize("kept", [0, 5, 1000])
+def test_truncated_weights_are_refused_by_file(command: str, kept: int, trained: Place):
+    for file in (trained.folder / "runs").rglob("model.safetensors"):
+        file.write_bytes(file.read_bytes()[:kept])
+    error = trained.refused(command, "--device", "cpu", stdin=b"one\n")
+    assert "model.safetensors" in error
+
+
+@pytest.mark.parametrize("which", ["newest", "average:0", "average:99", "average:", "7", "-1", ""])
+def test_a_checkpoint_that_is_not_there_is_refused(which: str, trained: Place):
+    error = trained.refused("translate", f"--checkpoint={which}", "--device", "cpu", stdin=b"one\n")
+    assert f"--checkpoint {which}" in error
+
+
+@pytest.mark.parametrize("which", ["last", "best", "average:1", "average:2", "2", "4"])
+def test_checkpoints_are_found_by_name_and_step(which: str, trained: Place):
+    outcome = trained.mtkit("translate", "--checkpoint", which, stdin=b"one\n")
+    assert outcome.status == 0
+    assert outcome.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "config.yaml", "manifest.json"])
+def test_a_damaged_run_is_refused_by_file(name: str, trained: Place):
+    (trained.folder / "runs" / "tiny" / name).write_bytes(b"{[\0")
+    assert name in trained.refused("translate", stdin=b"one\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+def test_computing_on_a_gpu_that_is_not_there_is_refused(
+    command: str, trained: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "--device cuda" in trained.refused(command, "--device", "cuda", stdin=b"one\n")
+
+
+def test_the_reader_may_go_away(trained: Place):
+    # As with `mtkit translate | head -1`.
+    with subprocess.Popen(
+        [sys.executable, "-m", "mtkit", "translate", "--device", "cpu"],
+        cwd=trained.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"one two\n" * 50)
+        process.stdin.close()
+        err = process.stderr.read().decode()
+        process.wait(timeout=60)
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err
+
+
+# ---------------------------------------------------------------------------------------------
+# score
+
+
+def test_score_prints_metric_value_and_signature_on_one_line(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat\nit is raining today\n")
+    outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt")
+    # A text scores 100 against itself.
+    assert outcome.status == 0
+    assert re.fullmatch(r"BLEU 100\.00 \S*tok:13a\S*\n", outcome.out)
+    assert outcome.err == ""
+
+
+def test_each_metric_is_a_line_in_the_order_asked_for(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat\n")
+    metrics = ["--metric", "ter", "--metric", "chrf", "--metric", "bleu"]
+    outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt", *metrics)
+    names = [line.split()[0] for line in outcome.out.splitlines()]
+    assert names == ["TER", "chrF2", "BLEU"]
+    values = [float(line.split()[1]) for line in outcome.out.splitlines()]
+    assert values == [0.0, 100.0, 100.0]
+
+
+def test_json_is_the_same_for_programs(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat\n")
+    arguments = ["score", "-", "--reference", "hyp.txt"]
+    text = b"the cat sat on a mat\n"
+    (value,) = json.loads(place.mtkit(*arguments, "--json", stdin=text).out)
+    line = place.mtkit(*arguments, stdin=text).out
+    assert line == f"{value['name']} {value['value']:.2f} {value['signature']}\n"
+
+
+def test_the_best_of_several_references_counts(place: Place):
+    place.write("a.txt", "something else altogether here\n")
+    place.write("b.txt", "the cat sat on the mat\n")
+    text = b"the cat sat on the mat\n"
+    references = ["--reference", "a.txt", "--reference", "b.txt"]
+    outcome = place.mtkit("score", "-", *references, stdin=text)
+    assert outcome.out.startswith("BLEU 100.00 ")
+    assert "nrefs:2" in outcome.out
+
+
+def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Place):
+    place.write("hyp.txt", "one\ntwo\n")
+    place.write("ref.txt", "eins\nzwei\ndrei\n")
+    error = place.refused("score", "hyp.txt", "--reference", "ref.txt")
+    assert "hyp.txt has 2" in error
+    assert "ref.txt has 3" in error
+    place.write("good.txt", "eins\nzwei\n")
+    both = ["--reference", "good.txt", "--reference", "ref.txt"]
+    assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)
+
+
+def test_a_separator_in_a_translation_is_no_new_line(place: Place):
+    place.write("hyp.txt", "a\u2028b c d e\nx y z w\n")
+    place.write("ref.txt", "a b c d e\nx y z w\n")
+    assert place.mtkit("score", "hyp.txt", "--reference", "ref.txt").status == 0
+
+
+def test_nothing_to_score_is_refused(place: Place):
+    place.write("hyp.txt", "")
+    place.refused("score", "hyp.txt", "--reference", "hyp.txt")
+
+
+def test_files_to_score_that_are_missing_or_no_text_are_named(place: Place):
+    place.write("hyp.txt", "one\n")
+    place.write("bad.txt", b"one\n\xff\n")
+    assert "nowhere.txt" in place.refused("score", "hyp.txt", "--reference", "nowhere.txt")
+    assert "nowhere.txt" in place.refused("score", "nowhere.txt", "--reference", "hyp.txt")
+    assert "bad.txt, line 2:" in place.refused("score", "bad.txt", "--reference", "hyp.txt")
+
+
+def test_score_of_the_newest_run_is_that_of_its_translations(trained: Place):
+    data = PreparedData.open(trained.folder / "data" / "tiny")
+    src, tgt = data.text("test")
+    trained.write("ref.txt", "".join(f"{line}\n" for line in tgt))
+    # The fixture's run remembers another place of the same data.
+    arguments = ["score", "--data", "data/tiny", "--metric", "chrf"]
+    at_once = trained.mtkit(*arguments)
+    assert at_once.status == 0
+    assert at_once.out.startswith("chrF2 ")
+    assert at_once.out.count("\n") == 1
+    translated = trained.mtkit("translate", stdin="".join(f"{line}\n" for line in src).encode())
+    by_hand = trained.mtkit(
+        "score", "-", "--reference", "ref.txt", "--metric", "chrf", stdin=translated.out.encode()
+    )
+    assert at_once.out == by_hand.out
+
+
+def moved_away(run: Path, place: Path) -> None:
+    """Have the run remember another place of its data."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["data"]["path"] = str(place)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_score_without_the_data_of_the_run_says_what_to_give(trained: Place):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "gone")
+    error = trained.refused("score")
+    assert "gone" in error
+    assert "--data" in error
+
+
+def test_score_on_data_that_was_prepared_anew_is_refused(trained: Place, tiny_text: TinyText):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
+    swapped = prepare_arguments(tiny_text, test=tiny_text.valid)
+    assert trained.mtkit("-q", *swapped, "--force").status == 0
+    assert "prepared anew" in trained.refused("score")
+
+
+def test_score_on_data_without_a_test_set_is_refused(trained: Place, tiny_text: TinyText):
+    arguments = prepare_arguments(tiny_text)
+    at = arguments.index("--test")
+    without = [*arguments[:at], *arguments[at + 3 :], "--out", "data/untested"]
+    assert trained.mtkit("-q", *without).status == 0
+    assert "--test" in trained.refused("score", "--data", "data/untested")
+
+
+# ---------------------------------------------------------------------------------------------
+# The program as a process
+
+
+def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mtkit", "train", "--config", "bigg"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert Outcome(done.returncode, done.stdout, done.stderr).error
+    (script,) = metadata.entry_points(group="console_scripts", name="mtkit")
+    assert script.load() is main
+
+
+def test_an_interrupt_ends_with_status_130_and_no_traceback(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mtkit.prepare.prepare_corpus", interrupted)
+    outcome = place.mtkit("prepare", "demo-en-de")
+    # Click ends the line on which the terminal shows ^C.
+    assert (outcome.status, outcome.out, outcome.err) == (130, "", "\nmtkit: interrupted\n")
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, AssertionError])
+def test_a_mistake_of_ours_keeps_its_traceback(
+    error: type[Exception], place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: object, **__: object) -> None:
+        raise error("ours")
+
+    monkeypatch.setattr("mtkit.prepare.prepare_corpus", broken)
+    monkeypatch.chdir(place.folder)
+    monkeypatch.setattr(sys, "argv", ["mtkit", "prepare", "demo-en-de"])
+    with pytest.raises(error, match="ours"):
+        main()

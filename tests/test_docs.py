@@ -1,0 +1,92 @@
+"""What the documentation says is true: commands exist, examples run as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtkit.cli import commands
+from mtkit.config import load_config, presets
+
+ROOT = Path(__file__).parent.parent
+GUIDES = sorted(ROOT.glob("examples/*/README.md"))
+
+
+def shell_blocks(path: Path) -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.M)
+
+
+def mtkit_lines(path: Path) -> list[str]:
+    """Every mtkit command that a document prints in a block, comments and pipes taken off."""
+    text = "\n".join(shell_blocks(path)).replace("\\\n", " ")
+    found = re.findall(r"(?:^|[|&] *)(mtkit [^#|<>&\n]*)", text, re.MULTILINE)
+    return [line.strip() for line in found]
+
+
+@pytest.mark.parametrize("name", sorted(commands.commands))
+def test_every_command_has_help_that_ends_with_an_example_and_is_in_the_readme(name: str) -> None:
+    command = commands.commands[name]
+    assert command.help
+    assert f"mtkit {name}" in (command.epilog or "")
+    for option in command.params:
+        assert getattr(option, "help", None) or option.param_type_name == "argument", option.name
+    assert f"mtkit {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *GUIDES], ids=lambda p: p.parent.name)
+def test_every_command_line_that_is_printed_parses(path: Path) -> None:
+    for line in mtkit_lines(path):
+        words = line.split()[1:]
+        command = commands.commands[words[0]]
+        # Paths need not exist here, and an option that does not would be an error.
+        context = command.make_context(words[0], words[1:], resilient_parsing=False)
+        if config := context.params.get("config_name"):
+            stem = Path(config).name.removesuffix(".yaml")
+            assert stem in presets() or (path.parent / config).is_file(), line
+
+
+def test_the_readme_names_every_module_and_every_preset() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    modules = {path.name for path in (ROOT / "mtkit").glob("*.py")} - {"__init__.py", "__main__.py"}
+    for module in modules - {"errors.py"}:
+        assert f"`{module}`" in text, module
+    for preset in presets():
+        assert f"`{preset}`" in text, preset
+        load_config(preset)
+
+
+def test_the_readme_links_to_files_that_exist() -> None:
+    for document in [ROOT / "README.md", *GUIDES]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+            assert target.startswith("http") or (document.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(ROOT / "examples/own-corpus", folder)
+    (block,) = shell_blocks(folder / "README.md")
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Standard output has the dry run, the translation and the two scores, and nothing else.
+    assert "\n2 7 1\n" in done.stdout
+    bleu, chrf = done.stdout.splitlines()[-2:]
+    assert float(bleu.split()[1]) > 95
+    assert chrf.startswith("chrF2 ")

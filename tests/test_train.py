@@ -1,0 +1,763 @@
+"""Training: the paper's numbers, and that stopping changes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtkit import train
+from mtkit.checkpoint import Run
+from mtkit.config import Config, dump_config, load_config
+from mtkit.data import PreparedData, make_batch
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.train import Trainer, label_smoothed_loss, learning_rate
+
+CPU = torch.device("cpu")
+
+
+def changed(config: Config, section: str, **settings: Any) -> Config:
+    part = getattr(config, section).model_copy(update=settings)
+    return config.model_copy(update={section: part})
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Everything that resuming must get right: dropout, micro-batches, a row at each step."""
+    return changed(
+        tiny_config,
+        "train",
+        max_steps=6,
+        batch_tokens=200,
+        device_batch_tokens=80,
+        log_every=1,
+        valid_every=3,
+        checkpoint_every=3,
+    )
+
+
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def rows_of(run: Path, key: str) -> list[tuple[int, float]]:
+    return [(row["step"], row[key]) for row in Run.open(run).metrics() if key in row]
+
+
+def assert_same_state(one: Path, other: Path) -> None:
+    """The newest checkpoints of two runs are equal to the last bit."""
+    first, second = (Run.open(path).checkpoints()[-1] for path in (one, other))
+    assert first.step == second.step
+    assert first.load_state()["batches"] == second.load_state()["batches"]
+    for mine, theirs in (
+        (first.load_weights(), second.load_weights()),
+        (first.load_optimizer(), second.load_optimizer()),
+    ):
+        assert mine.keys() == theirs.keys()
+        assert mine
+        for name, tensor in mine.items():
+            assert torch.equal(tensor, theirs[name]), name
+
+
+# ---------------------------------------------------------------------------------------------
+# The schedule
+
+
+def test_the_learning_rate_equals_values_worked_by_hand():
+    # 4^-½ · min(s^-½, s · 16^-1.5) = ½ · min(s^-½, s/64)
+    assert learning_rate(1, 4, 16) == pytest.approx(1 / 128, rel=1e-12)
+    assert learning_rate(8, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(16, 4, 16) == pytest.approx(1 / 8, rel=1e-12)
+    assert learning_rate(64, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(10_000, 4, 16) == pytest.approx(1 / 200, rel=1e-12)
+
+
+@pytest.mark.parametrize("warmup_steps", [1, 7, 4000])
+def test_the_learning_rate_peaks_at_warm_up(warmup_steps: int):
+    rates = [learning_rate(step, 512, warmup_steps) for step in range(1, 3 * warmup_steps + 3)]
+    assert rates.index(max(rates)) + 1 == warmup_steps
+    peak = warmup_steps - 1
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
+def test_the_peaks_of_base_and_big_are_those_of_the_paper(d_model: int, peak: float):
+    assert learning_rate(4000, d_model, 4000) == pytest.approx(peak, abs=0.005e-4)
+
+
+# ---------------------------------------------------------------------------------------------
+# The loss
+
+
+def test_the_smoothed_loss_equals_a_case_worked_by_hand():
+    # Probabilities 1/16, 1/2, 1/4, 1/8, 1/16; in bits 4, 1, 2, 3, 4. The truth is the second, so
+    # with ε = 0.2 the loss is 0.8·1 + 0.05·(4 + 2 + 3 + 4) = 1.45 bits.
+    logits = torch.tensor([[1 / 16, 1 / 2, 1 / 4, 1 / 8, 1 / 16]], dtype=torch.float64).log()
+    loss, count = label_smoothed_loss(logits, torch.tensor([1]), label_smoothing=0.2, pad_id=0)
+    assert loss.item() == pytest.approx(1.45 * math.log(2), abs=1e-12)
+    assert count.item() == 1
+
+
+def random_case(vocab_size: int = 11) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4, 6, vocab_size, dtype=torch.float64, generator=generator) * 3
+    targets = torch.randint(1, vocab_size, (4, 6), generator=generator)
+    targets[0, 4:] = 0
+    targets[2, 1:] = 0
+    return logits.requires_grad_(), targets
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+def test_the_smoothed_loss_is_pytorchs_with_the_share_of_the_truth_given_back(epsilon: float):
+    logits, targets = random_case()
+    V = logits.shape[-1]
+    # PyTorch spreads ε over all V, so ε·V/(V-1) leaves ε for the V - 1 others.
+    expected = F.cross_entropy(
+        logits.flatten(0, 1),
+        targets.flatten(),
+        ignore_index=0,
+        reduction="sum",
+        label_smoothing=epsilon * V / (V - 1),
+    )
+    (expected_gradient,) = torch.autograd.grad(expected, logits)
+    loss, count = label_smoothed_loss(logits, targets, label_smoothing=epsilon, pad_id=0)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert count.item() == 24 - 2 - 5
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
+    logits, targets = random_case()
+    loss, _ = label_smoothed_loss(logits, targets, label_smoothing=0.0, pad_id=0)
+    expected = sum(
+        -math.log(math.exp(row[target]) / sum(map(math.exp, row)))
+        for row, target in zip(
+            logits.flatten(0, 1).tolist(), targets.flatten().tolist(), strict=True
+        )
+        if target != 0
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_gradient_of_the_loss_equals_finite_differences():
+    logits, targets = random_case(vocab_size=5)
+
+    def loss(x: Tensor) -> Tensor:
+        # A factor, because the update divides by the number of tokens.
+        return label_smoothed_loss(x, targets, label_smoothing=0.1, pad_id=0)[0] * 0.25
+
+    assert torch.autograd.gradcheck(loss, (logits,))
+
+
+def test_padding_changes_neither_loss_nor_count():
+    logits, targets = random_case()
+    row, truth = logits[2:3, :1], targets[2:3, :1]
+    alone = label_smoothed_loss(row, truth, label_smoothing=0.1, pad_id=0)
+    # Whatever the model says at padding, even nonsense.
+    padded_logits = torch.cat((row, 1e4 * torch.ones(1, 5, 11, dtype=torch.float64)), dim=1)
+    padded = label_smoothed_loss(padded_logits, F.pad(truth, (0, 5)), label_smoothing=0.1, pad_id=0)
+    assert padded[0].item() == pytest.approx(alone[0].item(), rel=1e-12)
+    assert padded[1].item() == alone[1].item() == 1
+    (gradient,) = torch.autograd.grad(padded[0], logits)
+    assert gradient[0].abs().sum() == 0
+
+
+# ---------------------------------------------------------------------------------------------
+# The update
+
+
+def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:
+    """What one update on these micro-batches hands to the optimizer."""
+    found: dict[str, Tensor] = {}
+
+    def take(*_: object) -> None:
+        for name, parameter in trainer.model.named_parameters():
+            assert parameter.grad is not None
+            found[name] = parameter.grad.clone()
+
+    trainer.optimizer.step = take  # type: ignore[method-assign]
+    trainer.update([make_batch(trainer.batches._pairs, group) for group in groups])
+    return found
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_micro_batches_give_the_gradient_of_one_big_batch(config: Config, tiny_data: PreparedData):
+    trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)
+    pairs = np.arange(30)
+    big = gradients_of(trainer, [pairs])
+    # Of very different sizes, so that a mean of means would show.
+    small = gradients_of(trainer, [pairs[:3], pairs[3:5], pairs[5:]])
+    for name, gradient in big.items():
+        assert gradient.abs().max() > 0
+        assert torch.allclose(small[name], gradient, rtol=0, atol=1e-12), name
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_the_gradient_is_that_of_the_mean_loss_per_target_token(
+    config: Config, tiny_data: PreparedData
+):
+    trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)
+    model, pairs = trainer.model, tiny_data.pairs("train")
+    V = len(trainer.tokenizer)
+    # The pairs one by one, unpadded, with PyTorch's own loss.
+    total, tokens = torch.zeros(()), 0
+    for index in range(12):
+        src, tgt = pairs.src[index], pairs.tgt[index]
+        logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *tgt[:-1]]]))[0]
+        total = total + F.cross_entropy(
+            logits, torch.tensor(tgt), reduction="sum", label_smoothing=0.1 * V / (V - 1)
+        )
+        tokens += len(tgt)
+        assert tgt[-1] == EOS_ID
+    expected = torch.autograd.grad(total / tokens, list(model.parameters()))
+    found = gradients_of(trainer, [np.arange(5), np.arange(5, 12)])
+    for (name, gradient), wanted in zip(found.items(), expected, strict=True):
+        assert torch.allclose(gradient, wanted, rtol=0, atol=1e-12), name
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: PreparedData):
+    trainer = Trainer(config, tiny_data, device=CPU)
+    parameter = trainer.model.embedding.weight
+    beta1, beta2, epsilon = 0.9, 0.98, 1e-9
+    expected = parameter.detach().clone()
+    m, v = torch.zeros_like(expected), torch.zeros_like(expected)
+    original = trainer.optimizer.step
+    for step in (1, 2, 3):
+        gradients = []
+
+        def take_and_step(*arguments: Any, gradients: list[Tensor] = gradients) -> Any:
+            assert parameter.grad is not None
+            gradients.append(parameter.grad.clone())
+            return original(*arguments)
+
+        trainer.optimizer.step = take_and_step  # type: ignore[method-assign]
+        trainer.update([make_batch(trainer.batches._pairs, np.arange(step, step + 9))])
+        (g,) = gradients
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        rate = 16**-0.5 * min(step**-0.5, step * 4**-1.5)
+        m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
+        expected = expected - rate * m_hat / (v_hat.sqrt() + epsilon)
+        assert torch.allclose(parameter, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("batch_tokens", "at_a_time", "micro_batches"),
+    [(200, 80, 3), (200, 200, 1), (200, 199, 2), (200, 500, 1), (240, 80, 3), (200, None, 1)],
+)
+def test_an_update_has_the_tokens_of_batch_tokens_whatever_fits_at_a_time(
+    batch_tokens: int,
+    at_a_time: int | None,
+    micro_batches: int,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    sizes: list[list[tuple[int, int, int]]] = []
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any) -> Tensor:
+        sizes.append([(b.src.numel(), b.tgt_out.numel(), b.num_tokens) for b in batches])
+        return original(self, batches)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time, "max_steps": 10}
+    assert train.run(
+        changed(config, "train", **settings), tiny_data, tmp_path / "run", device="cpu"
+    )
+    assert {len(batches) for batches in sizes} == {micro_batches}
+    for batches in sizes:
+        for src, tgt, _ in batches:
+            assert max(src, tgt) <= (at_a_time or batch_tokens)
+        assert sum(src for src, _, _ in batches) <= batch_tokens + micro_batches
+        assert sum(tgt for _, tgt, _ in batches) <= batch_tokens + micro_batches
+    # Nearly full on average: a batch ends where the next pair would pass the budget.
+    mean = sum(max(src, tgt) for batches in sizes for src, tgt, _ in batches) / len(sizes)
+    assert mean > 0.7 * batch_tokens
+
+
+# ---------------------------------------------------------------------------------------------
+# Metrics and validation
+
+
+def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(tiny_run: Run):
+    (row,) = [row for row in tiny_run.metrics() if "valid_loss" in row]
+    data = PreparedData.open(tiny_run.data_path)
+    tokenizer = tiny_run.tokenizer()
+    model = Transformer(tiny_run.config.model, len(tokenizer), PAD_ID).eval()
+    model.load_state_dict(tiny_run.checkpoints()[-1].load_weights())
+    src, tgt = data.text("valid")
+    total, tokens = 0.0, 0
+    for source, target in zip(src, tgt, strict=True):
+        truth = [*tokenizer.encode(target), EOS_ID]
+        with torch.no_grad():
+            logits = model(
+                torch.tensor([[*tokenizer.encode(source), EOS_ID]]),
+                torch.tensor([[BOS_ID, *truth[:-1]]]),
+            )
+        log_probs = logits[0].log_softmax(-1)
+        total -= sum(log_probs[place, token].item() for place, token in enumerate(truth))
+        tokens += len(truth)
+    # Sums in float32, in another order.
+    assert row["valid_loss"] == pytest.approx(total / tokens, rel=1e-5)
+    assert row["valid_perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-4)
+
+
+def test_validating_changes_nothing(config: Config, tiny_data: PreparedData, tmp_path: Path):
+    often = changed(config, "train", valid_every=1)
+    train.run(config, tiny_data, tmp_path / "seldom", device="cpu")
+    train.run(often, tiny_data, tmp_path / "often", device="cpu")
+    assert_same_state(tmp_path / "seldom", tmp_path / "often")
+
+
+def test_metrics_have_the_keys_that_are_promised(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    training = [row for row in rows if "loss" in row]
+    validation = [row for row in rows if "valid_loss" in row]
+    assert len(training) + len(validation) == len(rows)
+    assert [row["step"] for row in training] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in validation] == [3, 6]
+    for row in training:
+        assert {"step", "loss", "lr", "tokens_per_second"} <= row.keys()
+        assert row["lr"] == pytest.approx(learning_rate(row["step"], 16, 4), rel=1e-12)
+        assert row["tokens_per_second"] > 0
+        assert 0 < row["loss"] < 20
+    for row in validation:
+        assert {"step", "valid_loss", "valid_perplexity", "valid_bleu"} <= row.keys()
+        assert row["valid_perplexity"] == pytest.approx(math.exp(row["valid_loss"]), rel=1e-9)
+
+
+def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[tuple[float, int]] = []
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any) -> Tensor:
+        summed = original(self, batches)
+        seen.append((summed.item(), sum(batch.num_tokens for batch in batches)))
+        return summed
+
+    monkeypatch.setattr(Trainer, "update", update)
+    seldom = changed(config, "train", log_every=4)
+    train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
+    expected = [
+        (step, sum(loss for loss, _ in part) / sum(count for _, count in part))
+        for step, part in ((4, seen[:4]), (6, seen[4:]))
+    ]
+    found = rows_of(tmp_path / "run", "loss")
+    assert [step for step, _ in found] == [4, 6]
+    for (_, value), (_, wanted) in zip(found, expected, strict=True):
+        assert value == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_forecast_is_a_configuration_with_comments(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    text = train.forecast(config, tiny_data, device="cpu", updates=1)
+    file = tmp_path / "resolved.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert load_config(str(file)) == config
+    comments = "".join(line for line in text.splitlines() if line.startswith("#"))
+    for word in ("parameters", "memory", "target tokens/s", "3 micro-batches"):
+        assert word in comments
+
+
+# ---------------------------------------------------------------------------------------------
+# The same, stopped or not
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        train.run(changed(config, "train", seed=seed), tiny_data, tmp_path / name, device="cpu")
+    assert_same_state(tmp_path / "one", tmp_path / "two")
+    assert rows_of(tmp_path / "one", "loss") == rows_of(tmp_path / "two", "loss")
+    with pytest.raises(AssertionError):
+        assert_same_state(tmp_path / "one", tmp_path / "three")
+
+
+@pytest.mark.parametrize("stops", [[3], [1, 2, 5], [17]])
+def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
+    stops: list[int], config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    # 17 is in the second epoch: an epoch has about forty micro-batches.
+    end = max(*stops, 5) + 3
+    train.run(changed(config, "train", max_steps=end), tiny_data, tmp_path / "whole", device="cpu")
+    for stop in (*stops, end):
+        torch.manual_seed(stop)  # another process has another random state
+        part = changed(config, "train", max_steps=stop)
+        assert train.run(part, tiny_data, tmp_path / "parts", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "parts", "loss")
+    whole = dict(rows_of(tmp_path / "whole", "valid_loss"))
+    parts = dict(rows_of(tmp_path / "parts", "valid_loss"))
+    assert whole.items() <= parts.items()
+
+
+def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    original = Trainer.update
+
+    def killed_at_5(self: Trainer, batches: Any) -> Tensor:
+        if self.step == 4:
+            raise KeyboardInterrupt
+        return original(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", killed_at_5)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(config, tiny_data, tmp_path / "killed", device="cpu")
+    assert [step for step, _ in rows_of(tmp_path / "killed", "loss")] == [1, 2, 3, 4]
+    assert train.run(config, tiny_data, tmp_path / "killed", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "killed", "loss")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_saves_and_returns_false(
+    number: signal.Signals,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    before = signal.getsignal(number)
+    original = Trainer.update
+
+    def interrupted_at_4(self: Trainer, batches: Any) -> Tensor:
+        if self.step == 3:
+            os.kill(os.getpid(), number)
+        return original(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", interrupted_at_4)
+        assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    assert signal.getsignal(number) is before
+    assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 4
+    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "stopped", "loss")
+
+
+def test_a_signal_while_a_row_is_logged_is_not_lost(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = Run.log
+
+    def log(self: Run, row: dict[str, float | int]) -> None:
+        original(self, row)
+        if row["step"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Run, "log", log)
+    assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert Run.open(tmp_path / "run").checkpoints()[-1].step == 2
+
+
+def test_the_second_signal_stops_at_once(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def twice(self: Trainer, batches: Any) -> Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("went on")
+
+    monkeypatch.setattr(Trainer, "update", twice)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_ctrl_c_ends_the_program_with_130_and_the_next_start_goes_on(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    endless = changed(config, "train", max_steps=100_000, valid_every=100_000)
+    endless = changed(endless, "train", checkpoint_every=100_000)
+    file = tmp_path / "tiny.yaml"
+    file.write_text(dump_config(endless), encoding="utf-8")
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--run", run]
+    command += ["--data", tiny_data.path, "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        metrics = run / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not (metrics.exists() and metrics.read_bytes().count(b"\n")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == b""
+    assert b"Traceback" not in err
+    stopped = Run.open(run).checkpoints()[-1].step
+    assert stopped == rows_of(run, "loss")[-1][0]
+    end = stopped + 2
+    done = subprocess.run(
+        [*command, "--set", f"train.max_steps={end}"],
+        capture_output=True,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"continuing from step {stopped}".encode() in done.stderr
+    assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
+
+
+# ---------------------------------------------------------------------------------------------
+# The same run, or none
+
+
+@pytest.fixture
+def begun(tiny_run: Run, tmp_path: Path) -> Path:
+    """A copy of the tiny run, at its last step, 4."""
+    folder = tmp_path / "begun"
+    shutil.copytree(tiny_run.path, folder)
+    return folder
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("model", "d_ff", 48),
+        ("model", "dropout", 0.2),
+        ("train", "batch_tokens", 210),
+        ("train", "warmup_steps", 5),
+        ("train", "label_smoothing", 0.0),
+        ("train", "adam_beta2", 0.99),
+        ("train", "seed", 7),
+    ],
+)
+def test_a_run_refuses_other_settings_by_name(
+    section: str, key: str, value: Any, begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    before = content(begun)
+    other = changed(changed(tiny_config, "train", max_steps=8), section, **{key: value})
+    with pytest.raises(MtkitError) as error:
+        train.run(other, tiny_data, begun, device="cpu")
+    assert f"{section}.{key}" in str(error.value)
+    assert str(value) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert content(begun) == before
+
+
+def test_a_run_allows_what_does_not_change_its_weights(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    settings = {"max_steps": 6, "log_every": 1, "valid_every": 3, "checkpoint_every": 5}
+    other = changed(tiny_config, "train", keep_checkpoints=2, **settings)
+    other = changed(other, "decode", beam_size=2, length_penalty=1.0)
+    assert train.run(other, tiny_data, begun, device="cpu")
+    run = Run.open(begun)
+    assert run.config == other
+    assert [saved.step for saved in run.checkpoints()][-2:] == [5, 6]
+
+
+def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    copy = tmp_path / "another-name"
+    shutil.copytree(tiny_data.path, copy)
+    longer = changed(tiny_config, "train", max_steps=5)
+    assert train.run(longer, PreparedData.open(copy), begun, device="cpu")
+    # The same folder with one sentence of the test set changed.
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"]["test.src.txt"]["sha256"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(MtkitError, match=r"test\.src\.txt: changed"):
+        train.run(longer, PreparedData.open(copy), begun, device="cpu")
+    other = tmp_path / "other"
+    from conftest import number_pairs, write_pairs
+
+    from mtkit.prepare import prepare_files
+
+    files = {
+        split: write_pairs(tmp_path, split, number_pairs(count, seed=seed))
+        for seed, (split, count) in enumerate({"train": 200, "valid": 9}.items(), start=50)
+    }
+    prepare_files(
+        "tiny",
+        other,
+        src_lang="en",
+        tgt_lang="de",
+        train=[files["train"]],
+        valid=files["valid"],
+        vocab_size=300,
+    )
+    before = content(begun)
+    with pytest.raises(MtkitError, match="other data") as error:
+        train.run(longer, PreparedData.open(other), begun, device="cpu")
+    assert "\n" not in str(error.value)
+    assert content(begun) == before
+
+
+def test_a_finished_run_says_so_and_changes_nothing(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    before = content(begun / "checkpoints")
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert train.run(tiny_config, tiny_data, begun, device="cpu")
+    assert "has reached step 4 already" in caplog.text
+    assert "train.max_steps" in caplog.text
+    assert content(begun / "checkpoints") == before
+
+
+def test_restart_begins_again_with_whatever_settings(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    other = changed(changed(tiny_config, "train", max_steps=2), "model", d_ff=48)
+    assert train.run(other, tiny_data, begun, device="cpu", restart=True)
+    assert [saved.step for saved in Run.open(begun).checkpoints()] == [2]
+    assert train.run(other, tiny_data, tmp_path / "new", device="cpu")
+    assert_same_state(begun, tmp_path / "new")
+    assert rows_of(begun, "loss") == rows_of(tmp_path / "new", "loss")
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_folder_that_is_no_run_is_left_alone(
+    restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    folder = tmp_path / "home"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "precious").write_text("of another program")
+    (folder / "config.yaml").write_text("also: of another program")
+    before = content(folder)
+    with pytest.raises(MtkitError, match="not a run folder"):
+        train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
+    assert content(folder) == before
+
+
+# ---------------------------------------------------------------------------------------------
+# What goes wrong
+
+
+def test_a_loss_that_is_no_number_is_one_line_with_step_and_learning_rate(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    wild = changed(config, "train", learning_rate_scale=1e30)
+    with pytest.raises(MtkitError, match=r"step \d: the loss is (nan|inf)") as error:
+        train.run(wild, tiny_data, tmp_path / "run", device="cpu")
+    text = str(error.value)
+    assert "\n" not in text
+    assert "learning rate" in text
+    assert "e+" in text  # of about 1e30
+    assert "train.warmup_steps" in text
+
+
+def test_weights_that_are_no_numbers_are_never_saved(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    # Checkpoints between two rows of metrics: nobody has looked at the loss yet.
+    wild = changed(
+        config,
+        "train",
+        learning_rate_scale=1e30,
+        log_every=6,
+        valid_every=6,
+        checkpoint_every=1,
+        keep_checkpoints=9,
+    )
+    with pytest.raises(MtkitError, match="the loss is"):
+        train.run(wild, tiny_data, tmp_path / "run", device="cpu")
+    for saved in Run.open(tmp_path / "run").checkpoints():
+        for name, tensor in saved.load_weights().items():
+            assert tensor.isfinite().all(), f"{name} at step {saved.step}"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMany lines."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+@pytest.mark.parametrize(("batch_tokens", "at_a_time"), [(200, None), (200, 80), (9000, None)])
+def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
+    failure: Exception,
+    batch_tokens: int,
+    at_a_time: int | None,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    slots: list[int] = []
+
+    def forward(_: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
+        slots.append(max(src.numel(), tgt_in.numel()))
+        raise failure
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
+    first = changed(config, "train", **settings)
+    with pytest.raises(MtkitError, match=r"--set train\.device_batch_tokens=\d+$") as error:
+        train.run(first, tiny_data, tmp_path / "run", device="cpu")
+    assert "\n" not in str(error.value)
+    # Who does as the message says gets a smaller batch.
+    advised = int(str(error.value).rpartition("=")[2])
+    second = changed(first, "train", device_batch_tokens=advised)
+    with pytest.raises(MtkitError, match="does not fit"):
+        train.run(second, tiny_data, tmp_path / "run", device="cpu")
+    assert slots[1] < slots[0]
+
+
+def test_another_error_in_the_model_is_ours_and_keeps_its_traceback(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def forward(*_: object) -> Tensor:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_raise(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for settings in (
+        {"batch_tokens": 200, "device_batch_tokens": 5},
+        {"batch_tokens": 5, "device_batch_tokens": None},
+    ):
+        small = changed(config, "train", **settings)
+        limiting = min((v, k) for k, v in settings.items() if v is not None)[1]
+        with pytest.raises(MtkitError, match=rf"train\.{limiting}\b"):
+            train.run(small, tiny_data, tmp_path / "run", device="cpu")
