@@ -57,7 +57,7 @@ def open_binary(path: Path) -> IO[bytes]:
             case ".xz":
                 return lzma.open(path)
             case ".zst":
-                return zstd.open(path)  # type: ignore[no-any-return, unused-ignore]
+                return zstd.open(path)  # type: ignore[return-value, unused-ignore]
             case _:
                 return path.open("rb")
     except OSError as error:

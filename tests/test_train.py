@@ -32,6 +32,33 @@ from mtkit.train import Trainer, label_smoothed_loss, learning_rate
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def tiny_config() -> Config:
+    """Two micro-batches an update, six updates, two checkpoints."""
+    return parse_config(
+        {
+            "model": {
+                "encoder_layers": 1,
+                "decoder_layers": 1,
+                "d_model": 16,
+                "d_ff": 32,
+                "n_heads": 2,
+            },
+            "train": {
+                "max_steps": 6,
+                "batch_tokens": 400,
+                "device_batch_tokens": 200,
+                "warmup_steps": 4,
+                "log_every": 1,
+                "valid_every": 3,
+                "checkpoint_every": 3,
+            },
+            "decode": {"max_extra_length": 5},
+        },
+        origin="tiny",
+    )
+
+
 def changed(config: Config, section: str, **settings: Any) -> Config:
     part = getattr(config, section).model_copy(update=settings)
     return config.model_copy(update={section: part})
@@ -337,7 +364,8 @@ def test_metrics_have_the_keys_that_are_promised(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in text.splitlines()]
     training = [row for row in rows if "loss" in row]
     validation = [row for row in rows if "valid_loss" in row]
     assert len(training) + len(validation) == len(rows)
@@ -659,6 +687,19 @@ def test_a_folder_that_is_no_run_is_left_alone(
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / "precious").write_text("of another program")
     (folder / "config.yaml").write_text("also: of another program")
+    (folder / "notes.txt").write_text("mine")
+    before = content(folder)
+    with pytest.raises(MtkitError, match="not a run folder"):
+        train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_prepared_data_is_not_taken_for_a_run(
+    restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    folder = tmp_path / "data"
+    shutil.copytree(tiny_data.path, folder)
     before = content(folder)
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)

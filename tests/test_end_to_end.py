@@ -1,0 +1,162 @@
+"""From text to a score: the four commands, on a task that a tiny model learns and as printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hub import Hub, client_environment, synthetic_splits, wmt14_repository
+
+Program = Callable[..., str]
+
+
+@pytest.fixture
+def mtkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Program:
+    """The program in this process and an empty folder; returns its standard output."""
+    from mtkit.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["mtkit", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        assert stop.value.code == 0, err
+        return out
+
+    return run
+
+
+def write_reversed_digits(folder: Path, split: str, count: int, seed: int) -> None:
+    """`split.src` and `split.tgt`, such as "3 1 4 1" and "1 4 1 3"."""
+    rng = random.Random(seed)
+    lines = [[str(rng.randrange(10)) for _ in range(rng.randint(3, 8))] for _ in range(count)]
+    for side, step in (("src", 1), ("tgt", -1)):
+        text = "".join(" ".join(line[::step]) + "\n" for line in lines)
+        (folder / f"{split}.{side}").write_text(text)
+
+
+TRAINING = """
+model:
+  encoder_layers: 2
+  decoder_layers: 2
+  d_model: 64
+  d_ff: 128
+  n_heads: 4
+  dropout: 0.0
+train:
+  max_steps: 900
+  batch_tokens: 700
+  warmup_steps: 200
+  learning_rate_scale: 0.4
+  valid_every: 900
+  checkpoint_every: 10
+decode:
+  max_extra_length: 3
+"""
+
+
+@pytest.mark.slow
+def test_reversed_digits_are_learned_to_a_near_perfect_score(mtkit: Program, tmp_path: Path):
+    counts = {"train": 10_000, "valid": 50, "test": 150}
+    for seed, (split, count) in enumerate(counts.items()):
+        write_reversed_digits(tmp_path, split, count, seed)
+    files = [word for split in counts for word in (f"--{split}", f"{split}.src", f"{split}.tgt")]
+    (tmp_path / "digits.yaml").write_text(TRAINING)
+
+    languages = ["--src-lang", "xx", "--tgt-lang", "yy"]
+    assert mtkit("prepare", "digits", *languages, *files, "--vocab-size", "272") == ""
+    assert mtkit("train", "--config", "digits.yaml", "--device", "cpu") == ""
+    (tmp_path / "typed.txt").write_text("1 2 3 4 5\n\n9 9 0 7\n")
+    assert mtkit("translate", "--input", "typed.txt") == "5 4 3 2 1\n\n7 0 9 9\n"
+    name, value, *signature = mtkit("score").split()
+    assert name == "BLEU"
+    assert float(value) >= 95
+    assert "tok:13a" in " ".join(signature)
+    assert (tmp_path / "runs" / "digits-digits" / "metrics.jsonl").exists()
+
+    # The score of the files that translate writes is the one that score found by itself.
+    mtkit("translate", "--input", "test.src", "--output", "hypotheses.txt")
+    again = mtkit("score", "hypotheses.txt", "--reference", "test.tgt")
+    assert again.split()[1] == value
+
+
+TINY_BIG = """
+model:
+  encoder_layers: 1
+  decoder_layers: 1
+  d_model: 16
+  d_ff: 16
+  n_heads: 2
+train:
+  max_steps: 2
+  batch_tokens: 300
+decode:
+  max_extra_length: 0
+  beam_size: 2
+"""
+
+
+@pytest.mark.slow
+def test_the_four_commands_work_as_printed_with_wmt14_from_the_hub(tmp_path: Path):
+    splits = synthetic_splits(train=20_000, validation=8, test=12)
+    german, english = zip(*splits.test or (), strict=True)
+    (tmp_path / "input.txt").write_text("".join(f"{line}\n" for line in english[:3]))
+    # A file of that name goes before the preset; everything else of the command is as printed.
+    (tmp_path / "big.yaml").write_text(TINY_BIG)
+
+    with Hub({"wmt/wmt14": wmt14_repository({"de-en": splits})}) as hub:
+        environment = client_environment(hub.endpoint, tmp_path / "cache", OMP_NUM_THREADS="2")
+        folder = Path(sys.executable).parent
+        environment["PATH"] = f"{folder}{os.pathsep}{environment['PATH']}"
+
+        def shell(command: str) -> str:
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=240,
+            )
+            assert done.returncode == 0, done.stderr
+            assert "Traceback" not in done.stderr
+            return done.stdout
+
+        python = f"{shlex.quote(sys.executable)} -m "
+        assert shell(f"{python}mtkit prepare wmt14-en-de") == ""
+        assert shell(f"{python}mtkit train --config big.yaml") == ""
+        translations = shell(f"{python}mtkit translate < input.txt")
+        score = shell(f"{python}mtkit score")
+
+    data = tmp_path / "data" / "wmt14-en-de"
+    manifest = json.loads((data / "manifest.json").read_text())
+    assert manifest["counts"]["pairs"] == {"train": 20_000, "valid": 8, "test": 12}
+    kept, dropped = manifest["counts"]["kept"], manifest["counts"]["dropped"]
+    assert kept + sum(dropped.values()) == 20_000
+    assert kept > 19_000
+    assert (manifest["src_lang"], manifest["tgt_lang"]) == ("en", "de")
+    assert manifest["settings"]["vocab_size"] == 37_000
+    from mtkit.tokenizer import Tokenizer
+
+    assert len(Tokenizer.load(data / "tokenizer.model")) == 37_000
+    # English to German, though the hub calls the corpus de-en.
+    assert (data / "test.src.txt").read_text() == "".join(f"{line}\n" for line in english)
+    assert (data / "test.tgt.txt").read_text() == "".join(f"{line}\n" for line in german)
+    assert (tmp_path / "runs" / "wmt14-en-de-big" / "manifest.json").exists()
+    assert translations.count("\n") == 3
+    assert score.startswith("BLEU ")
+    assert "version:" in score

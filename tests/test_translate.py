@@ -1,0 +1,485 @@
+"""Translating: one line in, one line out, in order, whatever the neighbours."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtkit.checkpoint import Run
+from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.tokenizer import PAD_ID
+from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, ready_lines
+
+CONFIG = Config(
+    model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
+    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60),
+)
+
+HOSTILE = [
+    "one two three",
+    "",
+    " \t ",
+    "a\u2028b\u2029c",
+    "a\x85b\x0bc\x0cd\x1ce",
+    "nul\x00in\x00it",
+    "\ufeffmarked",
+    "carriage\rreturn",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea e\u0301",
+    "nine " * 40,
+    "x" * 5000,
+    "\u202eright to left\u202c",
+    "</s> <s> <pad> <unk> <0x0A>",
+    "\u3000",
+    "last",
+]
+
+
+@pytest.fixture(scope="module")
+def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose weights are random, and large enough that every line gets another output."""
+    torch.manual_seed(5)
+    tokenizer = tiny_data.tokenizer()
+    model = Transformer(CONFIG.model, len(tokenizer), PAD_ID)
+    with torch.no_grad():
+        for layer in model.decoder:
+            layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
+            layer.cross_attention.in_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
+    manifest = {"data": {"fingerprint": tiny_data.fingerprint, "path": str(tiny_data.path)}}
+    path = tmp_path_factory.mktemp("untrained") / "runs" / "untrained"
+    run = Run.create(path, CONFIG, tokenizer, manifest=manifest)
+    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    return run
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Translator:
+    translator = Translator.load(untrained, device="cpu")
+    translator.model.eval()
+    return translator
+
+
+def with_batches_of(translator: Translator, batch_tokens: int) -> Translator:
+    config = translator.config.model_copy(update={"batch_tokens": batch_tokens})
+    return Translator(translator.model, translator.tokenizer, config, device=translator.device)
+
+
+def numbers(count: int, seed: int = 1) -> list[str]:
+    rng = random.Random(seed)
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zebra"]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(count)]
+
+
+# ---------------------------------------------------------------------------------------------
+# One line in, one line out
+
+
+def test_the_random_model_of_these_tests_tells_lines_apart(translator: Translator):
+    lines = numbers(30)
+    assert len(set(translator.translate(lines))) > len(set(lines)) / 2
+
+
+def test_one_line_in_is_one_line_out_whatever_is_in_it(translator: Translator):
+    found = list(translator.translate(HOSTILE))
+    assert len(found) == len(HOSTILE)
+    for text in found:
+        assert "\n" not in text
+        assert "\r" not in text
+
+
+def test_hostile_lines_leave_their_neighbours_alone(translator: Translator):
+    together = list(translator.translate(HOSTILE))
+    alone = [next(translator.translate([line])) for line in HOSTILE]
+    assert together == alone
+
+
+@pytest.mark.parametrize("line", ["", " ", " \t ", "\r", "\u3000\u00a0", "\u2028"])
+def test_a_blank_line_stays_blank(line: str, translator: Translator):
+    first, blank, last = translator.translate_nbest(["one", line, "two"], n_best=2)
+    assert [(found.text, found.score) for found in blank] == [("", 0.0)]
+    assert first[0].text == next(translator.translate(["one"]))
+    assert last[0].text == next(translator.translate(["two"]))
+
+
+def test_nothing_in_is_nothing_out(translator: Translator):
+    assert list(translator.translate([])) == []
+    assert list(translator.translate([""])) == [""]
+    assert translator.translate_window([]) == []
+
+
+def test_a_line_too_long_is_cut_with_a_warning_that_names_it(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+):
+    ids = translator.tokenizer.encode("nine " * 200)
+    cut = translator.tokenizer.decode(ids[:59])
+    found = list(translator.translate(["one", "", "nine " * 200, "two"]))
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "line 3:" in record.getMessage()
+    assert f"from {len(ids) + 1} to 60 tokens" in record.getMessage()
+    caplog.clear()
+    assert found[2] == next(translator.translate([cut]))
+    assert not caplog.records
+
+
+def test_the_number_in_a_warning_counts_from_the_first_line_of_all(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+):
+    lines = [""] * (WINDOW_LINES + 4) + ["nine " * 200]
+    assert len(list(translator.translate(lines))) == len(lines)
+    assert f"line {WINDOW_LINES + 5}:" in caplog.text
+
+
+# ---------------------------------------------------------------------------------------------
+# A translation never depends on its neighbours
+
+
+@pytest.fixture(scope="module")
+def alone(translator: Translator) -> dict[str, tuple[str, float]]:
+    """Text and score of each line, translated by itself."""
+    lines = numbers(40)
+    found = [next(translator.translate_nbest([line], n_best=1))[0] for line in lines]
+    return {line: (one.text, one.score) for line, one in zip(lines, found, strict=True)}
+
+
+def assert_as_alone(
+    translator: Translator, lines: list[str], alone: dict[str, tuple[str, float]]
+) -> None:
+    found = list(translator.translate_nbest(lines, n_best=1))
+    assert len(found) == len(lines)
+    for line, (best,) in zip(lines, found, strict=True):
+        text, score = alone[line]
+        assert best.text == text
+        assert best.score == pytest.approx(score, abs=1e-5)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 7, 40, 300, 100_000])
+def test_text_and_score_do_not_depend_on_the_size_of_the_batch(
+    batch_tokens: int, translator: Translator, alone: dict[str, tuple[str, float]]
+):
+    assert_as_alone(with_batches_of(translator, batch_tokens), list(alone), alone)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_text_and_score_do_not_depend_on_the_order(
+    seed: int, translator: Translator, alone: dict[str, tuple[str, float]]
+):
+    lines = list(alone)
+    random.Random(seed).shuffle(lines)
+    assert_as_alone(translator, lines, alone)
+    assert_as_alone(translator, lines[:9] + lines[:9], alone)
+
+
+def test_text_and_score_do_not_depend_on_a_much_longer_neighbour(
+    translator: Translator, alone: dict[str, tuple[str, float]]
+):
+    lines = list(alone)[:10]
+    long = "nine " * 50
+    found = list(translator.translate_nbest([long, *lines, long], n_best=1))
+    for line, (best,) in zip(lines, found[1:-1], strict=True):
+        assert best.text == alone[line][0]
+        assert best.score == pytest.approx(alone[line][1], abs=1e-5)
+
+
+def test_translating_leaves_the_model_as_it_was(translator: Translator):
+    before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
+    translator.model.train()
+    list(translator.translate(["one two"]))
+    assert translator.model.training
+    translator.model.eval()
+    for name, tensor in translator.model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+# ---------------------------------------------------------------------------------------------
+# Several translations
+
+
+def test_the_n_best_are_different_and_in_order(translator: Translator):
+    for found in translator.translate_nbest(numbers(8), n_best=5):
+        scores = [one.score for one in found]
+        assert len(found) == 5
+        assert scores == sorted(scores, reverse=True)
+        assert all(one.log_prob <= one.score <= 0 for one in found)
+
+
+def test_a_score_is_the_log_probability_of_the_tokens_over_the_penalty(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    model, tokenizer = translator.model, translator.tokenizer
+    decode, said = tokenizer.decode, []
+
+    def listen(ids: tuple[int, ...]) -> str:
+        said.append(list(ids))
+        return decode(ids)
+
+    monkeypatch.setattr(tokenizer, "decode", listen)
+    line = "one two three"
+    found = next(translator.translate_nbest([line], n_best=4))
+    src = torch.tensor([[*tokenizer.encode(line), tokenizer.eos_id]])
+    limit = src.shape[1] + 4
+    for tokens, one in zip(said, found, strict=True):
+        # What reached the limit was cut off; all others ended.
+        full = tokens if len(tokens) == limit else [*tokens, tokenizer.eos_id]
+        # By the full forward pass, without cache, beam or batch.
+        with torch.no_grad():
+            logits = model(src, torch.tensor([[tokenizer.bos_id, *full[:-1]]]))[0]
+        log_prob = logits.log_softmax(-1)[range(len(full)), full].sum().item()
+        assert one.log_prob == pytest.approx(log_prob, abs=1e-4)
+        assert one.score == pytest.approx(log_prob / ((5 + len(full)) / 6) ** 0.6, abs=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------
+# Bounded memory
+
+
+class Counted:
+    """Lines without end, and how many of them were taken."""
+
+    def __init__(self, line: str = "") -> None:
+        self.line = line
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            self.taken += 1
+            yield self.line
+
+
+def test_no_more_lines_are_read_than_a_window_holds(translator: Translator):
+    lines = Counted()
+    found = translator.translate(lines)
+    assert lines.taken == 0
+    next(found)
+    assert lines.taken <= WINDOW_LINES
+    for _ in range(WINDOW_LINES):
+        next(found)
+    assert lines.taken <= 2 * WINDOW_LINES
+
+
+def test_a_window_of_long_lines_is_shorter(translator: Translator):
+    lines = Counted(" " * 100_000)
+    next(translator.translate(lines))
+    assert lines.taken <= WINDOW_CHARACTERS // 100_000 + 1
+
+
+def test_lines_that_are_ready_are_read_ahead_by_two_windows_at_most():
+    lines = Counted("x")
+    windows = ready_lines(lines)
+    for _ in range(3):
+        assert 1 <= len(next(windows)) <= WINDOW_LINES
+    threading.Event().wait(0.2)  # time enough to read ahead
+    assert lines.taken <= 5 * WINDOW_LINES
+
+
+def test_a_window_ends_before_an_error_which_comes_after_it():
+    def lines() -> Iterator[str]:
+        yield "one"
+        yield "two"
+        raise MtkitError("no third")
+
+    seen: list[str] = []
+
+    def read() -> None:
+        for window in ready_lines(lines()):
+            seen.extend(window)
+
+    with pytest.raises(MtkitError, match="no third"):
+        read()
+    assert seen == ["one", "two"]
+
+
+# ---------------------------------------------------------------------------------------------
+# The command
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def command(run: Run, *arguments: str | Path) -> list[str]:
+    base = [sys.executable, "-m", "mtkit", "translate", "--run", str(run.path), "--device", "cpu"]
+    return [*base, *map(str, arguments)]
+
+
+def translated(
+    run: Run, stdin: bytes, *arguments: str | Path
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        command(run, *arguments),
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env=ENVIRONMENT,
+    )
+
+
+@contextmanager
+def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command(run), stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_bytes_of_hostile_lines_are_answered_line_by_line(
+    untrained: Run, translator: Translator
+):
+    lines = [*HOSTILE[:7], "with carriage return", *HOSTILE[8:]]
+    raw = [line.encode() for line in lines]
+    raw[7] += b"\r"
+    # A byte-order mark before everything, and no newline after the last line.
+    done = translated(untrained, b"\xef\xbb\xbf" + b"\n".join(raw))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b"\n")
+    found = done.stdout.decode().removesuffix("\n").split("\n")
+    assert found == list(translator.translate(lines))
+
+
+@pytest.mark.timeout(90)
+def test_a_line_is_answered_before_the_next_is_written(untrained: Run, translator: Translator):
+    lines = ["one two three", "", "nine"]
+    expected = list(translator.translate(lines))
+    with started(untrained) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line, answer in zip(lines, expected, strict=True):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            # Would wait for ever, were the answer held back.
+            assert process.stdout.readline().decode() == f"{answer}\n"
+        process.stdin.close()
+        assert process.wait(timeout=30) == 0
+
+
+def test_text_that_is_not_utf8_is_an_error_after_the_lines_before_it(
+    untrained: Run, translator: Translator
+):
+    done = translated(untrained, b"one\ntwo\nf\xfcnf\nnine\n")
+    assert done.returncode == 1
+    assert done.stdout.decode() == "".join(
+        f"{text}\n" for text in translator.translate(["one", "two"])
+    )
+    errors = [line for line in done.stderr.decode().splitlines() if "error" in line]
+    assert len(errors) == 1
+    assert errors[0].startswith("mtkit: error: standard input, line 3: not UTF-8")
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.timeout(90)
+def test_a_reader_that_leaves_ends_it_quietly(untrained: Run):
+    with started(untrained) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+        process.stdout.close()
+        # Until it notices; then it is the writer who finds the pipe closed.
+        try:
+            process.stdin.write(b"two\n" * 5)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        err = process.stderr.read().decode()
+        process.wait(timeout=30)
+    assert "Traceback" not in err
+    assert "Exception" not in err
+    assert "Error" not in err
+
+
+def run_in_process(
+    run: Run, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
+) -> int | str | None:
+    from mtkit.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["mtkit", *command(run, *arguments)[3:]])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code
+
+
+def test_an_output_file_is_whole(
+    untrained: Run, translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("one\n\ntwo three\n")
+    target.write_text("old\n")
+    status = run_in_process(untrained, monkeypatch, "--input", source, "--output", target)
+    assert status == 0
+    expected = translator.translate(["one", "", "two three"])
+    assert target.read_text() == "".join(f"{text}\n" for text in expected)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+@pytest.mark.parametrize("existing", [None, "old\n"])
+def test_an_error_in_the_middle_leaves_no_output_file_or_the_old_one(
+    existing: str | None,
+    untrained: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_bytes(b"one\n" * 9 + b"\xff\n" + b"two\n")
+    if existing:
+        target.write_text(existing)
+    status = run_in_process(untrained, monkeypatch, "--input", source, "--output", target)
+    assert status == 1
+    assert re.search(r"in\.txt, line 10: not UTF-8", capfd.readouterr().err)
+    names = ["in.txt", "out.txt"] if existing else ["in.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    if existing:
+        assert target.read_text() == existing
+
+
+def test_a_file_may_be_replaced_by_its_translation(
+    untrained: Run, translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "text.txt"
+    file.write_text("one\ntwo\n")
+    expected = "".join(f"{text}\n" for text in translator.translate(["one", "two"]))
+    assert run_in_process(untrained, monkeypatch, "--input", file, "--output", file) == 0
+    assert file.read_text() == expected
+
+
+def test_n_best_rows_are_numbered_and_the_best_comes_first(
+    untrained: Run, translator: Translator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, target = tmp_path / "in.txt", tmp_path / "out.tsv"
+    source.write_text("one\n\ntwo three\n")
+    arguments = ["--nbest", "3", "--input", source, "--output", target]
+    assert run_in_process(untrained, monkeypatch, *arguments) == 0
+    rows = [line.split("\t", 2) for line in target.read_text().removesuffix("\n").split("\n")]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
+    expected = [
+        one
+        for found in translator.translate_nbest(["one", "", "two three"], n_best=3)
+        for one in found
+    ]
+    for (_, score, text), one in zip(rows, expected, strict=True):
+        assert text == one.text
+        assert float(score) == pytest.approx(one.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("code", [0x09, 0x0A, 0x0D])
+def test_a_translation_holds_no_tab_and_no_line_end(code: int, translator: Translator):
+    # Byte pieces come after the four special ones, in order: an untrained model may say any.
+    assert chr(code) not in translator.tokenizer.decode([4 + code])
