@@ -175,11 +175,12 @@ class Run:
 
     def best(self) -> Checkpoint | None:
         """The checkpoint with the highest validation BLEU, the newest of equals, if any has one."""
-        scored = [
-            (bleu, checkpoint.step, checkpoint)
-            for checkpoint in self.checkpoints()
-            if (bleu := checkpoint.load_state().get("valid_bleu")) is not None
-        ]
+        scored = []
+        for checkpoint in self.checkpoints():
+            # A damaged one cannot be the best, and is told of when it is loaded.
+            with contextlib.suppress(MtkitError):
+                if (bleu := checkpoint.load_state().get("valid_bleu")) is not None:
+                    scored.append((bleu, checkpoint.step, checkpoint))
         return max(scored)[2] if scored else None
 
     def save(
@@ -332,7 +333,8 @@ def average(load: list[Callable[[], Tensors]]) -> Tensors:
     for get in load:
         for name, tensor in get().items():
             dtypes[name] = tensor.dtype
-            total[name] = total[name].add_(tensor) if name in total else tensor.double()
+            # Plus, not in place: the first may be somebody else's float64 tensor.
+            total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
 
 
