@@ -123,7 +123,13 @@ class Run:
         if not path.is_dir():
             return False
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
-        return _MANIFEST in names or names <= {_CONFIG, _METRICS, _TOKENIZER, _CHECKPOINTS}
+        if _MANIFEST in names:
+            return _CONFIG in names  # prepared data has a manifest too
+        if names and any((path / _CHECKPOINTS).glob("*")):
+            return False
+        # In the order in which `create` writes them.
+        written = [_CHECKPOINTS, _METRICS, _CONFIG, _TOKENIZER]
+        return names == set(written[: len(names)])
 
     @classmethod
     def open(cls, path: Path) -> Run:

@@ -23,6 +23,8 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
 FIXED_PIECES = 4 + 256
 
+_TO_SPACE = str.maketrans("\t\n\r", "   ")
+
 SENTENCEPIECE_VERSION: str = spm.__version__
 
 
@@ -115,8 +117,8 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text on one line; special ids are skipped."""
         text: str = self._pieces.decode([i for i in ids if i > UNK_ID])
-        # Byte pieces can spell any character; a translation stays on its line all the same.
-        return text.replace("\n", " ").replace("\r", " ")
+        # Byte pieces can spell any character; a translation stays in its line and column.
+        return text.translate(_TO_SPACE)
 
 
 def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:

@@ -156,14 +156,18 @@ class Trainer:
         )
         fits = self.settings.device_batch_tokens or (25_000 if device.type == "cuda" else 4096)
         self.micro_batches = math.ceil(self.settings.batch_tokens / fits)
-        self.batches = TokenBatches(
-            data.pairs("train"),
-            budget=math.ceil(self.settings.batch_tokens / self.micro_batches),
-            seed=self.settings.seed,
-        )
+        self._budget = math.ceil(self.settings.batch_tokens / self.micro_batches)
+        pairs = data.pairs("train")
+        longest = max(pairs.src.lengths.max(), pairs.tgt.lengths.max())
+        if longest > self._budget:
+            key = "batch_tokens" if self.micro_batches == 1 else "device_batch_tokens"
+            raise MtkitError(
+                f"train.{key}: a batch of {self._budget} tokens cannot hold the longest pair, "
+                f"which has {longest}; raise it"
+            )
+        self.batches = TokenBatches(pairs, budget=self._budget, seed=self.settings.seed)
         self.valid_pairs = data.pairs("valid")
         self.valid_text = data.text("valid")
-        self._budget = fits
 
     def fit(self, run: Run) -> bool:
         """Train to `max_steps` or to a signal, then save.
@@ -173,6 +177,7 @@ class Trainer:
         """
         settings = self.settings
         meter = _Meter()
+        saved = self.step
         with _stop_on_signal() as stopped, self._progress_bar() as bar:
             while self.step < settings.max_steps and not stopped:
                 batches = list(islice(self.batches, self.micro_batches))
@@ -186,9 +191,12 @@ class Trainer:
                     with meter.paused():
                         validation = self.validate()
                     self._log_validation(run, validation)
-                if last or stopped or self.step % settings.checkpoint_every == 0:
+                if last or self.step % settings.checkpoint_every == 0:
                     with meter.paused():
                         self.save(run, validation)
+                        saved = self.step
+            if saved != self.step:
+                self.save(run)
         return self.step >= settings.max_steps
 
     def update(self, batches: list[Batch]) -> Tensor:
@@ -255,7 +263,13 @@ class Trainer:
             self.optimizer.zero_grad()
 
     def save(self, run: Run, validation: Validation | None = None) -> None:
-        """Add a checkpoint to the run and delete those that are no longer kept."""
+        """Add a checkpoint to the run and delete those that are no longer kept.
+
+        Raises:
+            MtkitError: if a weight is not a finite number; nothing is saved then.
+        """
+        if not all(bool(tensor.isfinite().all()) for tensor in self.model.parameters()):
+            raise self._diverged(run, "the weights are not finite")
         state: dict[str, Any] = {"batches": self.batches.state_dict()}
         if validation is not None:
             state["valid_bleu"] = validation.bleu
@@ -319,14 +333,7 @@ class Trainer:
         row["epoch"] = self.batches.epoch
         run.log(row)
         if not math.isfinite(row["loss"]):
-            saved = run.checkpoints()
-            last = (
-                f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing saved"
-            )
-            raise MtkitError(
-                f"step {self.step}: the loss is {row['loss']} at learning rate {row['lr']:.3g}; "
-                f"{last}; try a longer train.warmup_steps or a lower train.learning_rate_scale"
-            )
+            raise self._diverged(run, f"the loss is {row['loss']}")
         facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
         bar.set_postfix_str(facts)
         if bar.disable:
@@ -338,6 +345,17 @@ class Trainer:
                 facts,
                 _clock(left),
             )
+
+    def _diverged(self, run: Run, what: str) -> MtkitError:
+        saved = run.checkpoints()
+        last = (
+            f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing was saved"
+        )
+        rate = self.optimizer.param_groups[0]["lr"]
+        return MtkitError(
+            f"step {self.step}: {what} at learning rate {rate:.3g}; {last}; "
+            "try a longer train.warmup_steps or a lower train.learning_rate_scale"
+        )
 
     def _log_validation(self, run: Run, validation: Validation) -> None:
         run.log(

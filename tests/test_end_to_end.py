@@ -55,11 +55,11 @@ model:
   n_heads: 4
   dropout: 0.0
 train:
-  max_steps: 900
-  batch_tokens: 700
+  max_steps: 1000
+  batch_tokens: 400
   warmup_steps: 200
   learning_rate_scale: 0.4
-  valid_every: 900
+  valid_every: 1000
   checkpoint_every: 10
 decode:
   max_extra_length: 3

@@ -32,33 +32,6 @@ from mtkit.train import Trainer, label_smoothed_loss, learning_rate
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def tiny_config() -> Config:
-    """Two micro-batches an update, six updates, two checkpoints."""
-    return parse_config(
-        {
-            "model": {
-                "encoder_layers": 1,
-                "decoder_layers": 1,
-                "d_model": 16,
-                "d_ff": 32,
-                "n_heads": 2,
-            },
-            "train": {
-                "max_steps": 6,
-                "batch_tokens": 400,
-                "device_batch_tokens": 200,
-                "warmup_steps": 4,
-                "log_every": 1,
-                "valid_every": 3,
-                "checkpoint_every": 3,
-            },
-            "decode": {"max_extra_length": 5},
-        },
-        origin="tiny",
-    )
-
-
 def changed(config: Config, section: str, **settings: Any) -> Config:
     part = getattr(config, section).model_copy(update=settings)
     return config.model_copy(update={section: part})
@@ -736,7 +709,7 @@ def test_weights_that_are_no_numbers_are_never_saved(
         checkpoint_every=1,
         keep_checkpoints=9,
     )
-    with pytest.raises(MtkitError, match="the loss is"):
+    with pytest.raises(MtkitError, match="the loss is|the weights are not finite"):
         train.run(wild, tiny_data, tmp_path / "run", device="cpu")
     for saved in Run.open(tmp_path / "run").checkpoints():
         for name, tensor in saved.load_weights().items():
