@@ -154,11 +154,14 @@ class Trainer:
             eps=self.settings.adam_epsilon,
             fused=True,
         )
+        wanted = self.settings.batch_tokens
         fits = self.settings.device_batch_tokens or (25_000 if device.type == "cuda" else 4096)
-        self.micro_batches = math.ceil(self.settings.batch_tokens / fits)
-        self._budget = math.ceil(self.settings.batch_tokens / self.micro_batches)
+        self.micro_batches = math.ceil(wanted / fits)
         pairs = data.pairs("train")
-        longest = max(pairs.src.lengths.max(), pairs.tgt.lengths.max())
+        longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+        # Equal shares of an update, but never too small for a pair that would fit.
+        self._budget = max(math.ceil(wanted / self.micro_batches), min(longest, fits, wanted))
+        self._longest = longest
         if longest > self._budget:
             key = "batch_tokens" if self.micro_batches == 1 else "device_batch_tokens"
             raise MtkitError(
@@ -257,7 +260,7 @@ class Trainer:
                 raise
             raise MtkitError(
                 f"a batch of {self._budget} tokens does not fit in memory; lower it, as in "
-                f"--set train.device_batch_tokens={self._budget // 2}"
+                f"--set train.device_batch_tokens={max(self._budget // 2, self._longest)}"
             ) from error
         finally:
             self.optimizer.zero_grad()
