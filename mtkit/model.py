@@ -5,6 +5,7 @@ the loss is `train`'s. It reads from leaf to root, and follows Section 3 of the 
 
     positions            3.5    `sinusoidal_positions`
     attention            3.2    `Attention` (self, masked and cross attention alike)
+    restricted           4      `attend_nearby`, where `attention_window` asks for it
     feed-forward         3.3    `FeedForward`
     residual and norm    3.1    `Residual`
     layers and stacks    3.1    `EncoderLayer`, `DecoderLayer`
@@ -31,6 +32,8 @@ from mtkit.errors import MtkitError
 
 # tensor2tensor's value. PyTorch's default is 1e-5.
 LAYER_NORM_EPSILON = 1e-6
+# Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
+SMALLEST_BLOCK = 32
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -46,6 +49,71 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
 
 
+def attend_nearby(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int,
+    causal: bool,
+    visible: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Self-attention restricted to neighbours (Section 4): O(T·r) where full attention is O(T²).
+
+    The sequence is cut into blocks at least as long as the window, so what a block may see lies
+    in itself and in the blocks beside it. Short sequences get one mask over everything, which is
+    faster there and gives the same.
+
+    Args:
+        q, k: (B, H, T, K).
+        v: (B, H, T, Kv).
+        window: r, the number of positions seen to either side; only to the left if `causal`.
+        causal: hide the positions to the right.
+        visible: (B, 1, 1, T), False at padding; None if there is none that matters.
+        dropout: on the attention weights.
+
+    Returns:
+        (B, H, T, Kv). Rows at padding are meaningless.
+    """
+    B, H, T, _ = q.shape
+    after = 0 if causal else window
+    block = max(window, SMALLEST_BLOCK)
+    if 4 * block >= T:
+        mask = _band(T, T, first=0, before=window, after=after, device=q.device)
+        if visible is not None:
+            mask = mask & visible | _band(T, T, first=0, before=0, after=0, device=q.device)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    blocks = -(-T // block)
+    tail = blocks * block - T
+    margin = (block, tail + (0 if causal else block))
+    span = block + sum(margin) - tail
+
+    def neighbourhoods(x: Tensor) -> Tensor:
+        """(B, H, T, K) to (B·blocks, H, span, K), what each block may look at."""
+        windows = F.pad(x, (0, 0, *margin)).unfold(2, span, block)
+        return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    # Keys of a block begin one block before its queries.
+    near = _band(block, span, first=-block, before=window, after=after, device=q.device)
+    real = q.new_ones(1, T, dtype=torch.bool) if visible is None else visible[:, 0, 0]
+    mask = near & F.pad(real, margin).unfold(1, span, block).unsqueeze(2)
+    # A row that sees nothing at all, far out in the padding, is NaN on some devices; nobody reads
+    # those rows, so they may see themselves.
+    itself = _band(block, span, first=-block, before=0, after=0, device=q.device)
+    mask = (mask | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
+    queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1)
+    out = F.scaled_dot_product_attention(
+        queries.transpose(1, 2).flatten(0, 1),
+        neighbourhoods(k),
+        neighbourhoods(v),
+        attn_mask=mask,
+        dropout_p=dropout,
+    )
+    joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
+    return joined[:, :, :T]
+
+
 class Attention(nn.Module):
     """Multi-head attention (Section 3.2.2) on PyTorch's scaled dot-product attention.
 
@@ -58,6 +126,7 @@ class Attention(nn.Module):
         self.q_width = config.n_heads * config.key_width
         v_width = config.n_heads * config.value_width
         self.dropout = config.attention_dropout
+        self.window = config.attention_window
         self.cross = cross
         self.in_proj = nn.Linear(config.d_model, 2 * self.q_width + v_width)
         self.out_proj = nn.Linear(v_width, config.d_model)
@@ -95,6 +164,25 @@ class Attention(nn.Module):
         k, v = F.linear(states, weight, bias).tensor_split((self.q_width,), dim=-1)
         return self._heads(k), self._heads(v)
 
+    def attend_to_self(
+        self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        """Self-attention over one sequence (B, T, D), restricted if the model is.
+
+        Args:
+            x: (B, T, D).
+            visible: (B, 1, 1, T), False at padding; None if there is none that matters.
+            causal: let position t see positions up to t; without `visible`.
+        """
+        q, k, v = self.project(x)
+        if self.window is None or self.window >= x.shape[1] - 1:
+            return self.attend(q, k, v, mask=visible, causal=causal)
+        dropout = self.dropout if self.training else 0.0
+        out = attend_nearby(
+            q, k, v, window=self.window, causal=causal, visible=visible, dropout=dropout
+        )
+        return self._join(out)
+
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
@@ -113,7 +201,10 @@ class Attention(nn.Module):
         out = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
         )
-        joined: Tensor = self.out_proj(out.transpose(1, 2).flatten(2))
+        return self._join(out)
+
+    def _join(self, heads: Tensor) -> Tensor:
+        joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -172,11 +263,11 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(B, S, D) to (B, S, D); `mask` is broadcastable to (B, 1, S, S)."""
+    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
+        """(B, S, D) to (B, S, D); `visible` (B, 1, 1, S) is False at padding."""
 
         def attend(y: Tensor) -> Tensor:
-            return self.self_attention.attend(*self.self_attention.project(y), mask=mask)
+            return self.self_attention.attend_to_self(y, visible=visible)
 
         x = self.residuals[0](x, attend)
         out: Tensor = self.residuals[1](x, self.feed_forward)
@@ -199,28 +290,29 @@ class DecoderLayer(nn.Module):
         memory_kv: tuple[Tensor, Tensor],
         memory_mask: Tensor,
         *,
-        self_mask: Tensor | None = None,
         cache: LayerCache | None = None,
+        cache_mask: Tensor | None = None,
     ) -> Tensor:
         """(B, T, D) to (B, T, D).
 
-        The same layer trains and decodes. In training T is the target length and the mask is
-        causal. In decoding T is the beam: the W newest tokens of a sentence, whose keys and
-        values join those in `cache`.
+        The same layer trains and decodes. In training T is the target length, and a position
+        sees those before it. In decoding T is the beam: the W newest tokens of a sentence, whose
+        keys and values join those in `cache`.
 
         Args:
             x: (B, T, D).
             memory_kv: keys and values of the encoder's output, each (B, H, S, K).
             memory_mask: (B, 1, 1, S).
-            self_mask: which keys each row may see; None means causal.
             cache: keys and values of earlier decoding steps.
+            cache_mask: (B, 1, W, N), which of the newest N cached positions each row may see.
         """
 
         def attend_to_prefix(y: Tensor) -> Tensor:
+            if cache is None or cache_mask is None:
+                return self.self_attention.attend_to_self(y, causal=True)
             q, k, v = self.self_attention.project(y)
-            if cache is not None:
-                k, v = cache.append(k, v)
-            return self.self_attention.attend(q, k, v, mask=self_mask, causal=self_mask is None)
+            k, v = cache.append(k, v, newest=cache_mask.shape[-1])
+            return self.self_attention.attend(q, k, v, mask=cache_mask)
 
         def attend_to_memory(y: Tensor) -> Tensor:
             q = self.cross_attention.project_queries(y)
@@ -248,13 +340,13 @@ class LayerCache:
         self._k: Tensor | None = None
         self._v: Tensor | None = None
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add the (B, H, W, K) of one step; return all so far."""
+    def append(self, k: Tensor, v: Tensor, *, newest: int) -> tuple[Tensor, Tensor]:
+        """Add the (B, H, W, K) of one step; return the `newest` so far, (B, H, newest, K)."""
         start, end = self.length, self.length + k.shape[2]
         self._k = self._store(self._k, k, start, end)
         self._v = self._store(self._v, v, start, end)
         self.length = end
-        return self._k[:, :, :end], self._v[:, :, :end]
+        return self._k[:, :, end - newest : end], self._v[:, :, end - newest : end]
 
     def select(self, rows: Tensor) -> None:
         """Keep the sentences `rows`."""
@@ -279,7 +371,7 @@ class DecoderCache:
     The keys and values of the encoder's output are projected once per sentence and shared by its
     beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W)
     says which of a sentence's cached positions belong to each hypothesis, so reordering a beam
-    moves booleans only.
+    moves booleans only. With restricted attention it covers the steps that are seen, and no more.
     """
 
     def __init__(
@@ -313,11 +405,9 @@ class DecoderCache:
         own = torch.eye(W, dtype=torch.bool, device=self.ancestors.device).expand(B, W, W)
         self.ancestors = torch.cat((self.ancestors, own), dim=-1)
         self.steps += 1
-        mask = self.ancestors
-        if window is not None and self.steps > window + 1:
-            mask = mask.clone()
-            mask[:, :, : (self.steps - window - 1) * W] = False
-        return mask.unsqueeze(1)
+        if window is not None:
+            self.ancestors = self.ancestors[:, :, -(window + 1) * W :]
+        return self.ancestors.unsqueeze(1)
 
 
 class Transformer(nn.Module):
@@ -375,29 +465,18 @@ class Transformer(nn.Module):
         """
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
-        window = self.config.attention_window
-        mask = None
-        if window is not None:
-            mask = _band(tgt_in.shape[1], before=window, after=0, device=tgt_in.device)
         x = self._embed(tgt_in, start=0)
         for layer in self._decoder_layers():
             memory_kv = layer.cross_attention.project_memory(memory.states)
-            x = layer(x, memory_kv, memory.mask, self_mask=mask)
+            x = layer(x, memory_kv, memory.mask)
         return self._logits(x)
 
     def encode(self, src: Tensor) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
         visible = (src != self.pad_id)[:, None, None, :]
-        mask = visible
-        if (window := self.config.attention_window) is not None:
-            # A row of padding far from its sentence would see nothing at all, and a softmax over
-            # nothing is NaN on some devices; nobody reads those rows, so they may see themselves.
-            itself = torch.eye(src.shape[1], dtype=torch.bool, device=src.device)
-            mask = visible & _band(src.shape[1], before=window, after=window, device=src.device)
-            mask = mask | itself
         x = self._embed(src, start=0)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, visible)
         return Memory(self.encoder_norm(x), visible)
 
     def start(self, memory: Memory, beam_size: int) -> DecoderCache:
@@ -421,7 +500,7 @@ class Transformer(nn.Module):
         mask = cache.advance(self.config.attention_window)
         layers = zip(self._decoder_layers(), cache.memory_kv, cache.layers, strict=True)
         for layer, memory_kv, layer_cache in layers:
-            x = layer(x, memory_kv, cache.memory_mask, self_mask=mask, cache=layer_cache)
+            x = layer(x, memory_kv, cache.memory_mask, cache=layer_cache, cache_mask=mask)
         logits = self._logits(x)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1), cache
 
@@ -475,8 +554,10 @@ def _layer_norm(config: ModelConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
 
 
-def _band(length: int, *, before: int, after: int, device: torch.device) -> Tensor:
-    """(length, length) mask: position t sees t - before to t + after."""
-    position = torch.arange(length, device=device)
-    offset = position[None, :] - position[:, None]
+def _band(
+    queries: int, keys: int, *, first: int, before: int, after: int, device: torch.device
+) -> Tensor:
+    """(queries, keys) mask: query t sees the keys t - before to t + after, key 0 being `first`."""
+    t = torch.arange(queries, device=device).unsqueeze(1)
+    offset = torch.arange(first, first + keys, device=device) - t
     return (offset >= -before) & (offset <= after)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mtkit.config import ModelConfig, load_config
 from mtkit.errors import MtkitError
-from mtkit.model import Transformer, parameter_counts, sinusoidal_positions
+from mtkit.model import Transformer, attend_nearby, parameter_counts, sinusoidal_positions
 
 PAD, BOS, EOS, V = 0, 1, 2, 23
 SHAPE = {
@@ -180,6 +180,84 @@ def test_restricted_attention_sees_its_neighbours_and_no_further() -> None:
     with torch.no_grad():
         difference = (model.encode(src).states - model.encode(changed).states).abs().sum(-1)[0]
     assert (difference > 0).tolist() == [3 <= position <= 7 for position in range(12)]
+
+
+def softmax_of_the_visible(
+    q: Tensor, k: Tensor, v: Tensor, *, window: int, causal: bool, lengths: list[int]
+) -> Tensor:
+    """Equation 1 of the paper, a query at a time, over the positions that it may see."""
+    out = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype)
+    for b, length in enumerate(lengths):
+        for t in range(length):
+            seen = slice(max(0, t - window), min(length, t + 1 if causal else t + window + 1))
+            for h in range(q.shape[1]):
+                weights = (k[b, h, seen] @ q[b, h, t] / math.sqrt(q.shape[-1])).softmax(0)
+                out[b, h, t] = weights @ v[b, h, seen]
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("window", "longest"),
+    # One mask, then blocks of 32 that fill up or do not, then blocks as long as the window.
+    [(3, 20), (1, 192), (5, 193), (32, 300), (40, 199)],
+)
+def test_restricted_attention_equals_a_softmax_over_the_neighbours(
+    window: int, longest: int, causal: bool
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(width: int) -> Tensor:
+        return torch.randn(2, 2, longest, width, generator=generator, dtype=torch.float64)
+
+    q, k, v = draw(4), draw(4), draw(3)
+    lengths = [longest, longest // 3]
+    visible = (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
+    found = attend_nearby(q, k, v, window=window, causal=causal, visible=visible)
+    wanted = softmax_of_the_visible(q, k, v, window=window, causal=causal, lengths=lengths)
+    assert found.isfinite().all()
+    for b, length in enumerate(lengths):
+        assert torch.allclose(found[b, :, :length], wanted[b, :, :length], atol=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
+def test_restricted_attention_trains_in_blocks_as_it_does_in_one_mask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gradients = []
+    for smallest in (4, 1000):
+        monkeypatch.setattr("mtkit.model.SMALLEST_BLOCK", smallest)
+        model = build(attention_window=3)
+        src, tgt_in = sentences(41, 30), shifted(sentences(37, 50, seed=1))
+        logits = model(src, tgt_in)
+        logits[tgt_in != PAD].logsumexp(-1).sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for blocks, mask in zip(*gradients, strict=True):
+        assert torch.allclose(blocks, mask, atol=1e-10)
+
+
+def test_a_window_as_long_as_the_sequence_is_full_attention_to_the_last_bit() -> None:
+    src, tgt_in = sentences(150, 7), shifted(sentences(150, 9, seed=1))
+    full, restricted = build(), build(attention_window=149)
+    with torch.no_grad():
+        assert torch.equal(full(src, tgt_in), restricted(src, tgt_in))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("window", [1, 4, 40])
+def test_restricted_decoding_with_the_cache_equals_the_full_forward_pass_on_long_sentences(
+    window: int,
+) -> None:
+    model = build(attention_window=window)
+    src, tgt_in = sentences(170, 90), shifted(sentences(180, 180, seed=1))
+    with torch.no_grad():
+        wanted = model(src, tgt_in).log_softmax(-1)
+        cache = model.start(model.encode(src), 1)
+        for t in range(tgt_in.shape[1]):
+            found, cache = model.decode_step(tgt_in[:, t : t + 1], cache)
+            assert torch.allclose(found[:, 0], wanted[:, t], atol=1e-10)
+    # What a step sees, and so what it costs, does not grow with the sentence.
+    assert cache.ancestors.shape[-1] == window + 1
 
 
 @pytest.mark.parametrize(
