@@ -128,6 +128,11 @@ class TrainConfig(_Section):
     checkpoint_every: Count = Field(
         1500, description="updates between checkpoints; 1,500 were the paper's ten minutes (6.1)"
     )
+    sustained_flops: Annotated[float, Field(gt=0.0)] | None = Field(
+        None,
+        description="operations a second of all devices, to estimate the cost as Table 2 does; "
+        "the paper took 9.5e12 for each of its eight GPUs",
+    )
     keep_checkpoints: Count = Field(5, description="newest checkpoints kept; the best is kept too")
 
 
@@ -135,7 +140,11 @@ class DecodeConfig(_Section):
     """How a run translates (Section 6.1)."""
 
     beam_size: Count = Field(4, description="hypotheses kept per sentence")
-    length_penalty: float = Field(0.6, description="alpha of ((5 + length) / 6) ** alpha")
+    length_penalty: float = Field(0.6, description="alpha of the length penalty")
+    length_penalty_form: Literal["gnmt", "power"] = Field(
+        "gnmt",
+        description="gnmt, ((5 + length) / 6) ** alpha, is the paper's; power is length ** alpha",
+    )
     max_extra_length: Annotated[int, Field(ge=0)] = Field(
         50, description="longest output, in subwords beyond the length of the input"
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ class StepCache(Protocol):
 
 Cache = TypeVar("Cache", bound=StepCache)
 Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
+PenaltyForm = Literal["gnmt", "power"]
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,13 @@ class Hypothesis:
     finished: bool
 
 
-def length_penalty(length: int, alpha: float) -> float:
-    """((5 + length) / 6) ** alpha, of Wu et al. 2016, with EOS counted in the length.
+def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
+    """What log-probabilities of hypotheses are divided by; EOS counts in the length.
 
-    Toolkits that divide by length ** alpha search for something else under the same name.
+    `gnmt` is ((5 + length) / 6) ** alpha, of Wu et al. 2016, and the paper's. `power` is
+    length ** alpha: what fairseq and others have under the same name is another search.
     """
-    return float(((5 + length) / 6) ** alpha)
+    return float(length**alpha if form == "power" else ((5 + length) / 6) ** alpha)
 
 
 def beam_search(
@@ -62,6 +65,7 @@ def beam_search(
     bos_id: int,
     eos_id: int,
     alpha: float,
+    penalty_form: PenaltyForm = "gnmt",
     n_best: int = 1,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
@@ -80,6 +84,7 @@ def beam_search(
         bos_id: first token of every hypothesis.
         eos_id: the token that ends one.
         alpha: strength of the length penalty; 0 ranks by log-probability.
+        penalty_form: of `length_penalty`.
         n_best: hypotheses wanted per sentence, at most W.
         device: where `step` works.
 
@@ -89,7 +94,8 @@ def beam_search(
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
-    beams = [_Sentence(limit, n_best, alpha) for limit in max_lengths]
+    penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
+    beams = [_Sentence(limit, n_best, penalty) for limit in max_lengths]
     results: list[list[Hypothesis]] = [[] for _ in beams]
     active = list(range(len(beams)))
     W = beam_size
@@ -149,15 +155,15 @@ def beam_search(
 class _Sentence:
     """The finished hypotheses of one sentence, and when to stop looking for more."""
 
-    def __init__(self, limit: int, n_best: int, alpha: float) -> None:
+    def __init__(self, limit: int, n_best: int, penalty: Callable[[int], float]) -> None:
         self.limit = limit
         self.n_best = n_best
-        self.alpha = alpha
+        self.penalty = penalty
         self.finished: list[Hypothesis] = []
 
     def finish(self, prefix: Tensor, log_prob: float, length: int) -> None:
         """Take up a hypothesis of `length` tokens with EOS, if it is among the best so far."""
-        score = log_prob / length_penalty(length, self.alpha)
+        score = log_prob / self.penalty(length)
         if len(self.finished) == self.n_best and score <= self.finished[-1].score:
             return
         found = Hypothesis(tuple(prefix.tolist()), log_prob, score, finished=True)
@@ -175,13 +181,13 @@ class _Sentence:
         if len(self.finished) < self.n_best:
             return False
         # The penalty grows or falls with the length, by the sign of alpha: one end is largest.
-        ahead = max(length_penalty(n, self.alpha) for n in (length + 1, self.limit))
+        ahead = max(self.penalty(n) for n in (length + 1, self.limit))
         return self.finished[-1].score >= best_alive / ahead
 
     def best(self, prefixes: Tensor, alive: list[float], length: int) -> list[Hypothesis]:
         """The result, filled up with unfinished hypotheses where too few ended."""
         missing = self.n_best - len(self.finished)
-        penalty = length_penalty(length, self.alpha)
+        penalty = self.penalty(length)
         cut_off = [
             Hypothesis(tuple(prefix.tolist()), log_prob, log_prob / penalty, finished=False)
             for prefix, log_prob in zip(prefixes[:missing], alive[:missing], strict=True)

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -27,7 +27,8 @@ from tqdm import tqdm
 
 import mtkit
 from mtkit.checkpoint import Run, Tensors
-from mtkit.config import Config, differences, dump_config
+from mtkit.config import Config, PrepareConfig, differences, dump_config
+from mtkit.cost import Spent, training_flops
 from mtkit.data import Batch, PreparedData, TokenBatches, make_batch, plan_batches
 from mtkit.distributed import choose_device, describe_device, keep_freed_memory
 from mtkit.errors import MtkitError
@@ -46,6 +47,7 @@ MAY_CHANGE = (
     "train.valid_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.sustained_flops",
     "decode.",
 )
 
@@ -144,6 +146,7 @@ class Trainer:
         self.device = device
         self.tokenizer = data.tokenizer()
         self.step = 0
+        self.spent = Spent()
         torch.manual_seed(self.settings.seed)
         self.model = Transformer(config.model, len(self.tokenizer), PAD_ID).to(device)
         if self.settings.compile:
@@ -179,12 +182,11 @@ class Trainer:
             False if a signal ended it.
         """
         settings = self.settings
-        meter = _Meter()
+        meter = _Meter(self.spent)
         saved = self.step
         with _stop_on_signal() as stopped, self._progress_bar() as bar:
             while self.step < settings.max_steps and not stopped:
-                batches = list(islice(self.batches, self.micro_batches))
-                meter.add(self.update(batches), sum(batch.num_tokens for batch in batches))
+                meter.add(self.update(list(islice(self.batches, self.micro_batches))))
                 bar.update()
                 last = self.step == settings.max_steps
                 validation = None
@@ -216,8 +218,12 @@ class Trainer:
             group["lr"] = rate * settings.learning_rate_scale
         self.model.train()
         total = sum(batch.num_tokens for batch in batches)
+        self.spent.tokens += total
         summed = torch.zeros((), device=self.device)
         for batch in batches:
+            self.spent.flops += training_flops(
+                self.config.model, len(self.tokenizer), *batch.lengths()
+            )
             loss = self._loss(batch, label_smoothing=settings.label_smoothing)
             torch.autograd.backward(loss / total)
             summed += loss.detach()
@@ -273,7 +279,10 @@ class Trainer:
         """
         if not all(bool(tensor.isfinite().all()) for tensor in self.model.parameters()):
             raise self._diverged(run, "the weights are not finite")
-        state: dict[str, Any] = {"batches": self.batches.state_dict()}
+        state: dict[str, Any] = {
+            "batches": self.batches.state_dict(),
+            "spent": asdict(self.spent),
+        }
         if validation is not None:
             state["valid_bleu"] = validation.bleu
             state["valid_loss"] = validation.loss
@@ -317,6 +326,7 @@ class Trainer:
                     for key, value in moments.items()
                 }
             self.batches.load_state_dict(state["batches"])
+            self.spent = Spent(**state["spent"])
             self.step = checkpoint.step
             run.forget_metrics_after(self.step)
             log.info("continuing from step %d of %s", self.step, run.path)
@@ -462,78 +472,153 @@ def run(
             )
             return True
     trainer.check_memory()
-    return trainer.fit(folder)
+    finished = trainer.fit(folder)
+    spent = trainer.spent
+    log.info(
+        "trained on %s target tokens in %s: %s",
+        f"{spent.tokens:,}",
+        _clock(spent.seconds),
+        _cost(spent.flops, spent.seconds, config),
+    )
+    return finished
 
 
-def forecast(config: Config, data: PreparedData, *, device: str = "auto", updates: int = 3) -> str:
+def forecast(config: Config, data: PreparedData, *, device: str = "auto") -> str:
     """What `--dry-run` prints: the resolved configuration, as YAML, with the forecast as comments.
 
-    Builds the model, runs the largest batch, and times a few updates; writes nothing.
+    Builds the model, runs the largest batch, and times a few; writes nothing.
     """
     _check_direction(config, data)
     place = choose_device(device)
     keep_freed_memory()
     trainer = Trainer(config, data, device=place)
     trainer.check_memory()
-    trainer.update(list(islice(trainer.batches, trainer.micro_batches)))
-    tokens, started = 0, time.perf_counter()
-    for _ in range(updates):
-        batches = list(islice(trainer.batches, trainer.micro_batches))
-        trainer.update(batches).item()
-        tokens += sum(batch.num_tokens for batch in batches)
-    seconds = (time.perf_counter() - started) / updates
-    counts = parameter_counts(trainer.model)
-    total = sum(counts.values())
-    lines = [
-        f"data: {data.path} ({data.src_lang} to {data.tgt_lang})",
-        f"vocabulary: {len(trainer.tokenizer):,} pieces",
-        f"parameters: {total:,} ("
-        + ", ".join(f"{part} {count:,}" for part, count in counts.items())
-        + ")",
-        f"an update: {tokens / updates:,.0f} target tokens, {trainer.micro_batches} micro-batches",
-        f"an epoch: {trainer.batches.batches_in_epoch / trainer.micro_batches:,.0f} updates",
-        f"device: {describe_device(place)}",
-        # Weights, gradients and Adam's two moments, in float32.
-        f"memory: {_gigabytes(16 * total)} for weights, gradients and optimizer; {_peak(place)}",
-        f"speed: {tokens / updates / seconds:,.0f} target tokens/s over {updates} updates",
-        f"time: {_clock(seconds * config.train.max_steps)} for {config.train.max_steps:,} updates, "
-        "without validation",
-    ]
+    # Seconds and tokens of a few micro-batches, each made an update of its own.
+    meter = _Meter(trainer.spent)
+    while trainer.step < 3 and trainer.spent.seconds < 10.0:
+        meter.add(trainer.update([next(trainer.batches)]))
+        speed = meter.read(trainer.step)["tokens_per_second"]
+    pairs = data.pairs("train")
+    updates = trainer.batches.batches_in_epoch / trainer.micro_batches
+    tokens = int(pairs.tgt.lengths.sum())
+    flops = training_flops(
+        config.model, len(trainer.tokenizer), pairs.src.lengths, pairs.tgt.lengths
+    )
+    epochs = config.train.max_steps / updates
+    seconds = epochs * tokens / speed
+    return _forecast(
+        config,
+        [
+            f"data: {data.path} ({data.src_lang} to {data.tgt_lang})",
+            *_facts_of_model(trainer.model),
+            f"an update: {tokens / updates:,.0f} target tokens, "
+            f"{trainer.micro_batches} micro-batches",
+            f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
+            f"device: {describe_device(place)}",
+            f"memory at the largest batch: {_peak(place)}",
+            f"speed: {speed:,.0f} target tokens/s over {trainer.step} micro-batches",
+            f"time: {_clock(seconds)} for {config.train.max_steps:,} updates, without validation",
+            f"cost: {_cost(epochs * flops, seconds, config)}",
+        ],
+    )
+
+
+def forecast_without_data(config: Config) -> str:
+    """What `--dry-run` can say of a configuration before there is data to train on.
+
+    The vocabulary is taken to be the paper's, and every sentence to have 30 tokens, about what
+    those of WMT14 have.
+    """
+    vocab_size = PrepareConfig().vocab_size
+    with torch.device("meta"):
+        model = Transformer(config.model, vocab_size, PAD_ID)
+    tokens = config.train.batch_tokens * config.train.max_steps
+    flops = training_flops(config.model, vocab_size, [30], [30]) / 30 * tokens
+    return _forecast(
+        config,
+        [
+            "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
+            *_facts_of_model(model),
+            f"an update: {config.train.batch_tokens:,} target tokens",
+            f"cost: {_cost(flops, None, config)} for {config.train.max_steps:,} updates",
+        ],
+    )
+
+
+def _forecast(config: Config, lines: list[str]) -> str:
     return "".join(f"# {line}\n" for line in lines) + dump_config(config)
+
+
+def _facts_of_model(model: Transformer) -> list[str]:
+    counts = parameter_counts(model)
+    total = sum(counts.values())
+    parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+    return [
+        f"vocabulary: {model.vocab_size:,} pieces",
+        f"parameters: {total:,} ({parts})",
+        # In float32, with Adam's two moments.
+        f"memory: {_gigabytes(16 * total)} for weights, gradients and optimizer",
+    ]
+
+
+def _cost(flops: float, seconds: float | None, config: Config) -> str:
+    """Operations counted, and beside them the paper's estimate where it can be made."""
+    text = f"{flops:.2e} floating-point operations, counted from the model and the tokens"
+    if seconds is None:
+        return text
+    text += f" ({flops / max(seconds, 1e-9):.1e} a second)"
+    if (sustained := config.train.sustained_flops) is not None:
+        text += (
+            f"; {seconds * sustained:.2e} as the paper estimates them, "
+            f"time times {sustained:.2g} a second"
+        )
+    return text
 
 
 class _Meter:
     """Loss and speed between two rows of metrics; pauses do not count."""
 
-    def __init__(self) -> None:
-        self._losses: list[Tensor] = []
-        self._tokens = 0
-        self._started = time.perf_counter()
+    def __init__(self, spent: Spent) -> None:
+        self._spent = spent
+        self._marked = time.perf_counter()
+        self._start_row()
 
-    def add(self, loss: Tensor, tokens: int) -> None:
+    def add(self, loss: Tensor) -> None:
         """Count one update; the loss stays on its device until it is read."""
         self._losses.append(loss)
-        self._tokens += tokens
+        self._charge()
 
     def read(self, step: int) -> dict[str, float | int]:
         """A row of metrics; counting begins again."""
-        loss = float(torch.stack(self._losses).sum()) / self._tokens
-        seconds = time.perf_counter() - self._started
+        summed = float(torch.stack(self._losses).sum())
+        self._charge()
+        tokens = self._spent.tokens - self._before.tokens
+        seconds = self._spent.seconds - self._before.seconds
         row: dict[str, float | int] = {
             "step": step,
-            "loss": loss,
-            "tokens_per_second": self._tokens / seconds,
+            "loss": summed / tokens,
+            "tokens_per_second": tokens / seconds,
             "seconds_per_step": seconds / len(self._losses),
+            "tokens": self._spent.tokens,
+            "flops": self._spent.flops,
         }
-        self.__init__()  # type: ignore[misc]
+        self._start_row()
         return row
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave what happens inside out of the speed."""
-        before = time.perf_counter()
         yield
-        self._started += time.perf_counter() - before
+        self._marked = time.perf_counter()
+
+    def _start_row(self) -> None:
+        self._losses: list[Tensor] = []
+        self._before = replace(self._spent)
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        self._spent.seconds += now - self._marked
+        self._marked = now
 
 
 @contextmanager

@@ -165,6 +165,7 @@ class Translator:
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             alpha=self.config.length_penalty,
+            penalty_form=self.config.length_penalty_form,
             n_best=n_best,
             device=self.device,
         )

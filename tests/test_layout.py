@@ -24,6 +24,7 @@ FLOORS = {
     "search": 2,
     "tokenizer": 2,
     "score": 2,
+    "cost": 2,
     "config": 1,
     "distributed": 1,
     "errors": 0,

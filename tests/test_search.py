@@ -205,6 +205,8 @@ def test_the_length_penalty_equals_numbers_worked_by_hand() -> None:
     assert length_penalty(7, 1.0) == 2.0
     assert length_penalty(19, 0.5) == 2.0
     assert length_penalty(20, 0.6) == pytest.approx(2.354, abs=1e-3)
+    # The same 0.6 by the formula that others use.
+    assert length_penalty(20, 0.6, "power") == pytest.approx(6.034, abs=1e-3)
 
 
 def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
