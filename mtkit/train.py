@@ -540,7 +540,7 @@ def forecast_without_data(config: Config) -> str:
             "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
             *_facts_of_model(model),
             f"an update: {config.train.batch_tokens:,} target tokens",
-            f"cost: {_cost(flops, None, config)} for {config.train.max_steps:,} updates",
+            f"cost: {_cost(flops, None, config)}, for {config.train.max_steps:,} updates",
         ],
     )
 
@@ -563,13 +563,13 @@ def _facts_of_model(model: Transformer) -> list[str]:
 
 def _cost(flops: float, seconds: float | None, config: Config) -> str:
     """Operations counted, and beside them the paper's estimate where it can be made."""
-    text = f"{flops:.2e} floating-point operations, counted from the model and the tokens"
+    text = f"{flops:.2e} floating-point operations by the model and its tokens"
     if seconds is None:
         return text
     text += f" ({flops / max(seconds, 1e-9):.1e} a second)"
     if (sustained := config.train.sustained_flops) is not None:
         text += (
-            f"; {seconds * sustained:.2e} as the paper estimates them, "
+            f"; {seconds * sustained:.2e} as the paper estimates it, "
             f"time times {sustained:.2g} a second"
         )
     return text
@@ -694,10 +694,10 @@ def _gigabytes(count: float) -> str:
 
 def _peak(device: torch.device) -> str:
     if device.type == "cuda":
-        return f"{_gigabytes(torch.cuda.max_memory_allocated(device))} at the largest batch"
+        return f"{_gigabytes(torch.cuda.max_memory_allocated(device))} on the device"
     import resource
 
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f"{_gigabytes(peak)} in all at the largest batch"
+    return f"{_gigabytes(peak)} for the whole process"

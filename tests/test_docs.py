@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from mtkit.cli import commands
 from mtkit.config import load_config, presets
+from mtkit.model import Transformer, parameter_counts
 
 ROOT = Path(__file__).parent.parent
+PAPER = ROOT / "examples/paper/README.md"
 GUIDES = sorted(ROOT.glob("examples/*/README.md"))
 
 
@@ -51,14 +54,34 @@ def test_every_command_line_that_is_printed_parses(path: Path) -> None:
             assert stem in presets() or (path.parent / config).is_file(), line
 
 
-def test_the_readme_names_every_module_and_every_preset() -> None:
+def test_the_documents_name_every_module_and_every_preset() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     modules = {path.name for path in (ROOT / "mtkit").glob("*.py")} - {"__init__.py", "__main__.py"}
     for module in modules - {"errors.py"}:
         assert f"`{module}`" in text, module
+    text += PAPER.read_text(encoding="utf-8")
     for preset in presets():
-        assert f"`{preset}`" in text, preset
+        assert re.search(rf"[`/ ]{preset}`", text), preset
         load_config(preset)
+
+
+def test_the_table_of_variants_has_the_parameters_that_the_models_have() -> None:
+    rows = re.findall(
+        r"^\| `(\S+)` \|.*\| ([\d,]+) \| ([\d.]+) \|$", PAPER.read_text("utf-8"), re.M
+    )
+    assert {name for name, _, _ in rows} == {p for p in presets() if p.startswith("table3")} | {
+        "base",
+        "big",
+    }
+    for name, exact, millions in rows:
+        for vocab_size, shown, unit in (
+            (37_000, exact.replace(",", ""), 1),
+            (41_000, millions, 1e6),
+        ):
+            with torch.device("meta"):
+                model = Transformer(load_config(name).model, vocab_size, 0)
+            count = sum(parameter_counts(model).values()) / unit
+            assert float(shown) == pytest.approx(count, abs=0.05), name
 
 
 def test_the_readme_links_to_files_that_exist() -> None:
