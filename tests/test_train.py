@@ -23,6 +23,7 @@ from torch import Tensor
 from mtkit import train
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
+from mtkit.cost import training_flops
 from mtkit.data import PreparedData, make_batch
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
@@ -67,7 +68,10 @@ def assert_same_state(one: Path, other: Path) -> None:
     """The newest checkpoints of two runs are equal to the last bit."""
     first, second = (Run.open(path).checkpoints()[-1] for path in (one, other))
     assert first.step == second.step
-    assert first.load_state()["batches"] == second.load_state()["batches"]
+    states = first.load_state(), second.load_state()
+    assert states[0]["batches"] == states[1]["batches"]
+    for counter in ("tokens", "flops"):
+        assert states[0]["spent"][counter] == states[1]["spent"][counter]
     for mine, theirs in (
         (first.load_weights(), second.load_weights()),
         (first.load_optimizer(), second.load_optimizer()),
@@ -376,6 +380,36 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
     assert [step for step, _ in found] == [4, 6]
     for (_, value), (_, wanted) in zip(found, expected, strict=True):
         assert value == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    pairs = tiny_data.pairs("train")
+    whole = changed(config, "train", batch_tokens=10_000, device_batch_tokens=10_000, max_steps=3)
+    train.run(whole, tiny_data, tmp_path / "run", device="cpu")
+    # One batch holds the corpus, so three updates are three epochs.
+    tokens = dict(rows_of(tmp_path / "run", "tokens"))
+    assert tokens[3] == 3 * pairs.tgt.lengths.sum()
+    cost = training_flops(
+        config.model, len(tiny_data.tokenizer()), pairs.src.lengths, pairs.tgt.lengths
+    )
+    assert dict(rows_of(tmp_path / "run", "flops"))[3] == pytest.approx(3 * cost)
+
+
+def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known(
+    config: Config, tiny_data: PreparedData
+):
+    assert "as the paper estimates it" not in train.forecast(config, tiny_data, device="cpu")
+    known = changed(config, "train", sustained_flops=9.5e12)
+    text = train.forecast(known, tiny_data, device="cpu")
+    assert "as the paper estimates it, time times 9.5e+12 a second" in text
+
+
+def test_a_shape_can_be_looked_at_before_there_is_data():
+    text = train.forecast_without_data(load_config("base"))
+    assert "# parameters: 63,082,496 (" in text
+    assert "# cost: 9.52e+17" in text
 
 
 def test_a_forecast_is_a_configuration_with_comments(
