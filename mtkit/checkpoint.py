@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mtkit.config import Config, dump_config, load_config
+from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
 
@@ -330,6 +330,28 @@ def find_run(root: Path) -> Run:
         )
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
     return Run.open(newest[1])
+
+
+def seed_groups(runs: Sequence[Run]) -> list[list[int]]:
+    """Which of these runs are one configuration on the same data under different seeds.
+
+    Returns:
+        The places in `runs` of each group of two or more.
+    """
+    # How long a run was trained makes a difference, unlike the rest of what may change.
+    ignore = [key for key in (*MAY_CHANGE, "train.seed") if key != "train.max_steps"]
+    groups: list[list[int]] = []
+    for place, run in enumerate(runs):
+        for group in groups:
+            first = runs[group[0]]
+            if first.data_fingerprint == run.data_fingerprint and not differences(
+                first.config, run.config, ignore=ignore
+            ):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return [group for group in groups if len(group) > 1]
 
 
 def average(load: list[Callable[[], Tensors]]) -> Tensors:

@@ -7,6 +7,7 @@ needs is imported inside it, so that help answers at once.
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,9 +21,10 @@ from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.checkpoint import Run
-    from mtkit.config import DecodeConfig
-    from mtkit.data import PreparedData
-    from mtkit.prepare import Report
+    from mtkit.config import Config, DecodeConfig
+    from mtkit.data import PreparedData, Split
+    from mtkit.score import System
+    from mtkit.translate import Scored, Translator
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +152,10 @@ def prepare(
     NAME is a corpus of the catalogue (--list prints it), or any name for own files, which are
     given with --src-lang, --tgt-lang, --train and --valid.
     """
+    from mtkit import report
+
     if list_corpora:
-        _print_catalogue()
+        _print(report.catalogue(width=_width()))
         return
     if name is None:
         raise click.UsageError("give the NAME of a corpus; mtkit prepare --list prints them")
@@ -163,14 +167,14 @@ def prepare(
     from mtkit.prepare import prepare_corpus, prepare_files
 
     if len(missing) == len(own) and test is None:
-        report = prepare_corpus(name, target, vocab_size=vocab_size, force=force)
+        done = prepare_corpus(name, target, vocab_size=vocab_size, force=force)
     elif missing:
         raise click.UsageError(f"own files need {', '.join(own)}; missing: {', '.join(missing)}")
     else:
         assert src_lang is not None
         assert tgt_lang is not None
         assert valid is not None
-        report = prepare_files(
+        done = prepare_files(
             name,
             target,
             src_lang=src_lang,
@@ -181,7 +185,9 @@ def prepare(
             vocab_size=vocab_size,
             force=force,
         )
-    _print_report(report)
+    if log.isEnabledFor(logging.INFO):
+        click.echo(report.preparation(done), err=True, nl=False)
+    log.info("wrote %s", done.path)
 
 
 @commands.command(epilog=_example("mtkit train --config demo"))
@@ -190,7 +196,7 @@ def prepare(
     "config_name",
     required=True,
     metavar="FILE_OR_PRESET",
-    help="A YAML file, or a preset: base, big, small or demo.",
+    help="A YAML file, or a preset, such as base, big, small, demo or table3-c-n2.",
 )
 @click.option(
     "--data",
@@ -213,7 +219,8 @@ def prepare(
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Check everything, print the configuration with a forecast of memory and time, and stop.",
+    help="Check everything, print the configuration with a forecast of memory, time and cost,"
+    " and stop.",
 )
 def train(
     config_name: str,
@@ -232,12 +239,13 @@ def train(
     from mtkit import config as settings
 
     config = settings.load_config(config_name, overrides)
-    data = _find_data(data_path or (Path(config.data.dir) if config.data.dir else None))
+    where = data_path or (Path(config.data.dir) if config.data.dir else None)
+    if dry_run:
+        click.echo(_forecast(config, where, device), nl=False)
+        return 0
+    data = _find_data(where)
     from mtkit import train as training
 
-    if dry_run:
-        click.echo(training.forecast(config, data, device=device), nl=False)
-        return 0
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
     finished = training.run(config, data, target, device=device, restart=restart, command=sys.argv)
     return 0 if finished else 130
@@ -267,7 +275,7 @@ def translate(
     """Translate lines of text: one line in, one line out, in order."""
     run = _find_run(run_path)
     from mtkit.data import decode_lines, open_binary
-    from mtkit.translate import Translator, ready_lines
+    from mtkit.translate import ready_lines
 
     with ExitStack() as stack:
         if input_path is None:
@@ -278,8 +286,14 @@ def translate(
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
         output = stack.enter_context(_output(output_path))
-        config = _decode_config(run, beam_size, length_penalty, batch_tokens)
-        translator = Translator.load(run, checkpoint=checkpoint, config=config, device=device)
+        translator = _load_translator(
+            run,
+            checkpoint=checkpoint,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            batch_tokens=batch_tokens,
+            device=device,
+        )
         number = 0
         for window in ready_lines(lines):
             found = translator.translate_window(window, first_line=number + 1, n_best=nbest or 1)
@@ -295,7 +309,7 @@ def translate(
 
 
 @commands.command(epilog=_example("mtkit score"))
-@click.argument("hypotheses", metavar="[HYP]", required=False, type=PathArgument)
+@click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=PathArgument)
 @click.option(
     "--reference",
     "references",
@@ -303,12 +317,25 @@ def translate(
     multiple=True,
     help="References for HYP; repeatable for several sets.",
 )
-@_run_option
+@click.option(
+    "--run",
+    "run_paths",
+    type=PathArgument,
+    multiple=True,
+    help="Run folder; repeatable; default: the newest under runs/.",
+)
 @click.option(
     "--data",
     "data_path",
     type=PathArgument,
     help="Prepared folder with the test set; default: the one the run was trained on.",
+)
+@click.option(
+    "--split",
+    type=click.Choice(["test", "valid"]),
+    default="test",
+    show_default=True,
+    help="Which text of the data a run translates.",
 )
 @_decode_options
 @click.option(
@@ -318,60 +345,136 @@ def translate(
     multiple=True,
     help="Repeatable; default: bleu.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option(
+    "--protocol",
+    type=click.Choice(["wmt", "paper"]),
+    default="wmt",
+    show_default=True,
+    help="paper adds the BLEU that the paper reports: Moses tokens, compounds split.",
+)
+@click.option("--tgt-lang", metavar="L", help="Language of HYP, for --protocol paper.")
+@click.option(
+    "--paired",
+    is_flag=True,
+    help="Test every system against the first: 95 % intervals, and p-values of the paired"
+    " bootstrap and of approximate randomisation.",
+)
+@click.option(
+    "--sentence",
+    is_flag=True,
+    help="Print the score of every sentence: line number, scores, translation and reference,"
+    " tab-separated.",
+)
+@click.option("--worst-first", is_flag=True, help="With --sentence: in order of the first score.")
+@click.option(
+    "--model-score",
+    is_flag=True,
+    help="Print what the model thinks of --hyp as a translation of --src: line number,"
+    " log-probability, and that over the length penalty, tab-separated; with --json every token.",
+)
+@click.option("--src", "src_path", type=PathArgument, help="Source text for --model-score.")
+@click.option("--hyp", "hyp_path", type=PathArgument, help="Its translations.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def score(
-    hypotheses: Path | None,
+    hypotheses: tuple[Path, ...],
     references: tuple[Path, ...],
-    run_path: Path | None,
+    run_paths: tuple[Path, ...],
     data_path: Path | None,
-    checkpoint: str | None,
-    beam_size: int | None,
-    length_penalty: float | None,
-    batch_tokens: int | None,
-    device: str,
+    split: Split,
     metrics: tuple[Any, ...],
+    protocol: str,
+    tgt_lang: str | None,
+    paired: bool,
+    sentence: bool,
+    worst_first: bool,
+    model_score: bool,
+    src_path: Path | None,
+    hyp_path: Path | None,
     as_json: bool,
+    **decode: Any,
 ) -> None:
     """Score translations with sacreBLEU; each score comes with its signature.
 
     Without HYP, the newest run translates the test set of its data and that is scored. HYP is a
-    file of detokenised translations, or - for standard input, scored against --reference.
+    file of detokenised translations, or - for standard input, scored against --reference. Several
+    files, or several runs, are put into one table; runs of one configuration under different
+    seeds are summed up by their mean and standard deviation.
     """
+    from mtkit import report
     from mtkit import score as scoring
+    from mtkit.checkpoint import seed_groups
 
-    if hypotheses is not None:
-        if not references:
-            raise click.UsageError("HYP needs at least one --reference")
-        translated = list(_lines_of(hypotheses))
-        reference_sets = [list(_lines_of(path)) for path in references]
-        for path, lines in zip(references, reference_sets, strict=True):
-            if len(lines) != len(translated):
-                raise MtkitError(
-                    f"{hypotheses} has {len(translated)} lines and {path} has {len(lines)}; "
-                    "line n of one must be scored against line n of the other"
-                )
+    if model_score != (src_path is not None and hyp_path is not None):
+        raise click.UsageError("--model-score, --src and --hyp go together")
+    if hypotheses and run_paths:
+        raise click.UsageError("score files or runs, not both at once")
+    if worst_first and not sentence:
+        raise click.UsageError("--worst-first orders what --sentence prints")
+    if src_path is not None and hyp_path is not None:
+        if hypotheses or references or sentence or paired or len(run_paths) > 1:
+            raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
+        run = _find_run(run_paths[0] if run_paths else None)
+        _print(report.model_scores(_scored(run, src_path, hyp_path, decode), as_json=as_json))
+        return
+
+    runs: list[Run] = []
+    if hypotheses:
+        systems, reference_sets = _systems_of_files(hypotheses, references)
     elif references:
         raise click.UsageError("--reference needs HYP, the translations to score")
     else:
-        run = _find_run(run_path)
-        src, tgt = _data_of(run, data_path).text("test")
-        from mtkit.translate import Translator
-
-        config = _decode_config(run, beam_size, length_penalty, batch_tokens)
-        translator = Translator.load(run, checkpoint=checkpoint, config=config, device=device)
-        translated = list(_with_bar(translator.translate(src), total=len(src)))
-        reference_sets = [tgt]
-    scores = [
-        scoring.score(translated, reference_sets, metric=metric) for metric in metrics or ("bleu",)
+        runs = [_find_run(path) for path in run_paths or (None,)]
+        tgt_lang = tgt_lang or runs[0].manifest["data"]["tgt_lang"]
+    if paired and len(hypotheses or runs) < 2:
+        raise click.UsageError("--paired compares systems: give two or more HYP or --run")
+    if sentence and (paired or len(hypotheses or runs) > 1):
+        raise click.UsageError("--sentence is for one system")
+    wanted: list[scoring.Metric] = list(metrics or ("bleu",))
+    if protocol == "paper":
+        if tgt_lang is None:
+            raise click.UsageError("--protocol paper needs --tgt-lang, for its tokeniser")
+        wanted.insert(wanted.index("bleu") + 1 if "bleu" in wanted else 0, "paper")
+    if not hypotheses:
+        systems, reference_sets = _systems_of_runs(runs, data_path, split, decode)
+    if protocol == "paper":
+        log.info("%s", scoring.PAPER_NOTE)
+    if sentence:
+        (system,) = systems
+        of_lines = [
+            scoring.sentence_scores(
+                system.translations, reference_sets, metric=metric, tgt_lang=tgt_lang
+            )
+            for metric in wanted
+        ]
+        for scores in of_lines:
+            log.info("%s %s", scores[0].name, scores[0].signature)
+        order = {"worst_first": worst_first, "as_json": as_json}
+        _print(report.sentences(system, reference_sets, of_lines, **order))
+        return
+    by_metric = [
+        scoring.compare(systems, reference_sets, metric=metric, tgt_lang=tgt_lang)
+        if paired
+        else [
+            scoring.score(system.translations, reference_sets, metric=metric, tgt_lang=tgt_lang)
+            for system in systems
+        ]
+        for metric in wanted
     ]
-    if as_json:
-        import json
-        from dataclasses import asdict
+    names, groups = [system.name for system in systems], seed_groups(runs)
+    _print(report.scores(names, by_metric, groups, as_json=as_json, width=_width()))
 
-        click.echo(json.dumps([asdict(value) for value in scores], indent=2))
-    else:
-        for value in scores:
-            click.echo(str(value))
+
+def _forecast(config: Config, data_path: Path | None, device: str) -> str:
+    """What a dry run prints; a shape can be looked at before there is any data."""
+    from mtkit import train as training
+    from mtkit.data import find_data
+
+    if data_path is None:
+        try:
+            find_data(DATA_ROOT)
+        except MtkitError:
+            return training.forecast_without_data(config)
+    return training.forecast(config, _find_data(data_path), device=device)
 
 
 # Finding things, and saying what was found
@@ -425,6 +528,69 @@ def _decode_config(
     return run.config.decode.model_copy(update=changes)
 
 
+def _systems_of_files(
+    hypotheses: tuple[Path, ...], references: tuple[Path, ...]
+) -> tuple[list[System], list[list[str]]]:
+    from mtkit.score import System, refuse_unequal
+
+    if not references:
+        raise click.UsageError("HYP needs at least one --reference")
+    if [*hypotheses, *references].count(Path("-")) > 1:
+        raise click.UsageError("standard input (-) can be read once")
+    systems = [System(str(path), list(_lines_of(path))) for path in hypotheses]
+    reference_sets = [list(_lines_of(path)) for path in references]
+    for system in systems:
+        for path, lines in zip(references, reference_sets, strict=True):
+            refuse_unequal(system.name, system.translations, str(path), lines)
+    return systems, reference_sets
+
+
+def _systems_of_runs(
+    runs: list[Run], data_path: Path | None, split: Split, decode: dict[str, Any]
+) -> tuple[list[System], list[list[str]]]:
+    """The translations of every run; all of the same text."""
+    from mtkit.score import System
+
+    texts = [_data_of(run, data_path).text(split) for run in runs]
+    for run, text in zip(runs, texts, strict=True):
+        if text != texts[0]:
+            raise MtkitError(
+                f"{run.path} was trained on data with another {split} text than {runs[0].path}; "
+                "scores on them cannot be compared (give --data to take one for all)"
+            )
+    src, tgt = texts[0]
+    systems = []
+    for run in runs:
+        translator = _load_translator(run, **decode)
+        systems.append(
+            System(str(run.path), list(_with_bar(translator.translate(src), total=len(src))))
+        )
+    return systems, [tgt]
+
+
+def _scored(run: Run, src_path: Path, hyp_path: Path, decode: dict[str, Any]) -> Iterator[Scored]:
+    from mtkit.score import refuse_unequal
+
+    sources, translations = list(_lines_of(src_path)), list(_lines_of(hyp_path))
+    refuse_unequal(str(hyp_path), translations, str(src_path), sources)
+    return _load_translator(run, **decode).score_given(sources, translations)
+
+
+def _load_translator(
+    run: Run,
+    *,
+    checkpoint: str | None,
+    beam_size: int | None,
+    length_penalty: float | None,
+    batch_tokens: int | None,
+    device: str,
+) -> Translator:
+    from mtkit.translate import Translator
+
+    config = _decode_config(run, beam_size, length_penalty, batch_tokens)
+    return Translator.load(run, checkpoint=checkpoint, config=config, device=device)
+
+
 # Reading and printing
 
 
@@ -463,48 +629,15 @@ def _with_bar(lines: Iterable[str], *, total: int) -> Iterable[str]:
     return bar
 
 
-def _print_catalogue() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from mtkit.corpora import CATALOGUE
-
-    table = Table(box=None, pad_edge=False)
-    for heading in ("NAME", "PAIRS", "DOWNLOAD", "PIECES", "LICENCE", "SOURCE"):
-        table.add_column(heading, justify="right" if heading in ("PAIRS", "PIECES") else "left")
-    for corpus in CATALOGUE:
-        table.add_row(
-            corpus.name,
-            f"{corpus.train_pairs:,}",
-            "none" if corpus.download_mb is None else f"{corpus.download_mb:,} MB",
-            f"{corpus.vocab_size:,}",
-            corpus.licence,
-            corpus.source,
-        )
-    # Into a file or pipe a row stays on its line.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+def _print(text: str) -> None:
+    click.echo(text, nl=False)
 
 
-def _print_report(report: Report) -> None:
-    kept = report.pairs["train"] - sum(report.dropped.values())
-    from rich.console import Console
-    from rich.table import Table
+def _width() -> int:
+    """Characters of a line of standard output; a file or pipe has no limit."""
+    from mtkit import report
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("training pairs read", f"{report.pairs['train']:,}")
-    for reason, count in report.dropped.items():
-        table.add_row(f"  dropped: {reason}", f"{count:,}")
-    table.add_row("training pairs kept", f"{kept:,}")
-    table.add_row("  source tokens", f"{report.tokens[0]:,}")
-    table.add_row("  target tokens", f"{report.tokens[1]:,}")
-    table.add_row("validation pairs", f"{report.pairs['valid']:,}")
-    table.add_row("test pairs", f"{report.pairs['test']:,}")
-    table.add_row("pieces", f"{report.vocab_size:,}")
-    if log.isEnabledFor(logging.INFO):
-        Console(stderr=True).print(table)
-    log.info("wrote %s", report.path)
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else report.UNBROKEN
 
 
 def _say(message: str) -> None:

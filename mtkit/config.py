@@ -28,6 +28,19 @@ Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
+# What a run may change when it is continued; everything else would make it another run.
+MAY_CHANGE = (
+    "data.dir",
+    "train.max_steps",
+    "train.log_every",
+    "train.valid_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.sustained_flops",
+    "decode.",
+)
+
+
 class _Section(BaseModel):
     # allow_inf_nan: a learning rate or penalty of .nan would surface hours later, as a loss of nan.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

@@ -114,6 +114,11 @@ class Tokenizer:
         ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=threads)
         return ids
 
+    def piece(self, piece_id: int) -> str:
+        """The subword of an id as the model has it, `▁` for a space before it."""
+        piece: str = self._pieces.id_to_piece(piece_id)
+        return piece
+
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text on one line; special ids are skipped."""
         text: str = self._pieces.decode([i for i in ids if i > UNK_ID])

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 import mtkit
 from mtkit.checkpoint import Run, Tensors
-from mtkit.config import Config, PrepareConfig, differences, dump_config
+from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
 from mtkit.cost import Spent, training_flops
 from mtkit.data import Batch, PreparedData, TokenBatches, make_batch, plan_batches
 from mtkit.distributed import choose_device, describe_device, keep_freed_memory
@@ -38,18 +38,6 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
-
-# What a run may change when it is continued; everything else would make it another run.
-MAY_CHANGE = (
-    "data.dir",
-    "train.max_steps",
-    "train.log_every",
-    "train.valid_every",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
-    "train.sustained_flops",
-    "decode.",
-)
 
 
 def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
 from mtkit.distributed import choose_device
 from mtkit.model import Transformer
-from mtkit.search import beam_search
+from mtkit.search import beam_search, length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,23 @@ class Translation:
     text: str
     score: float
     log_prob: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the model thinks of a given translation.
+
+    Attributes:
+        pieces: subwords of the translation, with EOS at the end; none if both lines are blank.
+        log_probs: natural log-probability of each.
+        log_prob: their sum.
+        score: `log_prob` over the length penalty, as `Translation.score`.
+    """
+
+    pieces: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    log_prob: float
+    score: float
 
 
 class Translator:
@@ -122,17 +140,7 @@ class Translator:
         self, lines: list[str], *, first_line: int = 1, n_best: int = 1
     ) -> list[list[Translation]]:
         """Translate lines all at once; `first_line` is the number of the first, for notes."""
-        encoded = self.tokenizer.encode_batch(lines)
-        limit = self.config.max_source_tokens - 1
-        for offset, ids in enumerate(encoded):
-            if len(ids) > limit:
-                log.warning(
-                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
-                    first_line + offset,
-                    len(ids) + 1,
-                    limit + 1,
-                )
-                del ids[limit:]
+        encoded = self._encode_sources(lines, first_line=first_line)
         # A blank line stays one; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in lines]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
@@ -147,14 +155,78 @@ class Translator:
                 results[index] = translations
         return results
 
+    def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
+        """What the model thinks of given translations, a line of each at a time, in order.
+
+        A translation that the model found itself scores what `translate_nbest` reported, if it is
+        cut into the subwords that the model chose, and ended by EOS. Where both lines are blank
+        the score is 0, as there.
+        """
+        pairs = zip(sources, translations, strict=True)
+        first = 1
+        while window := list(itertools.islice(pairs, WINDOW_LINES)):
+            yield from self._score_window(*map(list, zip(*window, strict=True)), first_line=first)
+            first += len(window)
+
+    def _score_window(
+        self, sources: list[str], translations: list[str], *, first_line: int
+    ) -> list[Scored]:
+        src = self._encode_sources(sources, first_line=first_line)
+        tgt = self.tokenizer.encode_batch(translations)
+        results = [Scored((), (), 0.0, 0.0)] * len(src)
+        wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
+        if not len(wanted):
+            return results
+        lengths = [np.array([len(side[i]) + 1 for i in wanted]) for side in (src, tgt)]
+        longest = max(int(side.max()) for side in lengths)
+        for rows in plan_batches(*lengths, budget=max(self.config.batch_tokens, longest)):
+            batch = [int(i) for i in wanted[rows]]
+            found = self._score_batch([src[i] for i in batch], [tgt[i] for i in batch])
+            for index, scored in zip(batch, found, strict=True):
+                results[index] = scored
+        return results
+
+    def _encode_sources(self, lines: list[str], *, first_line: int) -> list[list[int]]:
+        """Ids of each line without EOS, cut to what the configuration allows, with a note."""
+        encoded = self.tokenizer.encode_batch(lines)
+        limit = self.config.max_source_tokens - 1
+        for offset, ids in enumerate(encoded):
+            if len(ids) > limit:
+                log.warning(
+                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+                    first_line + offset,
+                    len(ids) + 1,
+                    limit + 1,
+                )
+                del ids[limit:]
+        return encoded
+
+    @torch.inference_mode()
+    def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
+        was_training = self.model.training
+        self.model.eval()
+        tgt_out = _padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
+        tgt_in = _padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
+        logits = self.model(_padded([[*ids, EOS_ID] for ids in sources]).to(self.device), tgt_in)
+        truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+        # Sums of many tokens are taken in float64.
+        log_probs = (truth - logits.logsumexp(-1)).double().tolist()
+        self.model.train(was_training)
+        results = []
+        for ids, row in zip(targets, log_probs, strict=True):
+            real = row[: len(ids) + 1]
+            penalty = length_penalty(
+                len(real), self.config.length_penalty, self.config.length_penalty_form
+            )
+            pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
+            results.append(Scored(pieces, tuple(real), sum(real), sum(real) / penalty))
+        return results
+
     @torch.inference_mode()
     def _translate_batch(self, sources: list[list[int]], *, n_best: int) -> list[list[Translation]]:
         was_training = self.model.training
         self.model.eval()
-        longest = max(map(len, sources)) + 1
-        src = torch.full((len(sources), longest), PAD_ID)
-        for row, ids in enumerate(sources):
-            src[row, : len(ids) + 1] = torch.tensor([*ids, EOS_ID])
+        src = _padded([[*ids, EOS_ID] for ids in sources])
         beam_size = max(self.config.beam_size, n_best)
         cache = self.model.start(self.model.encode(src.to(self.device)), beam_size)
         found = beam_search(
@@ -174,6 +246,14 @@ class Translator:
             [Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in hypotheses]
             for hypotheses in found
         ]
+
+
+def _padded(sentences: list[list[int]]) -> Tensor:
+    """(B, T) ids of the sentences, padded to the longest."""
+    ids = torch.full((len(sentences), max(map(len, sentences))), PAD_ID)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)] = torch.tensor(sentence)
+    return ids
 
 
 def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:

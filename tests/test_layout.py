@@ -25,6 +25,7 @@ FLOORS = {
     "tokenizer": 2,
     "score": 2,
     "cost": 2,
+    "report": 5,
     "config": 1,
     "distributed": 1,
     "errors": 0,
