@@ -7,6 +7,7 @@ and BLEU over the resulting words. Everything else is sacreBLEU as it comes.
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import re
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from mtkit.errors import MtkitError
+
+log = logging.getLogger(__name__)
 
 Metric = Literal["bleu", "chrf", "ter", "paper"]
 
@@ -132,6 +135,12 @@ def compare(
 
     for system in systems:
         _check(system.translations, references)
+    baseline = systems[0]
+    for system in systems[1:]:
+        if list(system.translations) == list(baseline.translations):
+            log.warning(
+                "%s is the same text as %s; p-values mean nothing", system.name, baseline.name
+            )
     named = [(system.name, system.translations) for system in systems]
     found: dict[str, list[Any]] = {}
     signatures = []

@@ -1,14 +1,33 @@
-"""Scores."""
+"""Scores: against sacreBLEU's and sacremoses' own programs, and what is worked by hand."""
 
 from __future__ import annotations
 
+import gzip
 import math
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mtkit.errors import MtkitError
-from mtkit.score import score
+from mtkit.score import (
+    System,
+    compare,
+    first_shift,
+    refuse_unequal,
+    score,
+    sentence_scores,
+    split_compounds,
+)
 
 HYP = ["the cat sat on the mat", "a dog runs"]
 REF = ["the cat sat on a mat", "a dog runs fast"]
@@ -54,3 +73,237 @@ def test_texts_that_do_not_line_up_are_refused_with_both_counts() -> None:
 def test_nothing_to_score_is_refused() -> None:
     with pytest.raises(MtkitError, match="nothing to score"):
         score([], [[]])
+
+
+# ---------------------------------------------------------------------------------------------
+# The paper's BLEU
+
+GERMAN = [
+    "Die alte Frau kauft einen roten Regenschirm.",
+    "Das E-Mail-Programm zeigt 1.234,56 Euro an – ein Fehler?",
+    "„Nein“, sagte Herr Dr. Müller-Lüdenscheidt, „das ist z. B. kein Rad-an-Rad-Rennen.“",
+    "Der 3:2-Sieg war knapp; die Fans (rund 5.000) jubelten.",
+    "Ost- und Westdeutschland sind seit dem 3. Oktober 1990 vereint.",
+    "A-B-C-D ist so leicht wie 1-2-3!",
+    'Er rief: "Kommt ihr mit?" Doch niemand antwortete...',
+    "Die EU-Kommission will's nicht wahrhaben & schweigt.",
+    "Größe, Öl, Übermut: das ß-Problem ist alt.",
+    "Um 19.30 Uhr beginnt das Abend-Konzert im Stadt-Theater.",
+    "Sie liest die Süddeutsche Zeitung, er das Comic-Heft.",
+    "Ein <b>fettes</b> Wort - und ein Gedankenstrich - im Text.",
+]
+
+
+def edited(lines: list[str], seed: int) -> list[str]:
+    """Each line with a few of its words dropped or doubled."""
+    rng = random.Random(seed)
+    return [
+        " ".join(word for word in line.split(" ") for _ in range(rng.choice([0, 2] + 10 * [1])))
+        for line in lines
+    ]
+
+
+def moses(lines: list[str]) -> list[str]:
+    """The lines as sacremoses' own program tokenises German."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from sacremoses.cli import cli; cli()", "-l", "de", "tokenize"],
+        input="".join(f"{line}\n" for line in lines).encode(),
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout.decode().split("\n")[: len(lines)]
+
+
+def at_at(line: str) -> str:
+    """The substitution a character at a time, as Perl's rules have it on bytes."""
+    found, letters, start = [], line.encode(), 0
+    spaces = b" \t\n\r\f\v"
+    while start < len(letters):
+        window = letters[start : start + 3]
+        if (
+            len(window) == 3
+            and window[1:2] == b"-"
+            and window[0] not in spaces
+            and window[2] not in spaces
+        ):
+            found.append(window[:1] + b" ##AT##-##AT## " + window[2:])
+            start += 3
+        else:
+            found.append(window[:1])
+            start += 1
+    return b"".join(found).decode()
+
+
+def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
+    """BLEU as defined by Papineni et al. 2002, over words between spaces, not smoothed."""
+    right, all_, length, wanted = [0] * 4, [0] * 4, 0, 0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        words, truth = hypothesis.split(" "), reference.split(" ")
+        length, wanted = length + len(words), wanted + len(truth)
+        for n in range(1, 5):
+            mine, theirs = (
+                Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1))
+                for text in (words, truth)
+            )
+            right[n - 1] += sum(min(count, theirs[gram]) for gram, count in mine.items())
+            all_[n - 1] += sum(mine.values())
+    brevity = min(1.0, math.exp(1 - wanted / length))
+    precisions = [a / b for a, b in zip(right, all_, strict=True)]
+    return 100 * brevity * math.exp(sum(map(math.log, precisions)) / 4)
+
+
+def by_the_pipeline(hypotheses: list[str], references: list[str]) -> float:
+    return multi_bleu(*([at_at(line) for line in moses(text)] for text in (hypotheses, references)))
+
+
+def test_compounds_are_split_as_worked_by_hand() -> None:
+    assert split_compounds("rich-text format") == "rich ##AT##-##AT## text format"
+    # Matches do not overlap: the b that ended the first cannot begin the second.
+    assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c"
+    assert split_compounds("ab-bc-cd") == "ab ##AT##-##AT## bc ##AT##-##AT## cd"
+    assert split_compounds("Ost- und -west - da") == "Ost- und -west - da"
+    assert split_compounds("Öl-Übermut") == "Öl ##AT##-##AT## Übermut"
+    assert split_compounds("a--b") == "a ##AT##-##AT## -b"
+
+
+def test_the_papers_bleu_equals_its_pipeline_step_by_step() -> None:
+    hypotheses = edited(GERMAN, seed=3)
+    found = score(hypotheses, [GERMAN], metric="paper", tgt_lang="de")
+    assert found.value == pytest.approx(by_the_pipeline(hypotheses, GERMAN), abs=1e-9)
+    assert found.name == "BLEU-paper"
+    assert found.signature.startswith("nrefs:1|case:mixed|eff:no|tok:moses-de-sacremoses-")
+    assert "smooth:none" in found.signature
+    # The same text by the protocol of WMT is another number.
+    assert abs(found.value - score(hypotheses, [GERMAN]).value) > 0.1
+
+
+def test_the_papers_bleu_of_newstest2014_equals_its_pipeline() -> None:
+    folder = os.environ.get("MTKIT_TEST_DATA")
+    if folder is None:
+        pytest.skip("MTKIT_TEST_DATA names no folder with newstest/newstest2014.en-de.de.gz")
+    with gzip.open(Path(folder) / "newstest/newstest2014.en-de.de.gz", "rt", newline="\n") as file:
+        reference = file.read().split("\n")[:-1]
+    assert len(reference) == 3003
+    hypotheses = edited(reference, seed=1)
+    found = score(hypotheses, [reference], metric="paper", tgt_lang="de")
+    assert found.value == pytest.approx(by_the_pipeline(hypotheses, reference), abs=1e-9)
+
+
+def test_a_sentence_without_four_words_still_has_a_score() -> None:
+    scores = sentence_scores(["guten Morgen", "x"], [["guten Morgen", "guten Tag"]], metric="bleu")
+    assert [round(value.value) for value in scores] == [100, 0]
+    assert "eff:yes" in scores[0].signature
+    by_the_paper = sentence_scores(["ein A-Team"], [["ein A-Team"]], metric="paper", tgt_lang="de")
+    assert by_the_paper[0].value == pytest.approx(100.0)
+
+
+# ---------------------------------------------------------------------------------------------
+# Significance
+
+
+def by_sacrebleus_program(
+    folder: Path, metric: str, test: str, systems: list[System], reference: list[str]
+) -> list[tuple[float, ...]]:
+    """Score, and with `bs` mean and interval, of each system; then the p-values."""
+    files = {str(folder / "reference"): reference}
+    files |= {system.name: list(system.translations) for system in systems}
+    for name, lines in files.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    program = [sys.executable, "-m", "sacrebleu", str(folder / "reference"), "-m", metric]
+    done = subprocess.run(
+        # Its JSON cannot hold the numbers of chrF and TER.
+        [*program, "-w", "8", "-f", "text", f"--paired-{test}", "-i", *(s.name for s in systems)],
+        capture_output=True,
+        check=True,
+        env={key: value for key, value in os.environ.items() if key != "SACREBLEU_SEED"},
+    )
+    table = done.stdout.decode().split("\n\n")[0]
+    number = r"(\d+\.\d+)"
+    inside = rf" +\({number} ± {number}\)" if test == "bs" else ""
+    scores = re.findall(rf"│ +{number}{inside} +│", table)
+    p_values = re.findall(rf"\(p = {number}\)", table)
+    rows = [tuple(map(float, row if isinstance(row, tuple) else (row,))) for row in scores]
+    return [*rows, tuple(map(float, p_values))]
+
+
+@pytest.mark.parametrize(("metric", "name"), [("bleu", "BLEU"), ("chrf", "chrF2"), ("ter", "TER")])
+def test_p_values_and_intervals_equal_those_of_sacrebleus_program(
+    metric: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    reference = [f"{line} {i}" for i in range(6) for line in GERMAN]
+    systems = [System(str(tmp_path / x), edited(reference, seed)) for seed, x in enumerate("abc")]
+    ours = compare(systems, [reference], metric=metric)
+    *rows, p_values = by_sacrebleus_program(tmp_path, metric, "bs", systems, reference)
+    assert [(v.value, v.mean, v.interval) for v in ours] == [
+        pytest.approx(row, abs=1e-6) for row in rows
+    ]
+    assert [value.p_bootstrap for value in ours[1:]] == pytest.approx(p_values, abs=6e-5)
+    *rows, p_values = by_sacrebleus_program(tmp_path, metric, "ar", systems, reference)
+    assert [value.value for value in ours] == pytest.approx([row[0] for row in rows], abs=1e-6)
+    assert [value.p_randomisation for value in ours[1:]] == pytest.approx(p_values, abs=6e-5)
+    assert (ours[0].name, ours[0].p_bootstrap, ours[0].p_randomisation) == (name, None, None)
+    assert "|bs:1000|ar:10000|seed:12345|" in ours[0].signature
+
+
+def test_a_system_that_is_the_baseline_again_is_pointed_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # sacreBLEU gives equal systems the smallest p-values there are.
+    lines = edited(GERMAN, seed=3)
+    systems = [System("one", lines), System("two", list(lines))]
+    found = compare(systems, [GERMAN], metric="paper", tgt_lang="de")
+    assert found[0].value == found[1].value
+    assert found[0].name == "BLEU-paper"
+    (record,) = caplog.records
+    assert "two is the same text as one" in record.getMessage()
+
+
+# ---------------------------------------------------------------------------------------------
+# Files that do not line up
+
+
+@given(
+    st.lists(st.integers(0, 400), min_size=60, max_size=120),
+    st.integers(0, 59),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_no_other_place_for_missing_lines_agrees_better(
+    lengths: list[int], place: int, gap: int, rng: random.Random
+) -> None:
+    # A translation is up to a fifth longer or shorter than what it translates.
+    translated = [round(length * rng.uniform(0.8, 1.2)) for length in lengths]
+    short = translated[:place] + translated[place + gap :]
+
+    def mismatch(at: int) -> float:
+        together = zip(short, lengths[:at] + lengths[at + gap :], strict=True)
+        return sum(abs(math.log((a + 1) / (b + 1))) for a, b in together)
+
+    found = first_shift(short, lengths)
+    if found is not None:
+        assert mismatch(found) <= min(map(mismatch, range(len(short) + 1))) + 1e-9
+
+
+@pytest.mark.parametrize(("place", "gap"), [(0, 1), (40, 1), (40, 7), (98, 1)])
+def test_the_place_of_missing_lines_is_named(place: int, gap: int) -> None:
+    rng = random.Random(place)
+    lengths = [rng.randint(10, 200) for _ in range(100 + gap)]
+    assert first_shift(lengths[:place] + lengths[place + gap :], lengths) == place
+
+
+def test_lines_that_are_missing_at_the_end_shift_nothing() -> None:
+    lengths = [random.Random(1).randint(10, 200) for _ in range(100)]
+    assert first_shift(lengths[:-3], lengths) is None
+    assert first_shift([], [5]) is None
+
+
+def test_texts_of_different_length_are_refused_with_the_place() -> None:
+    words = [f"{'word ' * (i * 7 % 11)}end" for i in range(40)]
+    with pytest.raises(
+        MtkitError, match=r"h has 39 lines and r has 40; h seems to lack a line at line 18"
+    ):
+        refuse_unequal("h", words[:17] + words[18:], "r", words)
+    with pytest.raises(MtkitError, match="r seems to lack 2 lines at its end"):
+        refuse_unequal("h", words, "r", words[:-2])
+    refuse_unequal("h", words, "r", words)
