@@ -404,7 +404,7 @@ def score(
     from mtkit import score as scoring
     from mtkit.checkpoint import seed_groups
 
-    if model_score != (src_path is not None and hyp_path is not None):
+    if len({model_score, src_path is not None, hyp_path is not None}) > 1:
         raise click.UsageError("--model-score, --src and --hyp go together")
     if hypotheses and run_paths:
         raise click.UsageError("score files or runs, not both at once")
@@ -424,7 +424,7 @@ def score(
         raise click.UsageError("--reference needs HYP, the translations to score")
     else:
         runs = [_find_run(path) for path in run_paths or (None,)]
-        tgt_lang = tgt_lang or runs[0].manifest["data"]["tgt_lang"]
+        tgt_lang = tgt_lang or runs[0].manifest["data"].get("tgt_lang")
     if paired and len(hypotheses or runs) < 2:
         raise click.UsageError("--paired compares systems: give two or more HYP or --run")
     if sentence and (paired or len(hypotheses or runs) > 1):
@@ -433,7 +433,9 @@ def score(
     if protocol == "paper":
         if tgt_lang is None:
             raise click.UsageError("--protocol paper needs --tgt-lang, for its tokeniser")
-        wanted.insert(wanted.index("bleu") + 1 if "bleu" in wanted else 0, "paper")
+        # The two stand side by side, whatever else was asked for.
+        rest = [metric for metric in wanted if metric != "bleu"]
+        wanted = ["bleu", "paper", *rest]
     if not hypotheses:
         systems, reference_sets = _systems_of_runs(runs, data_path, split, decode)
     if protocol == "paper":

@@ -577,9 +577,138 @@ def test_json_is_the_same_for_programs(place: Place):
     place.write("hyp.txt", "the cat sat on the mat\n")
     arguments = ["score", "-", "--reference", "hyp.txt"]
     text = b"the cat sat on a mat\n"
-    (value,) = json.loads(place.mtkit(*arguments, "--json", stdin=text).out)
+    (system,) = json.loads(place.mtkit(*arguments, "--json", stdin=text).out)["systems"]
+    assert system["system"] == "-"
+    (value,) = system["scores"]
     line = place.mtkit(*arguments, stdin=text).out
     assert line == f"{value['name']} {value['value']:.2f} {value['signature']}\n"
+
+
+CAPTIONS = [
+    "ein Mann mit einem Hut sitzt auf der Bank",
+    "zwei Hunde rennen über die Wiese",
+    "eine Frau im Ski-Anzug fährt den Berg hinab",
+    "Kinder spielen im Sand-Kasten mit einem roten Ball",
+]
+
+
+@pytest.fixture
+def captions(place: Place) -> Place:
+    """A reference, and two systems of which the second is the worse one."""
+    place.write("ref.txt", "".join(f"{line}\n" for line in CAPTIONS))
+    place.write("a.txt", "".join(f"{line[:-2]}\n" for line in CAPTIONS))
+    place.write("b.txt", "".join(f"{' '.join(line.split()[1:-1])}\n" for line in CAPTIONS))
+    return place
+
+
+def test_several_systems_are_a_table_with_the_signatures_below(captions: Place):
+    metrics = ["--metric", "bleu", "--metric", "ter"]
+    out = captions.mtkit("score", "a.txt", "b.txt", "--reference", "ref.txt", *metrics).out
+    heading, first, second, *signatures = out.splitlines()
+    assert heading.split() == ["SYSTEM", "BLEU", "TER"]
+    for name, row in (("a.txt", first), ("b.txt", second)):
+        alone = captions.mtkit("score", name, "--reference", "ref.txt", *metrics).out
+        values = [line.split(" ", 2)[1] for line in alone.splitlines()]
+        assert row.split() == [name, *values]
+        assert [line.split(" ", 2)[2] for line in alone.splitlines()] == [
+            line.split(" ", 1)[1] for line in signatures
+        ]
+
+
+def test_paired_tests_say_how_sure_a_difference_is(captions: Place):
+    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt", "--paired"]
+    table = captions.mtkit(*arguments).out.splitlines()
+    assert table[0].split("  ")[0] == "SYSTEM"
+    assert "baseline" in table[1]
+    assert "bs:1000|ar:10000|seed:12345" in table[-1]
+    first, second = json.loads(captions.mtkit(*arguments, "--json").out)["systems"]
+    assert "p_bootstrap" not in first["scores"][0]
+    assert f"{second['scores'][0]['p_randomisation']:.4f}" == table[2].split()[-1]
+    assert "two or more" in captions.refused("score", "a.txt", "--reference", "ref.txt", "--paired")
+
+
+def test_the_papers_protocol_stands_beside_the_one_of_wmt(captions: Place):
+    arguments = ["score", "a.txt", "--reference", "ref.txt", "--protocol", "paper"]
+    outcome = captions.mtkit(*arguments, "--tgt-lang", "de")
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["BLEU", "BLEU-paper"]
+    assert "quotes" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert "--tgt-lang" in captions.refused(*arguments)
+
+
+def test_sentences_come_one_a_row_and_the_worst_first_if_asked(captions: Place):
+    arguments = ["score", "b.txt", "--reference", "ref.txt", "--sentence", "--metric", "ter"]
+    outcome = captions.mtkit(*arguments, "--metric", "chrf")
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert [row[-1] for row in rows] == CAPTIONS
+    assert "TER nrefs:1" in outcome.err
+    worst = [
+        line.split("\t") for line in captions.mtkit(*arguments, "--worst-first").out.splitlines()
+    ]
+    errors = [float(row[1]) for row in worst]
+    assert errors == sorted(errors, reverse=True)
+    listed = json.loads(captions.mtkit(*arguments, "--worst-first", "--json").out)
+    assert [str(row["line"]) for row in listed] == [row[0] for row in worst]
+    assert "one system" in captions.refused(*arguments, "a.txt")
+    assert "--sentence" in captions.refused(*arguments[:4], "--worst-first")
+
+
+def test_a_model_scores_given_translations(trained: Place):
+    trained.write("src.txt", "one two\n\nthree\n")
+    trained.write("hyp.txt", "zwei eins\n\ndrei\n")
+    arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
+    rows = [line.split("\t") for line in trained.mtkit(*arguments).out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert rows[1][1:] == ["0.000000", "0.000000"]
+    listed = json.loads(trained.mtkit(*arguments, "--json", "--run", "runs/tiny").out)
+    assert listed[1]["tokens"] == []
+    assert listed[2]["tokens"][-1]["piece"] == "</s>"
+    for row, item in zip(rows, listed, strict=True):
+        assert float(row[1]) == pytest.approx(item["log_prob"], abs=1e-5)
+        total = sum(token["log_prob"] for token in item["tokens"])
+        assert total == pytest.approx(item["log_prob"], abs=1e-9)
+    trained.write("short.txt", "zwei eins\n")
+    error = trained.refused(*arguments[:-1], "short.txt")
+    assert "short.txt has 1 lines and src.txt has 3" in error
+    assert "--src" in trained.refused("score", "--model-score", "--hyp", "hyp.txt")
+    assert "--model-score" in trained.refused("score", "--src", "src.txt")
+
+
+def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
+    shutil.copytree(trained.folder / "runs" / "tiny", trained.folder / "runs" / "other")
+    config = trained.folder / "runs" / "other" / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("seed: 1", "seed: 2"), encoding="utf-8")
+    runs = ["--run", "runs/tiny", "--run", "runs/other", "--metric", "chrf"]
+    outcome = trained.mtkit("score", *runs)
+    *_, spread, _ = outcome.out.splitlines()
+    assert spread.startswith("mean ± deviation of runs/tiny, runs/other")
+    (group,) = json.loads(trained.mtkit("score", *runs, "--json").out)["groups"]
+    assert group["systems"] == ["runs/tiny", "runs/other"]
+    # The weights are the same, so is the score.
+    assert group["scores"][0]["deviation"] == 0.0
+    # With another model it is another configuration.
+    config.write_text(text.replace("label_smoothing: 0.1", "label_smoothing: 0.2"), "utf-8")
+    assert "mean" not in trained.mtkit("score", *runs).out
+
+
+def test_runs_are_compared_on_one_text_only(trained: Place, tiny_text: TinyText):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
+    shutil.copytree(trained.folder / "runs" / "tiny", trained.folder / "runs" / "other")
+    swapped = prepare_arguments(tiny_text, test=tiny_text.valid)
+    assert trained.mtkit("-q", *swapped, "--out", "data/swapped").status == 0
+    moved_away(trained.folder / "runs" / "other", trained.folder / "data" / "swapped")
+    manifest = trained.folder / "runs" / "other" / "manifest.json"
+    swapped_data = PreparedData.open(trained.folder / "data" / "swapped")
+    facts = json.loads(manifest.read_text())
+    facts["data"]["fingerprint"] = swapped_data.fingerprint
+    manifest.write_text(json.dumps(facts))
+    both = ["score", "--run", "runs/tiny", "--run", "runs/other"]
+    assert "another test text" in trained.refused(*both)
+    # The validation text is the same.
+    assert trained.mtkit(*both, "--split", "valid").status == 0
 
 
 def test_the_best_of_several_references_counts(place: Place):
@@ -598,6 +727,7 @@ def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Pl
     error = place.refused("score", "hyp.txt", "--reference", "ref.txt")
     assert "hyp.txt has 2" in error
     assert "ref.txt has 3" in error
+    assert "at its end" in error
     place.write("good.txt", "eins\nzwei\n")
     both = ["--reference", "good.txt", "--reference", "ref.txt"]
     assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)

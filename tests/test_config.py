@@ -245,9 +245,17 @@ TABLE_3: dict[str, dict[str, Any]] = {
     "d-ls2": {"label_smoothing": 0.2},
     "e-learned": {"positions": "learned"},
 }
-COLUMNS = (
-    "encoder_layers decoder_layers d_model d_ff n_heads key_width value_width dropout positions"
-).split()
+COLUMNS = [
+    "encoder_layers",
+    "decoder_layers",
+    "d_model",
+    "d_ff",
+    "n_heads",
+    "key_width",
+    "value_width",
+    "dropout",
+    "positions",
+]
 
 
 def columns_of_table_3(name: str) -> dict[str, Any]:

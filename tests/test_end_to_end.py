@@ -90,6 +90,17 @@ def test_reversed_digits_are_learned_to_a_near_perfect_score(mtkit: Program, tmp
     again = mtkit("score", "hypotheses.txt", "--reference", "test.tgt")
     assert again.split()[1] == value
 
+    # The model thinks of its own translations what it thought when it found them.
+    reported = mtkit("translate", "--input", "test.src", "--nbest", "1")
+    given = ["--src", "test.src", "--hyp", "hypotheses.txt"]
+    rows = [line.split("\t") for line in mtkit("score", "--model-score", *given).splitlines()]
+    pairs = list(zip(reported.splitlines(), rows, strict=True))
+    assert len(pairs) == counts["test"]
+    for found, (number, log_prob, score) in pairs:
+        assert found.split("\t")[0] == number
+        assert float(score) == pytest.approx(float(found.split("\t")[1]), abs=1e-5)
+        assert float(log_prob) <= float(score) <= 0.0
+
 
 TINY_BIG = """
 model:

@@ -20,7 +20,7 @@ from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
-from mtkit.tokenizer import PAD_ID
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, ready_lines
 
 CONFIG = Config(
@@ -483,3 +483,55 @@ def test_n_best_rows_are_numbered_and_the_best_comes_first(
 def test_a_translation_holds_no_tab_and_no_line_end(code: int, translator: Translator):
     # Byte pieces come after the four special ones, in order: an untrained model may say any.
     assert chr(code) not in translator.tokenizer.decode([4 + code])
+
+
+# ---------------------------------------------------------------------------------------------
+# What the model thinks of a given translation
+
+
+def step_by_step(translator: Translator, source: str, translation: str) -> list[float]:
+    """Log-probability of each token, by the cached steps that the search takes."""
+    src = torch.tensor([[*translator.tokenizer.encode(source), EOS_ID]])
+    found, token = [], BOS_ID
+    with torch.no_grad():
+        cache = translator.model.start(translator.model.encode(src), 1)
+        for wanted in (*translator.tokenizer.encode(translation), EOS_ID):
+            log_probs, cache = translator.model.decode_step(torch.tensor([[token]]), cache)
+            found.append(float(log_probs[0, 0, wanted]))
+            token = wanted
+    return found
+
+
+def test_given_translations_score_what_the_steps_of_the_search_give_them(
+    translator: Translator,
+) -> None:
+    sources = [line for line in numbers(20) if line]
+    targets = [line for line in numbers(20, seed=7) if line]
+    for batch_tokens in (1, 4096):
+        found = list(with_batches_of(translator, batch_tokens).score_given(sources, targets))
+        for scored, source, target in zip(found, sources, targets, strict=True):
+            wanted = step_by_step(translator, source, target)
+            assert scored.log_probs == pytest.approx(wanted, abs=1e-5)
+            assert scored.log_prob == pytest.approx(sum(wanted), abs=1e-5)
+            # The paper's length penalty at its alpha of 0.6.
+            penalty = ((5 + len(wanted)) / 6) ** 0.6
+            assert scored.score == pytest.approx(sum(wanted) / penalty, abs=1e-5)
+            assert len(scored.pieces) == len(wanted)
+            assert scored.pieces[-1] == "</s>"
+
+
+def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
+    translator: Translator,
+) -> None:
+    backwards = HOSTILE[::-1]
+    found = list(translator.score_given(HOSTILE, backwards))
+    assert len(found) == len(HOSTILE)
+    alone = [
+        next(translator.score_given([a], [b])) for a, b in zip(HOSTILE, backwards, strict=True)
+    ]
+    assert [x.log_prob for x in found] == pytest.approx([x.log_prob for x in alone], abs=1e-4)
+    (blank,) = translator.score_given([" "], [""])
+    assert (blank.pieces, blank.log_prob, blank.score) == ((), 0.0, 0.0)
+    # Nothing as the translation of something is the end at once.
+    (ended,) = translator.score_given(["one two"], [""])
+    assert ended.log_probs == pytest.approx(step_by_step(translator, "one two", ""), abs=1e-5)
