@@ -15,13 +15,18 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+# Other implementations to compare with, which nobody needs to use mtkit.
+$(VENV)/compared: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
 demo: $(VENV)/installed ## prepare the demo corpus, train on it, translate three sentences, score
 	$(BIN)/mtkit prepare demo-en-de --force
 	$(BIN)/mtkit train --config demo --restart
 	$(BIN)/mtkit translate --run runs/demo-en-de-demo < examples/demo/input.txt
 	$(BIN)/mtkit score --run runs/demo-en-de-demo
 
-test: $(VENV)/installed ## format and lint checks, types, tests
+test: $(VENV)/compared ## format and lint checks, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -31,8 +36,10 @@ format: $(VENV)/installed ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/installed ## time a training step and decoding (benchmarks/README.md)
+bench: $(VENV)/compared ## time a training step, decoding and layers (benchmarks/README.md)
+	$(BIN)/python benchmarks/agreement.py
 	$(BIN)/python benchmarks/cpu.py
+	$(BIN)/python benchmarks/layers.py
 
 build: $(VENV)/installed ## build the wheel, install it alone, run the demo from it
 	rm -rf dist build/wheel

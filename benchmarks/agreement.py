@@ -239,6 +239,7 @@ def to_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) -> No
     spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
     spec.validate()
     spec.optimize(quantization=None)
+    folder.mkdir(exist_ok=True)
     spec.save(str(folder))
 
 
