@@ -11,6 +11,7 @@
 # What the paper multiplies or divides is multiplied or divided alike: small has 3 layers where
 # base has 6, a width of 256 where base has 512, and 4 heads where base has 8. A run that is
 # finished is not trained again, so the script can be stopped, and started again with more rows.
+# At the end it prints the table of all that is finished.
 set -eu
 
 DATA=${DATA:-data/multi30k-en-de}
@@ -65,3 +66,5 @@ for seed in $SEEDS; do
         train "$row" "$seed" ${line#"$row"}
     done
 done
+
+python "$(dirname "$0")/table3.py" "$RUNS"
