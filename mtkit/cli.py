@@ -406,46 +406,45 @@ def score(
 
     if len({model_score, src_path is not None, hyp_path is not None}) > 1:
         raise click.UsageError("--model-score, --src and --hyp go together")
-    if hypotheses and run_paths:
-        raise click.UsageError("score files or runs, not both at once")
-    if worst_first and not sentence:
-        raise click.UsageError("--worst-first orders what --sentence prints")
     if src_path is not None and hyp_path is not None:
         if hypotheses or references or sentence or paired or len(run_paths) > 1:
             raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
         run = _find_run(run_paths[0] if run_paths else None)
         _print(report.model_scores(_scored(run, src_path, hyp_path, decode), as_json=as_json))
         return
-
-    runs: list[Run] = []
-    if hypotheses:
-        systems, reference_sets = _systems_of_files(hypotheses, references)
-    elif references:
+    for_runs = {"run": run_paths, "data": data_path, **decode, "device": None}
+    if hypotheses and (given := [name for name, value in for_runs.items() if value]):
+        option = f"--{given[0].replace('_', '-')}"
+        raise click.UsageError(f"{option} is about translating; HYP is translated already")
+    if references and not hypotheses:
         raise click.UsageError("--reference needs HYP, the translations to score")
-    else:
-        runs = [_find_run(path) for path in run_paths or (None,)]
-        tgt_lang = tgt_lang or runs[0].manifest["data"].get("tgt_lang")
+    if worst_first and not sentence:
+        raise click.UsageError("--worst-first orders what --sentence prints")
+    runs = [] if hypotheses else [_find_run(path) for path in run_paths or (None,)]
     if paired and len(hypotheses or runs) < 2:
         raise click.UsageError("--paired compares systems: give two or more HYP or --run")
     if sentence and (paired or len(hypotheses or runs) > 1):
         raise click.UsageError("--sentence is for one system")
-    wanted: list[scoring.Metric] = list(metrics or ("bleu",))
+    if runs and tgt_lang is None:
+        tgt_lang = runs[0].manifest["data"].get("tgt_lang")
+    wanted: list[scoring.Metric] = list(dict.fromkeys(metrics)) or ["bleu"]
     if protocol == "paper":
         if tgt_lang is None:
             raise click.UsageError("--protocol paper needs --tgt-lang, for its tokeniser")
         # The two stand side by side, whatever else was asked for.
-        rest = [metric for metric in wanted if metric != "bleu"]
-        wanted = ["bleu", "paper", *rest]
-    if not hypotheses:
+        wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
+
+    if runs:
         systems, reference_sets = _systems_of_runs(runs, data_path, split, decode)
+    else:
+        systems, reference_sets = _systems_of_files(hypotheses, references)
     if protocol == "paper":
         log.info("%s", scoring.PAPER_NOTE)
+    how = {"tgt_lang": tgt_lang}
     if sentence:
         (system,) = systems
         of_lines = [
-            scoring.sentence_scores(
-                system.translations, reference_sets, metric=metric, tgt_lang=tgt_lang
-            )
+            scoring.sentence_scores(system.translations, reference_sets, metric=metric, **how)
             for metric in wanted
         ]
         for scores in of_lines:
@@ -454,12 +453,9 @@ def score(
         _print(report.sentences(system, reference_sets, of_lines, **order))
         return
     by_metric = [
-        scoring.compare(systems, reference_sets, metric=metric, tgt_lang=tgt_lang)
+        scoring.compare(systems, reference_sets, metric=metric, **how)
         if paired
-        else [
-            scoring.score(system.translations, reference_sets, metric=metric, tgt_lang=tgt_lang)
-            for system in systems
-        ]
+        else [scoring.score(s.translations, reference_sets, metric=metric, **how) for s in systems]
         for metric in wanted
     ]
     names, groups = [system.name for system in systems], seed_groups(runs)
