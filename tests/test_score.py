@@ -43,6 +43,28 @@ def test_bleu_equals_a_case_worked_by_hand() -> None:
     assert score(HYP, [REF]).value == pytest.approx(100 * math.exp(1 - 10 / 9) * precision)
 
 
+# Papineni et al. 2002, Section 2, Example 1, without the full stops.
+GUIDE = (
+    "It is a guide to action which ensures that the military always obeys the commands of the party"
+)
+GUIDES = [
+    "It is a guide to action that ensures that the military will forever heed Party commands",
+    "It is the guiding principle which guarantees the military forces always being under the"
+    " command of the Party",
+    "It is the practical guide for the army always to heed the directions of the party",
+]
+
+
+@pytest.mark.parametrize("metric", ["bleu", "paper"])
+def test_bleu_of_the_example_it_was_published_with(metric: Any) -> None:
+    # 17 of 18 words, which the paper prints; by the same count 10 of 17, 7 of 16, 4 of 15. The
+    # nearest reference has 18 words too, so brevity costs nothing.
+    precision = (17 / 18 * 10 / 17 * 7 / 16 * 4 / 15) ** 0.25
+    found = score([GUIDE], [[guide] for guide in GUIDES], metric=metric, tgt_lang="en")
+    assert found.value == pytest.approx(100 * precision)
+    assert found.value == pytest.approx(50.4567, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("metric", "function"),
     [
