@@ -267,11 +267,20 @@ def _scorer(
     # multi-bleu.perl does not smooth. `force` silences a warning that text looks tokenised.
     smooth = "exp" if sentences else "none"
     scorer = BLEU(tokenize="none", smooth_method=smooth, effective_order=sentences, force=True)
-    scorer.tokenizer = _PaperTokenizer(tgt_lang)
+    scorer.tokenizer = _paper_tokenizer(tgt_lang)
     scorer.tokenizer_signature = scorer.tokenizer.signature()
     if cached is not None:
         scorer._ref_cache = scorer._cache_references(cached)
     return scorer
+
+
+@functools.cache
+def _paper_tokenizer(tgt_lang: str) -> _PaperTokenizer:
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    if tgt_lang not in NonbreakingPrefixes().available_langs:
+        log.warning("the Moses tokeniser knows no abbreviations of %s, and takes English", tgt_lang)
+    return _PaperTokenizer(tgt_lang)
 
 
 class _PaperTokenizer:
