@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from mtkit.checkpoint import Run
 from mtkit.cli import commands
 from mtkit.config import load_config, presets
+from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
 
 ROOT = Path(__file__).parent.parent
@@ -90,26 +92,52 @@ def test_the_readme_links_to_files_that_exist() -> None:
             assert target.startswith("http") or (document.parent / target).exists(), target
 
 
+def run_shell(
+    command: list[str], folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with the programs of this Python first in its path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.slow
 def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     shutil.copytree(ROOT / "examples/own-corpus", folder)
     (block,) = shell_blocks(folder / "README.md")
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_shell(["bash", "-euo", "pipefail", "-c", block], folder)
     assert done.returncode == 0, done.stderr
     # Standard output has the dry run, the translation and the two scores, and nothing else.
     assert "\n2 7 1\n" in done.stdout
     bleu, chrf = done.stdout.splitlines()[-2:]
     assert float(bleu.split()[1]) > 95
     assert chrf.startswith("chrF2 ")
+
+
+@pytest.mark.slow
+def test_the_small_table_3_trains_its_rows_and_prints_them(
+    tiny_data: PreparedData, tmp_path: Path
+) -> None:
+    script = ["sh", str(PAPER.parent / "table3.sh")]
+    settings = {"DATA": str(tiny_data.path), "RUNS": "runs", "SEEDS": "1 2", "STEPS": "1"}
+    done = run_shell([*script, "c-n2"], tmp_path, **settings)
+    assert done.returncode == 0, done.stderr
+    heading, _, row, _, signature = done.stdout.splitlines()
+    assert "perplexity" in heading
+    assert row.startswith("| `c-n2` | 2 | ")
+    # The paper's numbers are at the end.
+    assert row.endswith("| 6.11 | 23.7 |")
+    assert row.count("±") == 2
+    assert "tok:13a" in signature
+    configs = [Run.open(path).config for path in sorted((tmp_path / "runs").iterdir())]
+    assert [config.model.decoder_layers for config in configs] == [1, 1]
+    assert [config.train.seed for config in configs] == [1, 2]
+    unknown = run_shell([*script, "c-n3"], tmp_path, **settings)
+    assert (unknown.returncode, unknown.stderr) == (2, "table3.sh: no row c-n3\n")
