@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import ModelConfig
+from mtkit.distributed import keep_freed_memory
 from mtkit.model import Attention
 
 HEAD_WIDTH = 64
@@ -263,6 +264,8 @@ def main() -> None:
     if arguments.quick:
         arguments.lengths, arguments.rounds = [64, 256, 1024], 2
     torch.set_num_threads(arguments.threads)
+    # As in training; else every kind pays for fresh pages at some length.
+    keep_freed_memory()
     torch.manual_seed(1)
     rows = kinds(arguments.window, arguments.kernel)
     device = torch.device(arguments.device)
