@@ -171,10 +171,11 @@ def compare(
 def split_compounds(tokenised: str) -> str:
     """Compounds as the paper scored them: `rich-text` becomes `rich ##AT##-##AT## text`.
 
-    Perl's ``s/(\\S)-(\\S)/$1 ##AT##-##AT## $2/g``, which works on bytes and so takes everything
-    outside ASCII for a letter. Matches do not overlap: of `a-b-c` the first hyphen is split.
+    Perl's ``s/(\\S)-(\\S)/$1 ##AT##-##AT## $2/g``. Matches do not overlap: of `a-b-c` the first
+    hyphen is split. Perl works on bytes here, so of `vis-à-vis` both are: the à is two bytes, one
+    for each match.
     """
-    return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenised, flags=re.ASCII)
+    return re.sub(rb"(\S)-(\S)", rb"\1 ##AT##-##AT## \2", tokenised.encode()).decode()
 
 
 def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
@@ -284,7 +285,11 @@ def _paper_tokenizer(tgt_lang: str) -> _PaperTokenizer:
 
 
 class _PaperTokenizer:
-    """The words that the paper's BLEU counts; in the place of a tokeniser of sacreBLEU's."""
+    """The words that the paper's BLEU counts; in the place of a tokeniser of sacreBLEU's.
+
+    sacremoses leaves the stop on a last word such as `26.`, as tokenizer.perl did in the paper's
+    time; the Perl program splits it off since November 2018 (mosesdecoder, pull request 204).
+    """
 
     def __init__(self, tgt_lang: str) -> None:
         import sacremoses
