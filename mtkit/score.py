@@ -199,7 +199,9 @@ def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
     moved = [mismatch(a, b) for a, b in zip(short, long[gap:], strict=True)]
     # Cost of what follows each line if it is moved, less the cost if it is not.
     gains = list(accumulate(m - a for a, m in zip(aligned[::-1], moved[::-1], strict=True)))
-    if not gains or min(gains) >= 0.0:
+    # Of newstest2014 without its last lines one excerpt in seven gains something by moving a line
+    # or two, one in 250 as much as this.
+    if min(gains, default=0.0) > -0.5:
         return None
     # The last of equal places, which moves the fewest lines.
     tail = gains.index(min(gains)) + 1

@@ -328,6 +328,13 @@ def test_the_place_of_missing_lines_is_named(place: int, gap: int) -> None:
     assert first_shift(lengths[:place] + lengths[place + gap :], lengths) == place
 
 
+def test_the_last_line_alone_is_no_evidence_of_a_shift() -> None:
+    # 55 is nearer to 56 than to 50, by a logarithm of 0.08; translations vary by more than that.
+    rng = random.Random(1)
+    lengths = [rng.randint(10, 200) for _ in range(30)]
+    assert first_shift([*lengths, 55], [*lengths, 50, 56]) is None
+
+
 def test_lines_that_are_missing_at_the_end_shift_nothing() -> None:
     lengths = [random.Random(1).randint(10, 200) for _ in range(100)]
     assert first_shift(lengths[:-3], lengths) is None
