@@ -11,15 +11,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from mtkit import train
 from mtkit.checkpoint import Run
-from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.search import Hypothesis, beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, ready_lines
 
@@ -518,6 +521,49 @@ def test_given_translations_score_what_the_steps_of_the_search_give_them(
             assert scored.score == pytest.approx(sum(wanted) / penalty, abs=1e-5)
             assert len(scored.pieces) == len(wanted)
             assert scored.pieces[-1] == "</s>"
+
+
+def test_what_the_search_found_scores_what_it_reported(
+    tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a random model says never ends, so one that has seen a little.
+    schedule = TrainConfig(
+        max_steps=100, batch_tokens=400, warmup_steps=20, valid_every=100, checkpoint_every=100
+    )
+    config = Config(
+        model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, n_heads=2),
+        train=schedule,
+        decode=DecodeConfig(average_checkpoints=1),
+    )
+    train.run(config, tiny_data, tmp_path / "run", device="cpu", command=["mtkit", "train"])
+    translator = Translator.load(tmp_path / "run", device="cpu")
+    found: list[Hypothesis] = []
+
+    def listen(*arguments: Any, **options: Any) -> list[list[Hypothesis]]:
+        (of_line,) = results = beam_search(*arguments, **options)
+        found.extend(of_line)
+        return results
+
+    monkeypatch.setattr("mtkit.translate.beam_search", listen)
+    sources, _ = tiny_data.text("test")
+    reported = [
+        (line, translation)
+        for line in sources
+        for translation in next(translator.translate_nbest([line], n_best=4))
+    ]
+    # A text says neither that it was cut off nor which of its segmentations the model chose.
+    comparable = [
+        (line, translation)
+        for (line, translation), hypothesis in zip(reported, found, strict=True)
+        if hypothesis.finished
+        and translator.tokenizer.encode(translation.text) == list(hypothesis.tokens)
+    ]
+    assert len(comparable) >= 40
+    lines, translations = zip(*comparable, strict=True)
+    scored = translator.score_given(lines, [translation.text for translation in translations])
+    for ours, translation in zip(scored, translations, strict=True):
+        assert ours.score == pytest.approx(translation.score, abs=1e-5)
+        assert ours.log_prob == pytest.approx(translation.log_prob, abs=1e-5)
 
 
 def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
