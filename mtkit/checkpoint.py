@@ -338,14 +338,19 @@ def seed_groups(runs: Sequence[Run]) -> list[list[int]]:
     Returns:
         The places in `runs` of each group of two or more.
     """
-    # How long a run was trained makes a difference, unlike the rest of what may change.
-    ignore = [key for key in (*MAY_CHANGE, "train.seed") if key != "train.max_steps"]
+    # How long a run was trained makes a difference, and how it searches, unlike the rest of what
+    # may change.
+    ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
+    ignore += ["train.seed", "decode.batch_tokens"]
     groups: list[list[int]] = []
     for place, run in enumerate(runs):
         for group in groups:
             first = runs[group[0]]
-            if first.data_fingerprint == run.data_fingerprint and not differences(
-                first.config, run.config, ignore=ignore
+            seeds = [runs[other].config.train.seed for other in group]
+            if (
+                run.config.train.seed not in seeds
+                and first.data_fingerprint == run.data_fingerprint
+                and not differences(first.config, run.config, ignore=ignore)
             ):
                 group.append(place)
                 break

@@ -689,9 +689,23 @@ def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place
     assert group["systems"] == ["runs/tiny", "runs/other"]
     # The weights are the same, so is the score.
     assert group["scores"][0]["deviation"] == 0.0
-    # With another model it is another configuration.
-    config.write_text(text.replace("label_smoothing: 0.1", "label_smoothing: 0.2"), "utf-8")
-    assert "mean" not in trained.mtkit("score", *runs).out
+
+    def is_summed_up(*changes: tuple[str, str], runs: list[str] = runs) -> bool:
+        changed = text
+        for old, new in (("seed: 1", "seed: 2"), *changes):
+            assert old in changed
+            changed = changed.replace(old, new)
+        config.write_text(changed, encoding="utf-8")
+        return "mean" in trained.mtkit("score", *runs).out
+
+    assert is_summed_up(("log_every: 2", "log_every: 1"))
+    assert not is_summed_up(("label_smoothing: 0.1", "label_smoothing: 0.2"))
+    assert not is_summed_up(("max_steps: 4", "max_steps: 5"))
+    # Another search gives other translations.
+    assert not is_summed_up(("beam_size: 4", "beam_size: 2"))
+    # The same seed again says nothing about chance.
+    assert not is_summed_up(("seed: 2", "seed: 1"))
+    assert not is_summed_up(runs=["--run", "runs/tiny", "--run", "runs/tiny"])
 
 
 def test_runs_are_compared_on_one_text_only(trained: Place, tiny_text: TinyText):
