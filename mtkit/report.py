@@ -110,7 +110,7 @@ def sentences(
             [
                 {
                     "line": line + 1,
-                    "scores": {metric[line].name: metric[line].value for metric in by_metric},
+                    "scores": [_facts(metric[line]) for metric in by_metric],
                     "translation": system.translations[line],
                     "references": [lines[line] for lines in references],
                 }
@@ -151,17 +151,18 @@ def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:
     )
 
 
+def _facts(value: Score) -> dict[str, Any]:
+    # A system that was compared with nothing has no interval, and a baseline no p-value.
+    return {key: fact for key, fact in asdict(value).items() if fact is not None}
+
+
 def _scores_as_json(
     names: Sequence[str], by_metric: Sequence[Sequence[Score]], groups: Sequence[Sequence[int]]
 ) -> str:
-    def facts(value: Score) -> dict[str, Any]:
-        # A system that was compared with nothing has no interval, and a baseline no p-value.
-        return {key: fact for key, fact in asdict(value).items() if fact is not None}
-
     return _json(
         {
             "systems": [
-                {"system": name, "scores": [facts(metric[place]) for metric in by_metric]}
+                {"system": name, "scores": [_facts(metric[place]) for metric in by_metric]}
                 for place, name in enumerate(names)
             ],
             "groups": [

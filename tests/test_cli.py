@@ -650,6 +650,9 @@ def test_sentences_come_one_a_row_and_the_worst_first_if_asked(captions: Place):
     assert errors == sorted(errors, reverse=True)
     listed = json.loads(captions.mtkit(*arguments, "--worst-first", "--json").out)
     assert [str(row["line"]) for row in listed] == [row[0] for row in worst]
+    for row in listed:
+        assert [value["name"] for value in row["scores"]] == ["TER"]
+        assert row["scores"][0]["signature"].startswith("nrefs:1|")
     assert "one system" in captions.refused(*arguments, "a.txt")
     assert "--sentence" in captions.refused(*arguments[:4], "--worst-first")
 
