@@ -407,8 +407,11 @@ def score(
     if len({model_score, src_path is not None, hyp_path is not None}) > 1:
         raise click.UsageError("--model-score, --src and --hyp go together")
     if src_path is not None and hyp_path is not None:
-        if hypotheses or references or sentence or paired or len(run_paths) > 1:
+        useless = [hypotheses, references, run_paths[1:], data_path, split != "test", metrics]
+        if any([*useless, protocol != "wmt", tgt_lang, paired, sentence, worst_first]):
             raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
+        if src_path == hyp_path == Path("-"):
+            raise click.UsageError("standard input (-) can be read once")
         run = _find_run(run_paths[0] if run_paths else None)
         _print(report.model_scores(_scored(run, src_path, hyp_path, decode), as_json=as_json))
         return
@@ -420,9 +423,14 @@ def score(
         raise click.UsageError("--reference needs HYP, the translations to score")
     if worst_first and not sentence:
         raise click.UsageError("--worst-first orders what --sentence prints")
+    if tgt_lang is not None and (protocol != "paper" or not tgt_lang):
+        raise click.UsageError("--tgt-lang names the language of HYP for --protocol paper")
     runs = [] if hypotheses else [_find_run(path) for path in run_paths or (None,)]
     if paired and len(hypotheses or runs) < 2:
         raise click.UsageError("--paired compares systems: give two or more HYP or --run")
+    if paired:
+        # Before anything is translated.
+        scoring.check_seed()
     if sentence and (paired or len(hypotheses or runs) > 1):
         raise click.UsageError("--sentence is for one system")
     if runs and tgt_lang is None:

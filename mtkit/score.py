@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -131,6 +132,7 @@ def compare(
     """
     if len(systems) < 2:
         raise ValueError("a comparison takes a baseline and at least one other system")
+    check_seed()
     from sacrebleu.significance import PairedTest
 
     for system in systems:
@@ -166,6 +168,19 @@ def compare(
         )
         for bootstrap, randomisation in zip(found["bs"], found["ar"], strict=True)
     ]
+
+
+def check_seed() -> None:
+    """Refuse a SACREBLEU_SEED that sacreBLEU could not use.
+
+    Raises:
+        MtkitError: naming it.
+    """
+    seed = os.environ.get("SACREBLEU_SEED", "none")
+    if seed.lower() != "none" and not seed.isdecimal():
+        raise MtkitError(
+            f"SACREBLEU_SEED={seed}: write a number, or none for another one each time"
+        )
 
 
 def split_compounds(tokenised: str) -> str:

@@ -676,6 +676,30 @@ def test_a_model_scores_given_translations(trained: Place):
     assert "short.txt has 1 lines and src.txt has 3" in error
     assert "--src" in trained.refused("score", "--model-score", "--hyp", "hyp.txt")
     assert "--model-score" in trained.refused("score", "--src", "src.txt")
+    assert "once" in trained.refused("score", "--model-score", "--src", "-", "--hyp", "-")
+
+
+@pytest.mark.parametrize(
+    "option", ["--metric=ter", "--protocol=paper", "--split=valid", "--data=x", "--worst-first"]
+)
+def test_options_that_the_model_score_has_no_use_for_are_refused(option: str, trained: Place):
+    files = ["--src", "src.txt", "--hyp", "hyp.txt"]
+    assert "and no more" in trained.refused("score", "--model-score", *files, option)
+
+
+@pytest.mark.parametrize("protocol", [["--tgt-lang", "de"], ["--protocol=paper", "--tgt-lang="]])
+def test_a_language_belongs_to_the_papers_protocol(protocol: list[str], captions: Place):
+    arguments = ["score", "a.txt", "--reference", "ref.txt", *protocol]
+    assert "--tgt-lang" in captions.refused(*arguments)
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", ""])
+def test_a_seed_that_is_none_is_refused(
+    seed: str, captions: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt", "--paired"]
+    assert "SACREBLEU_SEED" in captions.refused(*arguments)
 
 
 def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place):
