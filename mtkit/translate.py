@@ -161,6 +161,9 @@ class Translator:
         A translation that the model found itself scores what `translate_nbest` reported, if it is
         cut into the subwords that the model chose, and ended by EOS. Where both lines are blank
         the score is 0, as there.
+
+        Raises:
+            ValueError: if one has more lines than the other, when that is reached.
         """
         pairs = zip(sources, translations, strict=True)
         first = 1
