@@ -448,6 +448,8 @@ def score(
         systems, reference_sets = _systems_of_files(hypotheses, references)
     if protocol == "paper":
         log.info("%s", scoring.PAPER_NOTE)
+    if paired:
+        scoring.note_twins(systems)
     how = {"tgt_lang": tgt_lang}
     if sentence:
         (system,) = systems

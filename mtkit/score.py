@@ -139,12 +139,6 @@ def compare(
 
     for system in systems:
         _check(system.translations, references)
-    baseline = systems[0]
-    for system in systems[1:]:
-        if list(system.translations) == list(baseline.translations):
-            log.warning(
-                "%s is the same text as %s; p-values mean nothing", system.name, baseline.name
-            )
     named = [(system.name, system.translations) for system in systems]
     found: dict[str, list[Any]] = {}
     signatures = []
@@ -170,6 +164,16 @@ def compare(
         )
         for bootstrap, randomisation in zip(found["bs"], found["ar"], strict=True)
     ]
+
+
+def note_twins(systems: Sequence[System]) -> None:
+    """Point out systems that are the baseline again: sacreBLEU finds them to differ for sure."""
+    baseline = systems[0]
+    for system in systems[1:]:
+        if list(system.translations) == list(baseline.translations):
+            log.warning(
+                "%s is the same text as %s; p-values mean nothing", system.name, baseline.name
+            )
 
 
 def check_seed() -> None:

@@ -23,6 +23,7 @@ from mtkit.score import (
     System,
     compare,
     first_shift,
+    note_twins,
     refuse_unequal,
     score,
     sentence_scores,
@@ -287,12 +288,17 @@ def test_a_system_that_is_the_baseline_again_is_pointed_out(
 ) -> None:
     # sacreBLEU gives equal systems the smallest p-values there are.
     lines = edited(GERMAN, seed=3)
-    systems = [System("one", lines), System("two", list(lines))]
-    found = compare(systems, [GERMAN], metric="paper", tgt_lang="de")
-    assert found[0].value == found[1].value
-    assert found[0].name == "BLEU-paper"
+    note_twins([System("one", lines), System("two", list(lines)), System("three", GERMAN)])
     (record,) = caplog.records
     assert "two is the same text as one" in record.getMessage()
+
+
+def test_the_papers_bleu_can_be_compared_too() -> None:
+    systems = [System("one", edited(GERMAN, seed=3)), System("two", edited(GERMAN, seed=4))]
+    found = compare(systems, [GERMAN], metric="paper", tgt_lang="de")
+    for value, system in zip(found, systems, strict=True):
+        alone = score(system.translations, [GERMAN], metric="paper", tgt_lang="de")
+        assert (value.name, value.value) == (alone.name, alone.value)
 
 
 # ---------------------------------------------------------------------------------------------
