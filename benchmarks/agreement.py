@@ -333,6 +333,8 @@ def translate_by_ctranslate2(translator: Translator, lines: list[str]) -> list[s
                 beam_size=config.beam_size,
                 length_penalty=config.length_penalty,
                 max_decoding_length=length + 1 + config.max_extra_length,
+                # Its default of 1 forbids the empty translation.
+                min_decoding_length=0,
                 max_batch_size=32,
             )
             for row, one in zip(rows, found, strict=True):
