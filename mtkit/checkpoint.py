@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,16 @@ from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_conf
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
 
+log = logging.getLogger(__name__)
+
 Tensors = dict[str, Tensor]
 
 _CONFIG = "config.yaml"
 _MANIFEST = "manifest.json"
 _METRICS = "metrics.jsonl"
+_SAMPLES = "samples.jsonl"
+_PAGE = "report.html"
+_BOARD = "tensorboard"
 _TOKENIZER = "tokenizer.model"
 _CHECKPOINTS = "checkpoints"
 _MODEL = "model.safetensors"
@@ -108,6 +115,9 @@ class Run:
         with _naming_the_file(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
+            for old in (_SAMPLES, _PAGE):
+                (path / old).unlink(missing_ok=True)
+            shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
             (path / _CONFIG).write_text(dump_config(config), encoding="utf-8")
             tokenizer.save(path / _TOKENIZER)
@@ -159,10 +169,13 @@ class Run:
         return Path(self.manifest["data"]["path"])
 
     def with_config(self, config: Config) -> Run:
-        """The same run, from now on with another configuration."""
-        with _naming_the_file(self.path):
-            _write_whole(self.path / _CONFIG, dump_config(config))
+        """The same run with another configuration; `write_config` makes that last."""
         return Run(self.path, config, self.manifest)
+
+    def write_config(self) -> None:
+        """Keep the run's present configuration in its folder."""
+        with _naming_the_file(self.path):
+            _write_whole(self.path / _CONFIG, dump_config(self.config))
 
     def tokenizer(self) -> Tokenizer:
         """The run's own copy of the subwords."""
@@ -180,14 +193,31 @@ class Run:
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint with the highest validation BLEU, the newest of equals, if any has one."""
+        """The checkpoint that validated best (`train.best_by`), the newest of equals, if any."""
+        by = self.config.train.best_by
         scored = []
         for checkpoint in self.checkpoints():
             # A damaged one cannot be the best, and is told of when it is loaded.
             with contextlib.suppress(MtkitError):
-                if (bleu := checkpoint.load_state().get("valid_bleu")) is not None:
-                    scored.append((bleu, checkpoint.step, checkpoint))
+                if (value := checkpoint.load_state().get(f"valid_{by}")) is not None:
+                    scored.append((-value if by == "loss" else value, checkpoint.step, checkpoint))
         return max(scored)[2] if scored else None
+
+    def set_aside_after(self, step: int) -> list[str]:
+        """Rename the checkpoints beyond `step`, which are damaged, so that no one counts on them.
+
+        Returns:
+            Their new names.
+        """
+        names = []
+        for checkpoint in self.checkpoints():
+            if checkpoint.step > step:
+                place = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
+                with _naming_the_file(place):
+                    shutil.rmtree(place, ignore_errors=True)
+                    checkpoint.path.rename(place)
+                names.append(place.name)
+        return names
 
     def save(
         self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
@@ -222,11 +252,13 @@ class Run:
                 shutil.rmtree(partial, ignore_errors=True)
         return Checkpoint(place, step)
 
-    def prune(self, keep: int) -> None:
-        """Delete all checkpoints but the `keep` newest and the best."""
+    def prune(self) -> None:
+        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for."""
+        settings = self.config.train
         best = self.best()
-        for checkpoint in self.checkpoints()[:-keep]:
-            if best is None or checkpoint.step != best.step:
+        for checkpoint in self.checkpoints()[: -settings.keep_checkpoints]:
+            kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
+            if not kept and (best is None or checkpoint.step != best.step):
                 shutil.rmtree(checkpoint.path)
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
@@ -288,27 +320,108 @@ class Run:
 
     def log(self, row: dict[str, float | int]) -> None:
         """Append one row to `metrics.jsonl`."""
-        with _naming_the_file(self.path / _METRICS), self._metrics_file("a") as file:
-            file.write(json.dumps(row) + "\n")
+        self._append(_METRICS, row)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All rows of `metrics.jsonl`; a last row that a kill cut short is left out."""
-        rows = []
-        with _naming_the_file(self.path / _METRICS), self._metrics_file("r") as file:
-            for line in file:
-                with contextlib.suppress(json.JSONDecodeError):
-                    rows.append(json.loads(line))
-        return rows
+        """All rows of `metrics.jsonl`."""
+        return self._rows(_METRICS)
+
+    def add_samples(self, step: int, samples: Sequence[dict[str, str]]) -> None:
+        """Append what was translated at a validation to `samples.jsonl`."""
+        self._append(_SAMPLES, {"step": step, "samples": list(samples)})
+
+    def samples(self) -> list[dict[str, Any]]:
+        """All rows of `samples.jsonl`."""
+        return self._rows(_SAMPLES)
 
     def forget_metrics_after(self, step: int) -> None:
         """Delete rows beyond `step`, which a resumed run is about to write again."""
-        rows = [row for row in self.metrics() if row["step"] <= step]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        with _naming_the_file(self.path / _METRICS):
-            _write_whole(self.path / _METRICS, text)
+        for name in (_METRICS, _SAMPLES):
+            rows = [row for row in self._rows(name) if row["step"] <= step]
+            with _naming_the_file(self.path / name):
+                _write_whole(self.path / name, "".join(f"{_json_line(row)}\n" for row in rows))
 
-    def _metrics_file(self, mode: str) -> Any:
-        return (self.path / _METRICS).open(mode, encoding="utf-8")
+    def write_page(self, html: str) -> Path:
+        """Write `report.html`."""
+        with _naming_the_file(self.path / _PAGE):
+            _write_whole(self.path / _PAGE, html)
+        return self.path / _PAGE
+
+    @property
+    def board_path(self) -> Path:
+        """The folder for TensorBoard's files."""
+        return self.path / _BOARD
+
+    def _append(self, name: str, row: dict[str, Any]) -> None:
+        with (
+            _naming_the_file(self.path / name),
+            (self.path / name).open("a", encoding="utf-8") as f,
+        ):
+            f.write(f"{_json_line(row)}\n")
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        rows = []
+        with _naming_the_file(self.path / name):
+            if name == _SAMPLES and not (self.path / name).exists():
+                return []
+            with (self.path / name).open(encoding="utf-8") as file:
+                for line in file:
+                    # What a kill cut short is left out.
+                    with contextlib.suppress(json.JSONDecodeError):
+                        rows.append(json.loads(line))
+        return rows
+
+
+class CheckpointWriter:
+    """Saves checkpoints of a run in a thread of its own, one after the other.
+
+    What it is given must be nobody else's: training goes on meanwhile.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._saving: tuple[int, Future[None]] | None = None
+
+    def save(
+        self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
+    ) -> None:
+        """Begin to save a checkpoint; one that is being saved is waited for first."""
+        self.settle()
+
+        def work() -> None:
+            self._run.save(step, weights=weights, optimizer=optimizer, state=state)
+            self._run.prune()
+
+        self._saving = (step, self._thread.submit(work))
+
+    def settle(self, *, wait: bool = True) -> None:
+        """Return when nothing is being saved any more; without `wait`, look whether that is so.
+
+        A checkpoint that could not be saved, because the disk is full for instance, is told of,
+        and training goes on: there will be another.
+        """
+        if self._saving is None or not (wait or self._saving[1].done()):
+            return
+        step, saving = self._saving
+        self._saving = None
+        try:
+            saving.result()
+        except (MtkitError, OSError) as error:
+            saved = self._run.checkpoints()
+            last = f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing is"
+            log.warning("step %d was not saved: %s; %s", step, error, last)
+
+    def finish(self) -> None:
+        """Wait for the last checkpoint of a run.
+
+        Raises:
+            MtkitError: if it was not saved.
+        """
+        saving, self._saving = self._saving, None
+        self._thread.shutdown()
+        if saving is not None:
+            saving[1].result()
 
 
 def find_run(root: Path) -> Run:
@@ -416,6 +529,10 @@ def _load_json(path: Path) -> Any:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise MtkitError(f"{path}: damaged ({error})") from error
+
+
+def _json_line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False)
 
 
 def _write_json(path: Path, value: Any) -> None:

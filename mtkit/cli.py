@@ -7,8 +7,10 @@ needs is imported inside it, so that help answers at once.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -47,11 +49,28 @@ def main() -> None:
         _say(f"mtkit: error: {error.format_message()}{hint}")
         sys.exit(error.exit_code)
     except MtkitError as error:
-        _say(f"mtkit: error: {error}")
-        sys.exit(1)
+        if not error.told:
+            _say(f"mtkit: error: {error}")
+        _leave(error.status)
     except (KeyboardInterrupt, click.Abort):
-        _say("mtkit: interrupted")
-        sys.exit(130)
+        if os.environ.get("RANK", "0") == "0":
+            _say("mtkit: interrupted")
+        _leave(130)
+    except Exception:
+        # Our bug. Those who start workers tell it from what a user can mend by the status.
+        if "RANK" not in os.environ:
+            raise
+        traceback.print_exc()
+        _leave(70)
+
+
+def _leave(status: int) -> None:
+    """End the program; a worker at once, because its connections to others may never close."""
+    if "RANK" in os.environ:
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -215,6 +234,18 @@ def prepare(
     help="Change a setting, as in train.max_steps=20000; repeatable.",
 )
 @_device_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Processes that train together on this machine; default: one for each GPU.",
+)
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Start workers that break down again, from the last checkpoint, so many times.",
+)
 @click.option("--restart", is_flag=True, help="Begin again, deleting the run's checkpoints.")
 @click.option(
     "--dry-run",
@@ -228,13 +259,15 @@ def train(
     run_path: Path | None,
     overrides: tuple[str, ...],
     device: str,
+    workers: int | None,
+    max_restarts: int,
     restart: bool,
     dry_run: bool,
 ) -> int:
     """Train a model on prepared data.
 
     Continues by itself where the run folder has a checkpoint of the same configuration and data.
-    Ctrl-C saves and stops.
+    Ctrl-C saves and stops. On several machines, start it with torchrun: torchrun ... -m mtkit train
     """
     from mtkit import config as settings
 
@@ -243,9 +276,14 @@ def train(
     if dry_run:
         click.echo(_forecast(config, where, device), nl=False)
         return 0
-    data = _find_data(where)
+    from mtkit import distributed
     from mtkit import train as training
 
+    data = _find_data(where, quiet=distributed.is_launched())
+    if not distributed.is_worker() and not distributed.is_launched():
+        count = workers or distributed.workers_wanted(device)
+        if count > 1 or max_restarts:
+            return distributed.launch(sys.argv[1:], count, max_restarts=max_restarts)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
     finished = training.run(config, data, target, device=device, restart=restart, command=sys.argv)
     return 0 if finished else 130
@@ -488,12 +526,13 @@ def _forecast(config: Config, data_path: Path | None, device: str) -> str:
 # Finding things, and saying what was found
 
 
-def _find_data(path: Path | None) -> PreparedData:
+def _find_data(path: Path | None, *, quiet: bool = False) -> PreparedData:
     from mtkit import data
 
     if path is None:
         path = data.find_data(DATA_ROOT)
-        log.info("data: %s", path)
+        if not quiet:
+            log.info("data: %s", path)
     return data.PreparedData.open(path)
 
 

@@ -32,10 +32,17 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 MAY_CHANGE = (
     "data.dir",
     "train.max_steps",
+    "train.device_batch_tokens",
+    "train.compile",
+    "train.sharded",
     "train.log_every",
     "train.valid_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.keep_every",
+    "train.best_by",
+    "train.early_stopping",
+    "train.stall_timeout",
     "train.sustained_flops",
     "decode.",
 )
@@ -120,7 +127,13 @@ class TrainConfig(_Section):
 
     max_steps: Count = Field(100_000, description="optimizer updates (Section 5.2)")
     batch_tokens: Count = Field(
-        25_000, description="target tokens, and source tokens, of one update over all micro-batches"
+        25_000,
+        description="target tokens, and source tokens, of one update over all workers",
+    )
+    length_groups: Count = Field(
+        8,
+        description="batches of pairs of about one length that make up an update; "
+        "the paper's eight GPUs had one each",
     )
     device_batch_tokens: Count | None = Field(
         None, description="what fits on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
@@ -133,8 +146,13 @@ class TrainConfig(_Section):
     adam_beta1: Probability = Field(0.9, description="Section 5.3")
     adam_beta2: Probability = Field(0.98, description="Section 5.3")
     adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Section 5.3")
-    precision: Literal["auto", "fp32"] = Field("auto", description="arithmetic; auto is fp32")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="of matrix products; auto is bf16 where the hardware has it, else fp32"
+    )
     compile: bool = Field(False, description="compile each layer with torch.compile")
+    sharded: bool = Field(
+        False, description="spread weights and optimizer over the workers (FSDP2)"
+    )
     seed: Annotated[int, Field(ge=0)] = Field(1, description="of weights, data order and dropout")
     log_every: Count = Field(100, description="updates between two rows of training metrics")
     valid_every: Count = Field(1500, description="updates between two validations")
@@ -147,6 +165,18 @@ class TrainConfig(_Section):
         "the paper took 9.5e12 for each of its eight GPUs",
     )
     keep_checkpoints: Count = Field(5, description="newest checkpoints kept; the best is kept too")
+    keep_every: Count | None = Field(
+        None, description="keep every checkpoint whose step is a multiple of this as well"
+    )
+    best_by: Literal["bleu", "chrf", "loss"] = Field(
+        "bleu", description="the score of a validation that says which checkpoint is the best"
+    )
+    early_stopping: Count | None = Field(
+        None, description="stop after this many validations in a row without a new best"
+    )
+    stall_timeout: Annotated[float, Field(gt=0.0)] = Field(
+        1800.0, description="seconds without progress after which a stalled worker ends the run"
+    )
 
 
 class DecodeConfig(_Section):

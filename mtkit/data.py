@@ -136,6 +136,14 @@ class TokenArray:
         ids: list[int] = self._ids[start : start + self.lengths[index]].tolist()
         return ids
 
+    def counts(self, vocab_size: int) -> IntArray:
+        """(V,): how often each id occurs."""
+        total = np.zeros(vocab_size, np.int64)
+        # Piece by piece, because counting copies what it counts.
+        for start in range(0, len(self._ids), 1 << 22):
+            total += np.bincount(self._ids[start : start + (1 << 22)], minlength=vocab_size)
+        return total
+
     def padded(self, indices: IntArray) -> Tensor:
         """The sentences of `indices` as (B, longest) int64, padded with `PAD_ID`."""
         lengths = self.lengths[indices]
@@ -491,7 +499,9 @@ def plan_batches(
     """Batches of pairs of approximately the same length (Section 5.1).
 
     Every pair is in one batch. No batch has more than `budget` source slots or target slots,
-    padding counted.
+    padding counted. Pairs are sorted by their longer side, and within one length by the other,
+    from short to long and from long to short in turn, so that neighbours are alike on both sides:
+    some 98 % of the slots hold tokens where a corpus fills some hundred batches.
 
     Args:
         src_lengths, tgt_lengths: tokens of each pair, EOS counted.
@@ -508,12 +518,15 @@ def plan_batches(
     longest = np.maximum(src_lengths, tgt_lengths)
     if len(longest) and longest.max() > budget:
         raise MtkitError(
-            f"train.device_batch_tokens: {budget} tokens at a time are fewer than the longest "
-            f"pair has ({longest.max()})"
+            f"train.batch_tokens: a batch of {budget} tokens cannot hold the longest pair, "
+            f"which has {longest.max()}; raise it"
         )
     order = np.arange(len(longest)) if rng is None else rng.permutation(len(longest))
-    # A stable sort, so that the permutation decides between pairs of the same length.
-    order = order[np.lexsort((tgt_lengths[order], longest[order]))]
+    # Signed, because lengths are stored unsigned.
+    longer_src = src_lengths[order].astype(np.int64) - tgt_lengths[order]
+    turn = np.where(longest[order] % 2, longer_src, -longer_src)
+    # A stable sort, so that the permutation decides between pairs of the same lengths.
+    order = order[np.lexsort((turn, longest[order]))]
     longest = longest[order]
     batches = []
     start = 0
@@ -530,28 +543,28 @@ def plan_batches(
 
 
 class TokenBatches:
-    """The endless stream of a run's training batches, epoch after epoch.
+    """The endless stream of a run's updates, epoch after epoch.
 
-    The stream is a pure function of seed, epoch, lengths and budget. With several ranks, rank r
-    of W takes batches r, r + W, … of it, so the order does not depend on their number.
+    An update is a few batches, the pairs of each about equally long. The stream is a pure
+    function of seed, epoch, lengths, budget and `per_update`: it does not depend on how many
+    workers there are or on what fits a device, which `split` sees to.
 
     Args:
         pairs: the training pairs.
         budget: most source slots, and most target slots, of a batch.
+        per_update: batches of an update.
         seed: of the order.
-        rank, world_size: whose share to take.
     """
 
     def __init__(
-        self, pairs: SentencePairs, *, budget: int, seed: int, rank: int = 0, world_size: int = 1
+        self, pairs: SentencePairs, *, budget: int, per_update: int = 1, seed: int
     ) -> None:
         if not len(pairs):
             raise MtkitError("there are no training pairs")
         self._pairs = pairs
-        self._budget = budget
+        self.budget = budget
+        self.per_update = per_update
         self._seed = seed
-        self._rank = rank
-        self._world_size = world_size
         self._epoch = -1
         self._position = 0
         self._plan: list[IntArray] = []
@@ -563,38 +576,43 @@ class TokenBatches:
         return self._epoch
 
     @property
-    def batches_in_epoch(self) -> int:
-        """Batches of the present epoch, over all ranks."""
-        return len(self._plan)
+    def updates_in_epoch(self) -> float:
+        """Updates that the present epoch has batches for; the last may reach into the next."""
+        return len(self._plan) / self.per_update
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[list[IntArray]]:
         return self
 
-    def __next__(self) -> Batch:
-        batch: Batch | None = None
-        # One turn of all ranks; each rank walks over the whole turn and keeps its own batch.
-        for turn in range(self._world_size):
+    def __next__(self) -> list[IntArray]:
+        """The pairs of the next update, batch by batch."""
+        update = []
+        for _ in range(self.per_update):
+            update.append(self._plan[self._position])
+            self._position += 1
             if self._position == len(self._plan):
                 self._enter_epoch(self._epoch + 1)
-            if turn == self._rank:
-                batch = make_batch(self._pairs, self._plan[self._position])
-            self._position += 1
-        if self._position == len(self._plan):
-            self._enter_epoch(self._epoch + 1)
-        assert batch is not None
-        return batch
+        return update
 
-    def largest(self) -> Batch:
-        """The batch of the present epoch with most slots: the one most likely not to fit."""
-        slots = [
-            len(indices)
-            * int(self._pairs.src.lengths[indices].max() + self._pairs.tgt.lengths[indices].max())
-            for indices in self._plan
-        ]
-        return make_batch(self._pairs, self._plan[int(np.argmax(slots))])
+    def largest(self, parts: int = 1) -> IntArray:
+        """Of what `split` makes of an epoch, the part with most slots: likeliest not to fit."""
+
+        def slots(indices: IntArray) -> int:
+            sides = (side.lengths[indices] for side in (self._pairs.src, self._pairs.tgt))
+            return len(indices) * sum(int(lengths.max(initial=0)) for lengths in sides)
+
+        return max(split(self._plan, parts), key=slots)
+
+    def parts_that_fit(self, slots: int) -> int:
+        """Into how many parts `split` must cut every batch so that none has more slots a side."""
+        parts = 1
+        for indices in self._plan:
+            sides = (side.lengths[indices].max() for side in (self._pairs.src, self._pairs.tgt))
+            rows = slots // int(max(sides))
+            parts = max(parts, -(-len(indices) // rows))
+        return parts
 
     def state_dict(self) -> dict[str, int]:
-        """The position in the stream, the same on every rank."""
+        """The position in the stream."""
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -610,6 +628,15 @@ class TokenBatches:
         self._plan = plan_batches(
             self._pairs.src.lengths,
             self._pairs.tgt.lengths,
-            budget=self._budget,
+            budget=self.budget,
             rng=np.random.default_rng((self._seed, epoch)),
         )
+
+
+def split(batches: Sequence[IntArray], parts: int) -> list[IntArray]:
+    """Micro-batches: every batch cut into `parts` of about equally many pairs.
+
+    Those of one batch follow each other, in the order of their lengths. A batch of fewer pairs
+    than parts leaves some of them empty.
+    """
+    return [part for batch in batches for part in np.array_split(batch, parts)]

@@ -32,6 +32,9 @@ from mtkit.errors import MtkitError
 
 # tensor2tensor's value. PyTorch's default is 1e-5.
 LAYER_NORM_EPSILON = 1e-6
+# Matrix units of GPUs work on tiles, and a vocabulary that ends inside one makes the largest
+# product of a step slower than a few rows of zeros.
+GPU_TILE = 128
 # Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
 SMALLEST_BLOCK = 32
 
@@ -47,6 +50,24 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     exponent = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
     angle = position / 10000.0**exponent
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
+
+
+def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
+    """`x` times the rows of `weight`, worked out over a multiple of so many rows.
+
+    The rows that are added are zeros, and their results are cut off again.
+
+    Args:
+        x: (..., D).
+        weight: (V, D).
+        multiple: of what.
+
+    Returns:
+        (..., V).
+    """
+    V = len(weight)
+    padded = F.pad(weight, (0, 0, 0, -V % multiple)) if V % multiple else weight
+    return F.linear(x, padded)[..., :V]
 
 
 def attend_nearby(
@@ -287,7 +308,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        memory_kv: tuple[Tensor, Tensor],
+        memory: Tensor | tuple[Tensor, Tensor],
         memory_mask: Tensor,
         *,
         cache: LayerCache | None = None,
@@ -301,7 +322,8 @@ class DecoderLayer(nn.Module):
 
         Args:
             x: (B, T, D).
-            memory_kv: keys and values of the encoder's output, each (B, H, S, K).
+            memory: the encoder's output (B, S, D), or its keys and values, each (B, H, S, K),
+                where `project_memory` has made them.
             memory_mask: (B, 1, 1, S).
             cache: keys and values of earlier decoding steps.
             cache_mask: (B, 1, W, N), which of the newest N cached positions each row may see.
@@ -316,12 +338,17 @@ class DecoderLayer(nn.Module):
 
         def attend_to_memory(y: Tensor) -> Tensor:
             q = self.cross_attention.project_queries(y)
-            return self.cross_attention.attend(q, *memory_kv, mask=memory_mask)
+            kv = self.project_memory(memory) if isinstance(memory, Tensor) else memory
+            return self.cross_attention.attend(q, *kv, mask=memory_mask)
 
         x = self.residuals[0](x, attend_to_prefix)
         x = self.residuals[1](x, attend_to_memory)
         out: Tensor = self.residuals[2](x, self.feed_forward)
         return out
+
+    def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
+        return self.cross_attention.project_memory(states)
 
 
 @dataclass(frozen=True)
@@ -467,8 +494,7 @@ class Transformer(nn.Module):
         # Padding follows the sentence, so causality already hides it from every real position.
         x = self._embed(tgt_in, start=0)
         for layer in self._decoder_layers():
-            memory_kv = layer.cross_attention.project_memory(memory.states)
-            x = layer(x, memory_kv, memory.mask)
+            x = layer(x, memory.states, memory.mask)
         return self._logits(x)
 
     def encode(self, src: Tensor) -> Memory:
@@ -481,9 +507,7 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory, beam_size: int) -> DecoderCache:
         """A cache for decoding `beam_size` hypotheses of each sentence from the beginning."""
-        kv = [
-            layer.cross_attention.project_memory(memory.states) for layer in self._decoder_layers()
-        ]
+        kv = [layer.project_memory(memory.states) for layer in self._decoder_layers()]
         return DecoderCache(kv, memory.mask, beam_size)
 
     def decode_step(self, tokens: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
@@ -504,9 +528,13 @@ class Transformer(nn.Module):
         logits = self._logits(x)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1), cache
 
+    def layers(self) -> list[nn.Module]:
+        """All layers, in the order in which they run."""
+        return [*self.encoder, *self.decoder]
+
     def compile_layers(self) -> None:
         """Compile every layer with torch.compile; layers of one kind share their graphs."""
-        for layer in (*self.encoder, *self.decoder):
+        for layer in self.layers():
             layer.compile(dynamic=True)
 
     def _decoder_layers(self) -> list[DecoderLayer]:
@@ -538,7 +566,10 @@ class Transformer(nn.Module):
 
     def _logits(self, x: Tensor) -> Tensor:
         # The output layer is the embedding matrix itself, without a bias (Section 3.4).
-        return F.linear(self.decoder_norm(x), self.embedding.weight)
+        x, weight = self.decoder_norm(x), self.embedding.weight
+        if x.is_cuda:
+            return output_layer(x, weight, multiple=GPU_TILE)
+        return F.linear(x, weight)
 
 
 def parameter_counts(model: Transformer) -> dict[str, int]:

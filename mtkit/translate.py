@@ -41,11 +41,13 @@ class Translation:
         text: detokenised, on one line.
         score: log-probability over the length penalty; 0 for a blank line.
         log_prob: sum of the natural log-probabilities of its tokens.
+        finished: False if it was cut off at the longest output allowed.
     """
 
     text: str
     score: float
     log_prob: float
+    finished: bool = True
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,10 @@ class Translator:
         )
         self.model.train(was_training)
         return [
-            [Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in hypotheses]
+            [
+                Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob, h.finished)
+                for h in hypotheses
+            ]
             for hypotheses in found
         ]
 

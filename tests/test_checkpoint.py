@@ -104,7 +104,11 @@ def test_an_opened_run_is_the_one_that_was_created(run: Run, tiny_data: Prepared
 
 def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):
     kinds = {path.suffix for path in tiny_run.path.rglob("*") if path.is_file()}
-    assert kinds == {".safetensors", ".json", ".jsonl", ".yaml", ".model"}
+    # The one without a suffix that is known here is TensorBoard's, protocol buffers.
+    (board,) = (tiny_run.path / "tensorboard").iterdir()
+    assert "tfevents" in board.name
+    kinds.remove(board.suffix)
+    assert kinds == {".safetensors", ".json", ".jsonl", ".yaml", ".model", ".html"}
     for path in tiny_run.path.rglob("*.safetensors"):
         # The format: eight bytes of length, then that many bytes of JSON.
         content = path.read_bytes()
@@ -227,22 +231,38 @@ def test_weights_of_another_model_are_refused_in_one_line(tiny_run: Run, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("bleu", "keep", "left"),
+    ("bleu", "keep", "every", "left"),
     [
-        ([None, None, None, None], 2, [3, 4]),
-        ([1.0, 9.0, 2.0, 3.0], 1, [2, 4]),
-        ([1.0, 2.0, 3.0, 9.0], 2, [3, 4]),
-        ([9.0, 9.0, 1.0, 1.0], 1, [2, 4]),
-        ([1.0, 2.0, 3.0, 4.0], 9, [1, 2, 3, 4]),
+        ([None, None, None, None], 2, None, [3, 4]),
+        ([1.0, 9.0, 2.0, 3.0], 1, None, [2, 4]),
+        ([1.0, 2.0, 3.0, 9.0], 2, None, [3, 4]),
+        ([9.0, 9.0, 1.0, 1.0], 1, None, [2, 4]),
+        ([1.0, 2.0, 3.0, 4.0], 9, None, [1, 2, 3, 4]),
+        ([9.0, 1.0, 1.0, 1.0, 1.0, 1.0], 1, 2, [1, 2, 4, 6]),
+        ([None] * 7, 2, 3, [3, 6, 7]),
     ],
 )
-def test_pruning_keeps_the_newest_and_the_best(
-    bleu: list[float | None], keep: int, left: list[int], run: Run
+def test_pruning_keeps_the_newest_every_nth_and_the_best(
+    bleu: list[float | None], keep: int, every: int | None, left: list[int], run: Run
 ):
+    settings = run.config.train.model_copy(update={"keep_checkpoints": keep, "keep_every": every})
+    run = run.with_config(run.config.model_copy(update={"train": settings}))
     for step, value in enumerate(bleu, start=1):
         save(run, step, bleu=value)
-    run.prune(keep)
+    run.prune()
     assert steps(run) == left
+
+
+@pytest.mark.parametrize(("by", "step"), [("bleu", 2), ("chrf", 1), ("loss", 3)])
+def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: int, run: Run):
+    settings = run.config.train.model_copy(update={"best_by": by})
+    run = run.with_config(run.config.model_copy(update={"train": settings}))
+    for number, (bleu, chrf, loss) in enumerate([(1, 9, 3), (5, 2, 3), (3, 3, 1)], start=1):
+        state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}
+        run.save(number, weights={"w": torch.ones(1)}, optimizer={}, state=state)
+    best = run.best()
+    assert best is not None
+    assert best.step == step
 
 
 def test_the_run_with_the_newest_checkpoint_is_found(
@@ -451,7 +471,7 @@ def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
     assert steps(tiny_run) == [2, 4]
     damage(folder / "checkpoints" / "step-00000004" / name)
     assert train.run(tiny_config, tiny_data, folder, device="cpu")
-    (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    (warning,) = [record for record in caplog.records if "00000004" in record.getMessage()]
     assert f"step-00000004/{name}" in warning.getMessage()
     # And arrives where it would have been.
     expected = tiny_run.checkpoints()[-1].load_weights()

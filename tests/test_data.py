@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.data import (
-    Batch,
+    IntArray,
     PreparedData,
     SentencePairs,
     TokenArray,
@@ -32,6 +32,7 @@ from mtkit.data import (
     plan_batches,
     read_lines,
     sha256_of,
+    split,
     zstd,
 )
 from mtkit.errors import MtkitError
@@ -474,13 +475,15 @@ def random_pairs(count: int, seed: int = 0) -> SentencePairs:
     return sentence_pairs(src.tolist(), tgt.tolist())
 
 
-def members(batch: Batch) -> list[int]:
-    """Which pairs are in a batch, in its order."""
-    return (batch.src[:, 0] - 4).tolist()
+def take(batches: TokenBatches, count: int) -> list[list[list[int]]]:
+    """The pairs of the next updates, batch by batch."""
+    return [[indices.tolist() for indices in update] for update in itertools.islice(batches, count)]
 
 
-def take(batches: TokenBatches, count: int) -> list[list[int]]:
-    return [members(batch) for batch in itertools.islice(batches, count)]
+def epoch_of(batches: TokenBatches) -> list[list[int]]:
+    """The batches of an epoch, where every update has one."""
+    assert batches.per_update == 1
+    return [update[0] for update in take(batches, int(batches.updates_in_epoch))]
 
 
 def test_a_batch_is_what_it_is_by_hand():
@@ -504,8 +507,9 @@ def test_a_sentence_of_nothing_but_its_end_has_one_token():
 
 
 def test_the_pairs_of_a_batch_belong_together():
-    for batch in itertools.islice(TokenBatches(random_pairs(300), budget=100, seed=1), 100):
-        assert (batch.src[:, 0] == batch.tgt_out[:, 0]).all()
+    pairs = random_pairs(300)
+    batch = make_batch(pairs, np.random.default_rng(1).permutation(300))
+    assert (batch.src[:, 0] == batch.tgt_out[:, 0]).all()
 
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=120)
@@ -547,7 +551,7 @@ def test_batches_are_filled_before_the_next_is_begun(lengths: list[tuple[int, in
 def test_a_pair_longer_than_the_budget_is_refused_with_the_setting_to_raise():
     pairs = sentence_pairs([3, 3], [3, 51])
     TokenBatches(pairs, budget=51, seed=1)
-    with pytest.raises(MtkitError, match=r"train\.device_batch_tokens.*50.*51"):
+    with pytest.raises(MtkitError, match=r"train\.batch_tokens.*50.*51"):
         TokenBatches(pairs, budget=50, seed=1)
 
 
@@ -564,48 +568,66 @@ def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:
     return src, tgt
 
 
-def test_padding_is_a_twentieth_of_the_target_and_a_tenth_of_all():
-    src, tgt = realistic_lengths(50_000)
-    plan = plan_batches(src, tgt, budget=4096, rng=np.random.default_rng(1))
-    src_slots = sum(len(indices) * src[indices].max() for indices in plan)
-    tgt_slots = sum(len(indices) * tgt[indices].max() for indices in plan)
-    assert tgt.sum() >= 0.95 * tgt_slots
-    assert src.sum() + tgt.sum() >= 0.90 * (src_slots + tgt_slots)
+@pytest.mark.parametrize(("count", "budget"), [(50_000, 1500), (100_000, 3125), (300_000, 3125)])
+def test_nearly_all_slots_hold_tokens_on_both_sides(count: int, budget: int):
+    src, tgt = realistic_lengths(count)
+    plan = plan_batches(src, tgt, budget=budget, rng=np.random.default_rng(1))
+    for lengths in (src, tgt):
+        slots = sum(len(indices) * lengths[indices].max() for indices in plan)
+        assert lengths.sum() >= 0.97 * slots
     # And the batches are about as large as they may be.
-    assert tgt_slots + src_slots >= 0.90 * 2 * 4096 * len(plan)
+    longest = np.maximum(src, tgt)
+    slots = sum(len(indices) * longest[indices].max() for indices in plan)
+    assert slots >= 0.97 * budget * len(plan)
 
 
-def test_every_pair_appears_once_in_an_epoch_and_again_in_the_next():
-    batches = TokenBatches(random_pairs(200), budget=120, seed=1)
-    for epoch in range(3):
-        assert batches.epoch == epoch
-        seen = [pair for batch in take(batches, batches.batches_in_epoch) for pair in batch]
-        assert Counter(seen) == Counter(range(200))
+@pytest.mark.parametrize("per_update", [1, 3])
+def test_every_pair_appears_once_in_an_epoch_and_again_in_the_next(per_update: int):
+    batches = TokenBatches(random_pairs(200), budget=120, per_update=per_update, seed=1)
+    stream = itertools.chain.from_iterable(batches)
+    for _ in range(3):
+        seen: Counter[int] = Counter()
+        while seen.total() < 200:
+            seen.update(next(stream).tolist())
+        assert seen == Counter(range(200))
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
-def test_the_order_does_not_depend_on_the_number_of_ranks(world_size: int):
+def test_an_update_has_its_batches_even_where_an_epoch_ends_within_it():
     pairs = random_pairs(150)
-    alone = TokenBatches(pairs, budget=120, seed=1)
-    # Far enough that turns cross the edges of several epochs, whatever is left over.
-    turns = 4 * alone.batches_in_epoch // world_size
-    ranks = [
-        TokenBatches(pairs, budget=120, seed=1, rank=rank, world_size=world_size)
-        for rank in range(world_size)
-    ]
-    shares = [take(rank, turns) for rank in ranks]
-    together = [batch for turn in zip(*shares, strict=True) for batch in turn]
-    assert together == take(alone, turns * world_size)
-    assert len({json.dumps(rank.state_dict(), sort_keys=True) for rank in ranks}) == 1
-    assert ranks[0].state_dict() == alone.state_dict()
+    alone = itertools.chain.from_iterable(TokenBatches(pairs, budget=120, seed=1))
+    for update in itertools.islice(TokenBatches(pairs, budget=120, per_update=4, seed=1), 60):
+        assert [batch.tolist() for batch in update] == [next(alone).tolist() for _ in range(4)]
 
 
-def test_more_ranks_than_batches_share_several_epochs():
-    pairs = sentence_pairs([2, 3], [2, 3])
-    ranks = [TokenBatches(pairs, budget=3, seed=1, rank=r, world_size=5) for r in range(5)]
-    together = [take(rank, 2) for rank in ranks]
-    seen = [batch[0] for turn in zip(*together, strict=True) for batch in turn]
-    assert [sorted(seen[i : i + 2]) for i in range(0, 10, 2)] == [[0, 1]] * 5
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    parts=st.integers(1, 12),
+)
+def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes: list[int], parts: int):
+    ends = np.cumsum([0, *sizes])
+    batches = [np.arange(start, end) for start, end in itertools.pairwise(ends)]
+    found = split(batches, parts)
+    assert len(found) == parts * len(batches)
+    assert np.concatenate(found).tolist() == list(range(sum(sizes)))
+    for place, batch in enumerate(batches):
+        own = [len(part) for part in found[place * parts : (place + 1) * parts]]
+        assert sum(own) == len(batch)
+        assert max(own) - min(own) <= 1
+
+
+@given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200))
+def test_parts_fit_and_one_fewer_would_not(lengths: list[tuple[int, int]], fits: int):
+    src, tgt = (list(side) for side in zip(*lengths, strict=True))
+    batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1)
+    longest = np.maximum(src, tgt)
+
+    def largest(parts: int) -> int:
+        plan = batches._plan
+        return max(-(-len(indices) // parts) * longest[indices].max() for indices in plan)
+
+    parts = batches.parts_that_fit(fits)
+    assert largest(parts) <= fits
+    assert parts == 1 or largest(parts - 1) > fits
 
 
 def test_the_same_seed_gives_the_same_batches_and_another_seed_others():
@@ -615,32 +637,33 @@ def test_the_same_seed_gives_the_same_batches_and_another_seed_others():
     )
     assert first == again
     assert first != other
-    assert {tuple(sorted(b)) for b in first} != {tuple(sorted(b)) for b in other}
+    assert {tuple(sorted(u[0])) for u in first} != {tuple(sorted(u[0])) for u in other}
 
 
 def test_another_epoch_has_another_order_and_other_neighbours():
     batches = TokenBatches(random_pairs(150), budget=120, seed=1)
-    first = take(batches, batches.batches_in_epoch)
-    second = take(batches, batches.batches_in_epoch)
+    first, second = epoch_of(batches), epoch_of(batches)
+    assert batches.epoch == 2
     assert first != second
     assert {tuple(sorted(b)) for b in first} != {tuple(sorted(b)) for b in second}
 
 
 def test_batches_are_not_taken_in_the_order_of_their_length():
-    batches = TokenBatches(random_pairs(300), budget=120, seed=1)
-    widths = [batch.src.shape[1] for batch in itertools.islice(batches, batches.batches_in_epoch)]
+    pairs = random_pairs(300)
+    batches = epoch_of(TokenBatches(pairs, budget=120, seed=1))
+    widths = [pairs.src.lengths[batch].max() for batch in batches]
     rises = sum(a < b for a, b in itertools.pairwise(widths))
     assert 0.2 < rises / len(widths) < 0.8
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
-def test_a_stream_resumes_exactly_wherever_it_was_stopped(world_size: int):
+@pytest.mark.parametrize("per_update", [1, 3])
+def test_a_stream_resumes_exactly_wherever_it_was_stopped(per_update: int):
     pairs = random_pairs(60)
 
     def stream() -> TokenBatches:
-        return TokenBatches(pairs, budget=100, seed=3, rank=world_size - 1, world_size=world_size)
+        return TokenBatches(pairs, budget=100, per_update=per_update, seed=3)
 
-    epoch = stream().batches_in_epoch
+    epoch = int(stream().updates_in_epoch) + 1
     whole = take(stream(), 4 * epoch)
     # Every place of the first two epochs: the start, and both sides of the edge, among them.
     for stop in range(2 * epoch + 1):
@@ -653,24 +676,18 @@ def test_a_stream_resumes_exactly_wherever_it_was_stopped(world_size: int):
         assert take(resumed, epoch) == whole[stop : stop + epoch]
 
 
-def test_a_state_may_be_loaded_with_another_number_of_ranks():
-    pairs = random_pairs(60)
-    alone = TokenBatches(pairs, budget=100, seed=3)
-    take(alone, 7)
-    ranks = [TokenBatches(pairs, budget=100, seed=3, rank=r, world_size=2) for r in range(2)]
-    for rank in ranks:
-        rank.load_state_dict(alone.state_dict())
-    shares = [take(rank, 10) for rank in ranks]
-    assert [batch for turn in zip(*shares, strict=True) for batch in turn] == take(alone, 20)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_largest_part_is_the_largest_of_the_epoch(parts: int):
+    pairs = random_pairs(150)
+    batches = TokenBatches(pairs, budget=120, seed=1)
 
+    def slots(batch: IntArray) -> int:
+        sides = (pairs.src, pairs.tgt)
+        return len(batch) * sum(int(side.lengths[batch].max(initial=0)) for side in sides)
 
-def test_the_largest_batch_is_the_largest_of_the_epoch():
-    batches = TokenBatches(random_pairs(150), budget=120, seed=1)
-    largest = batches.largest()
-    epoch = list(itertools.islice(batches, batches.batches_in_epoch))
-    assert largest.src.numel() + largest.tgt_out.numel() == max(
-        batch.src.numel() + batch.tgt_out.numel() for batch in epoch
-    )
+    largest = batches.largest(parts)
+    epoch = [np.array(batch) for batch in epoch_of(batches)]
+    assert slots(largest) == max(map(slots, split(epoch, parts)))
 
 
 def test_looking_at_the_largest_batch_does_not_move_the_stream():
@@ -678,6 +695,12 @@ def test_looking_at_the_largest_batch_does_not_move_the_stream():
     looked, plain = (TokenBatches(pairs, budget=120, seed=1) for _ in range(2))
     looked.largest()
     assert take(looked, 20) == take(plain, 20)
+
+
+def test_every_id_is_counted():
+    ids = np.random.default_rng(1).integers(0, 50, 5_000_000).astype(np.uint16)
+    array = TokenArray(ids, np.array([len(ids)]))
+    assert array.counts(60).tolist() == np.bincount(ids, minlength=60).tolist()
 
 
 def test_batches_of_a_folder_hold_the_text_of_its_files(tiny_data: PreparedData):

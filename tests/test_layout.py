@@ -12,8 +12,11 @@ import mtkit
 PACKAGE = Path(mtkit.__file__).parent
 
 FLOORS = {
-    "cli": 6,
-    "train": 5,
+    "cli": 8,
+    "train": 7,
+    "trainer": 6,
+    "report": 5,
+    "journal": 5,
     "prepare": 4,
     "translate": 4,
     "corpora": 3,
@@ -25,9 +28,10 @@ FLOORS = {
     "tokenizer": 2,
     "score": 2,
     "cost": 2,
-    "report": 5,
+    "findings": 2,
     "config": 1,
     "distributed": 1,
+    "page": 1,
     "errors": 0,
 }
 
@@ -38,6 +42,9 @@ HOMES = {
     "sacrebleu": {"score"},
     "sentencepiece": {"tokenizer"},
     "torch.distributed": {"distributed"},
+    "tensorboardX": {"journal"},
+    "matplotlib": {"page"},
+    "jinja2": {"page"},
     "datasets": {"corpora"},
     "huggingface_hub": {"corpora"},
     "pickle": set(),

@@ -24,7 +24,7 @@ from mtkit import train
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
-from mtkit.data import PreparedData, make_batch
+from mtkit.data import PreparedData, split
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -201,7 +201,8 @@ def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor
             found[name] = parameter.grad.clone()
 
     trainer.optimizer.step = take  # type: ignore[method-assign]
-    trainer.update([make_batch(trainer.batches._pairs, group) for group in groups])
+    trainer.parts = 1
+    trainer.update(groups)
     return found
 
 
@@ -257,7 +258,7 @@ def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: P
             return original(*arguments)
 
         trainer.optimizer.step = take_and_step  # type: ignore[method-assign]
-        trainer.update([make_batch(trainer.batches._pairs, np.arange(step, step + 9))])
+        trainer.update([np.arange(step, step + 9)])
         (g,) = gradients
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
@@ -267,40 +268,31 @@ def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: P
         assert torch.allclose(parameter, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("batch_tokens", "at_a_time", "micro_batches"),
-    [(200, 80, 3), (200, 200, 1), (200, 199, 2), (200, 500, 1), (240, 80, 3), (200, None, 1)],
-)
-def test_an_update_has_the_tokens_of_batch_tokens_whatever_fits_at_a_time(
-    batch_tokens: int,
-    at_a_time: int | None,
-    micro_batches: int,
-    config: Config,
-    tiny_data: PreparedData,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("groups", [1, 3, 8])
+@pytest.mark.parametrize("fits", [None, 199, 80])
+def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
+    groups: int, fits: int | None, config: Config, tiny_data: PreparedData
 ):
-    sizes: list[list[tuple[int, int, int]]] = []
-    original = Trainer.update
-
-    def update(self: Trainer, batches: Any) -> Tensor:
-        sizes.append([(b.src.numel(), b.tgt_out.numel(), b.num_tokens) for b in batches])
-        return original(self, batches)
-
-    monkeypatch.setattr(Trainer, "update", update)
-    settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time, "max_steps": 10}
-    assert train.run(
-        changed(config, "train", **settings), tiny_data, tmp_path / "run", device="cpu"
+    settings = {"batch_tokens": 200, "length_groups": groups}
+    plain = Trainer(
+        changed(config, "train", **settings, device_batch_tokens=None), tiny_data, device=CPU
     )
-    assert {len(batches) for batches in sizes} == {micro_batches}
-    for batches in sizes:
-        for src, tgt, _ in batches:
-            assert max(src, tgt) <= (at_a_time or batch_tokens)
-        assert sum(src for src, _, _ in batches) <= batch_tokens + micro_batches
-        assert sum(tgt for _, tgt, _ in batches) <= batch_tokens + micro_batches
-    # Nearly full on average: a batch ends where the next pair would pass the budget.
-    mean = sum(max(src, tgt) for batches in sizes for src, tgt, _ in batches) / len(sizes)
-    assert mean > 0.7 * batch_tokens
+    trainer = Trainer(
+        changed(config, "train", **settings, device_batch_tokens=fits), tiny_data, device=CPU
+    )
+    pairs = tiny_data.pairs("train")
+    longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
+    # As many groups as asked for, but each must hold the longest pair.
+    assert trainer.batches.per_update == min(groups, 200 // longest.max())
+    for _ in range(50):
+        update = next(trainer.batches)
+        assert [b.tolist() for b in update] == [b.tolist() for b in next(plain.batches)]
+        slots = [len(batch) * longest[batch].max() for batch in update]
+        assert sum(slots) <= 200
+        for part in split(update, trainer.parts):
+            assert len(part) * longest[part].max(initial=0) <= (fits or 200)
+        # Nearly full: a batch ends where the next pair would pass the budget, or an epoch ends.
+        assert len(update) == trainer.batches.per_update
 
 
 # ---------------------------------------------------------------------------------------------
@@ -366,7 +358,8 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
 
     def update(self: Trainer, batches: Any) -> Tensor:
         summed = original(self, batches)
-        seen.append((summed.item(), sum(batch.num_tokens for batch in batches)))
+        tokens = self.pairs.tgt.lengths[np.concatenate(batches)].sum()
+        seen.append((summed.item(), int(tokens)))
         return summed
 
     monkeypatch.setattr(Trainer, "update", update)
@@ -386,7 +379,8 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     pairs = tiny_data.pairs("train")
-    whole = changed(config, "train", batch_tokens=10_000, device_batch_tokens=10_000, max_steps=3)
+    settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "length_groups": 1}
+    whole = changed(config, "train", **settings, max_steps=3)
     train.run(whole, tiny_data, tmp_path / "run", device="cpu")
     # One batch holds the corpus, so three updates are three epochs.
     tokens = dict(rows_of(tmp_path / "run", "tokens"))
@@ -420,7 +414,7 @@ def test_a_forecast_is_a_configuration_with_comments(
     file.write_text(text, encoding="utf-8")
     assert load_config(str(file)) == config
     comments = "".join(line for line in text.splitlines() if line.startswith("#"))
-    for word in ("parameters", "memory", "target tokens/s", "3 micro-batches"):
+    for word in ("parameters", "memory", "target tokens/s", "micro-batches"):
         assert word in comments
 
 
@@ -443,7 +437,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     stops: list[int], config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    # 17 is in the second epoch: an epoch has about forty micro-batches.
+    # 17 is in the second epoch.
     end = max(*stops, 5) + 3
     train.run(changed(config, "train", max_steps=end), tiny_data, tmp_path / "whole", device="cpu")
     for stop in (*stops, end):
@@ -768,24 +762,34 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    slots: list[int] = []
+    original = Transformer.forward
 
-    def forward(_: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
-        slots.append(max(src.numel(), tgt_in.numel()))
-        raise failure
+    def forward(self: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
+        if max(src.numel(), tgt_in.numel()) > 50:
+            raise failure
+        return original(self, src, tgt_in)
 
     monkeypatch.setattr(Transformer, "forward", forward)
     settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
-    first = changed(config, "train", **settings)
+    first = changed(config, "train", length_groups=1, **settings)
     with pytest.raises(MtkitError, match=r"--set train\.device_batch_tokens=\d+$") as error:
         train.run(first, tiny_data, tmp_path / "run", device="cpu")
     assert "\n" not in str(error.value)
-    # Who does as the message says gets a smaller batch.
+    # Who does as the message says can train.
     advised = int(str(error.value).rpartition("=")[2])
-    second = changed(first, "train", device_batch_tokens=advised)
-    with pytest.raises(MtkitError, match="does not fit"):
-        train.run(second, tiny_data, tmp_path / "run", device="cpu")
-    assert slots[1] < slots[0]
+    second = changed(first, "train", device_batch_tokens=advised, max_steps=2)
+    assert train.run(second, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_a_pair_that_does_not_fit_alone_is_one_line(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def forward(*_: object) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    with pytest.raises(MtkitError, match="not even the longest pair alone"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
 
 
 def test_another_error_in_the_model_is_ours_and_keeps_its_traceback(

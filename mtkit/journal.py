@@ -1,0 +1,151 @@
+"""What a run tells while it trains: metrics, TensorBoard's files, samples, and its page.
+
+A journal never stops training. What cannot be written, because the disk is full for instance, is
+told of once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from mtkit.checkpoint import Run
+from mtkit.config import dump_config
+from mtkit.errors import MtkitError
+from mtkit.page import RunFacts, run_page
+from mtkit.translate import Translation
+
+log = logging.getLogger(__name__)
+
+SAMPLES = 6
+
+
+class Journal:
+    """The journal of a run, from a step on.
+
+    Args:
+        run: where it is kept.
+        step: updates made before.
+        active: False for workers that do not write.
+    """
+
+    def __init__(self, run: Run, step: int, *, active: bool = True) -> None:
+        self._run = run
+        self._step = step
+        self._active = active
+        self._failed = False
+        self._board: Any = None
+
+    def __enter__(self) -> Journal:
+        if self._active:
+            self._attempt(self._open_board)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._board is not None:
+            self._attempt(self._board.close)
+
+    def log(self, row: Mapping[str, float | int]) -> None:
+        """Write down a row of training or validation metrics, with its `step`."""
+        if not self._active:
+            return
+        self._attempt(lambda: self._run.log(dict(row)))
+        if self._board is None:
+            return
+        kind = "valid" if "valid_loss" in row else "train"
+        scalars = {key.removeprefix("valid_"): row[key] for key in row if key != "step"}
+
+        def draw() -> None:
+            for key, value in scalars.items():
+                self._board.add_scalar(f"{kind}/{key}", value, row["step"])
+
+        self._attempt(draw)
+
+    def add_samples(
+        self,
+        step: int,
+        src: Sequence[str],
+        tgt: Sequence[str],
+        translations: Sequence[Translation],
+    ) -> None:
+        """Keep a few translations of a validation, of the same lines every time."""
+        if not self._active:
+            return
+        places = [place * len(src) // SAMPLES for place in range(min(SAMPLES, len(src)))]
+        samples = [
+            {"src": src[place], "ref": tgt[place], "hyp": translations[place].text}
+            for place in dict.fromkeys(places)
+        ]
+        self._attempt(lambda: self._run.add_samples(step, samples))
+
+    def validations(self) -> list[dict[str, Any]]:
+        """The rows of all validations so far, oldest first."""
+        return [row for row in self._rows() if "valid_loss" in row]
+
+    def values(self) -> list[float]:
+        """What `train.best_by` names of every validation so far; higher is better."""
+        by = self._run.config.train.best_by
+        rows = self.validations()
+        values = [row[f"valid_{by}"] for row in rows if f"valid_{by}" in row]
+        return [-value if by == "loss" else value for value in values]
+
+    def since_best(self) -> int:
+        """How many validations in a row have brought no new best."""
+        values = self.values()
+        return len(values) - 1 - values.index(max(values)) if values else 0
+
+    def losses(self) -> list[float]:
+        """The training losses of the last rows, oldest first."""
+        return [row["loss"] for row in self._rows() if "loss" in row][-20:]
+
+    def write_page(self, summary: Mapping[str, str], findings: Sequence[str]) -> None:
+        """Write `report.html` anew."""
+        if not self._active:
+            return
+
+        def write() -> None:
+            rows, values = self.validations(), self.values()
+            best = rows[values.index(max(values))]["step"] if values else None
+            facts = RunFacts(
+                name=self._run.name,
+                summary=summary,
+                config_yaml=dump_config(self._run.config),
+                metrics=self._rows(),
+                samples=self._run.samples(),
+                findings=findings,
+                best_step=best,
+            )
+            self._run.write_page(run_page(facts))
+
+        self._attempt(write)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        try:
+            return self._run.metrics()
+        except MtkitError:
+            return []
+
+    def _open_board(self) -> None:
+        # tensorboardX writes TensorBoard's files without TensorBoard and what that depends on.
+        from tensorboardX import SummaryWriter
+
+        # Rows beyond the step that a run continues from are written again.
+        purge = self._step + 1 if self._step else None
+        self._board = SummaryWriter(
+            logdir=str(self._run.board_path), purge_step=purge, write_to_disk=True
+        )
+
+    def _attempt(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except (MtkitError, OSError) as error:
+            if not self._failed:
+                log.warning("%s; training goes on, its metrics will have gaps", error)
+            self._failed = True

@@ -1,0 +1,765 @@
+"""One run's training (Section 5): the schedule, the loss, the update, and the order of events.
+
+`Trainer.fit` owns the order of events, `Trainer.update` the arithmetic. Every worker runs the
+same code on its share of an update; the first one writes and prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from mtkit import __version__
+from mtkit.checkpoint import CheckpointWriter, Run, Tensors
+from mtkit.config import Config
+from mtkit.cost import Spent, training_flops
+from mtkit.data import (
+    IntArray,
+    PreparedData,
+    SentencePairs,
+    TokenBatches,
+    make_batch,
+    plan_batches,
+    split,
+)
+from mtkit.distributed import (
+    Watch,
+    Workers,
+    arithmetic,
+    choose_precision,
+    describe_device,
+    is_launched,
+    load_whole_state,
+    whole_state,
+)
+from mtkit.errors import MtkitError
+from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
+from mtkit.journal import Journal
+from mtkit.model import Transformer, parameter_counts
+from mtkit.score import score
+from mtkit.tokenizer import FIXED_PIECES, PAD_ID
+from mtkit.translate import Translation, Translator
+
+log = logging.getLogger(__name__)
+
+# Target tokens, and source tokens, that are taken to fit a device at a time.
+FITS = {"cuda": 25_000, "cpu": 4096}
+
+
+def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:
+    """The rate of update `step`, counted from 1 (Section 5.3, equation 3)."""
+    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+
+
+def label_smoothed_loss(
+    logits: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy against smoothed targets (Section 5.4), as the paper's code has it.
+
+    The true token has probability 1 - ε, and ε is spread over the V - 1 others. (PyTorch's own
+    `label_smoothing` gives the true token a share of ε as well.)
+
+    Args:
+        logits: (..., V).
+        tgt_out: (...), the true tokens.
+        label_smoothing: ε.
+        pad_id: targets that do not count.
+
+    Returns:
+        The summed loss in natural logarithms, and the number of tokens it is summed over.
+    """
+    loss: Tensor = _SmoothedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        logits.flatten(0, -2), tgt_out.flatten(), label_smoothing, pad_id
+    )
+    return loss, (tgt_out != pad_id).sum()
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """The summed loss with its gradient, softmax minus smoothed target, in one buffer.
+
+    Written out because the (N, V) arrays are the largest of a step and a composition of
+    PyTorch's functions passes over them nine times.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float, pad_id: int
+    ) -> Tensor:
+        # Every token has the probability `low`, and the true one `extra` on top.
+        low = label_smoothing / (logits.shape[-1] - 1)
+        extra = 1.0 - label_smoothing - low
+        real = targets != pad_id
+        wide = _widened(logits)
+        normaliser = wide.logsumexp(-1)
+        truth = wide.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        # -Σ q·log p, with log p = logit - normaliser and Σ q = 1.
+        loss = normaliser - extra * truth - low * wide.sum(-1)
+        ctx.save_for_backward(logits, normaliser, targets, real)
+        ctx.low, ctx.extra = low, extra
+        return (loss * real).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
+        logits, normaliser, targets, real = ctx.saved_tensors
+        gradient = (_widened(logits) - normaliser.unsqueeze(-1)).exp_().sub_(ctx.low)
+        truth = targets.unsqueeze(-1)
+        gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -ctx.extra).expand_as(truth))
+        gradient.mul_((real * grad_outputs[0]).unsqueeze(-1))
+        return gradient.to(logits.dtype), None, None, None
+
+
+def _widened(logits: Tensor) -> Tensor:
+    """Logits in at least float32, for sums over the vocabulary."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How the model does on the validation set.
+
+    Attributes:
+        loss: natural-logarithm cross-entropy per target token, without smoothing.
+        bleu, chrf: of the greedy translations, on detokenised text.
+        translations: of every line.
+    """
+
+    loss: float
+    bleu: float
+    chrf: float
+    translations: list[Translation]
+
+    @property
+    def perplexity(self) -> float:
+        """e to the loss, per subword."""
+        return math.exp(min(self.loss, 700.0))
+
+    def row(self) -> dict[str, float]:
+        """Its row of metrics, without the step."""
+        return {
+            "valid_loss": self.loss,
+            "valid_perplexity": self.perplexity,
+            "valid_bleu": self.bleu,
+            "valid_chrf": self.chrf,
+        }
+
+
+class Trainer:
+    """Owns the model, the optimizer, the batches and the counters of a run.
+
+    Args:
+        config: of the run.
+        data: what to train on.
+        device: where.
+        workers: who trains with this process; by default nobody.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: PreparedData,
+        *,
+        device: torch.device,
+        workers: Workers | None = None,
+    ) -> None:
+        self.config = config
+        self.settings = config.train
+        self.device = device
+        self.workers = workers or Workers()
+        self.tokenizer = data.tokenizer()
+        self.step = 0
+        self.spent = Spent()
+        self.pairs = data.pairs("train")
+        self.valid_pairs = data.pairs("valid")
+        self.valid_text = data.text("valid")
+        self.precision = choose_precision(self.settings.precision, device)
+        self.batches = self._plan()
+        self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
+        self.parts = self._parts(self._fits_at_a_time)
+        torch.manual_seed(self.settings.seed)
+        self.model = Transformer(config.model, len(self.tokenizer), PAD_ID).to(device)
+        if self.settings.compile:
+            self.model.compile_layers()
+        if self.settings.sharded:
+            self._parallel = self.workers.shard(self.model, self.model.layers())
+        else:
+            self._parallel = self.workers.share_gradients(self.model)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            betas=(self.settings.adam_beta1, self.settings.adam_beta2),
+            eps=self.settings.adam_epsilon,
+            fused=True,
+        )
+        self.data_name = data.name
+        self.direction = f"{data.src_lang} to {data.tgt_lang}"
+        self._was_flat = False
+        self._unseen: int | None = None
+        self._frequency_loss: float | None = None
+        self._watch = Watch(self.workers, patience=self.settings.stall_timeout)
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of an update, over all workers."""
+        return self.batches.per_update * self.parts
+
+    def fit(self, run: Run) -> bool:
+        """Train to `max_steps`, to an early stop or to a signal, then save.
+
+        Returns:
+            False if a signal ended it.
+        """
+        settings, first = self.settings, self.workers.first
+        meter = Meter(self.spent)
+        saved = self.step
+        stopped = early = False
+        with (
+            _stop_on_signal(quiet=not first) as signals,
+            self._progress_bar() as bar,
+            Journal(run, self.step, active=first) as journal,
+            self._watch,
+        ):
+            writer = CheckpointWriter(run)
+            while self.step < settings.max_steps and not stopped and not early:
+                meter.add(self.update(next(self.batches)))
+                bar.update()
+                last = self.step == settings.max_steps
+                validation = None
+                if last or self.step % settings.log_every == 0:
+                    self._log(run, journal, meter, bar)
+                if last or self.step % settings.valid_every == 0:
+                    with meter.paused():
+                        validation = self.validate()
+                        early = self._record(journal, validation, last=last)
+                if last or early or self.step % settings.checkpoint_every == 0:
+                    with meter.paused():
+                        self.save(run, writer, validation)
+                        saved = self.step
+                writer.settle(wait=False)
+                stopped = self.workers.any(bool(signals))
+            if saved != self.step:
+                self.save(run, writer)
+            writer.finish()
+            self.workers.wait()
+        return not stopped or self.step >= settings.max_steps
+
+    def update(self, batches: Sequence[IntArray]) -> Tensor:
+        """One optimizer step on the pairs of these batches, shared out among all workers.
+
+        The gradient is that of the mean loss per target token over all of them.
+
+        Returns:
+            The summed loss of this worker's share.
+        """
+        settings, workers = self.settings, self.workers
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(self.step)
+        self.model.train()
+        whole = np.concatenate(batches)
+        src, tgt = self.pairs.src.lengths[whole], self.pairs.tgt.lengths[whole]
+        tokens = int(tgt.sum())
+        self.spent.tokens += tokens
+        self.spent.flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
+        shares = list(enumerate(split(batches, self.parts)))[workers.rank :: workers.size]
+        summed = torch.zeros((), device=self.device)
+        for place, indices in shares:
+            # Dropout depends on seed, step and place alone: a resumed run needs no random state,
+            # and who works on a share makes no difference.
+            torch.manual_seed(_mix(settings.seed, self.step, place))
+            last = place == shares[-1][0]
+            if last:
+                self._watch.waiting()
+            with workers.gradients_stay(self._parallel, stay=not last):
+                loss = self._share_of_loss(indices, label_smoothing=settings.label_smoothing)
+                # Gradients are averaged over the workers.
+                torch.autograd.backward(loss * (workers.size / tokens))
+            self._watch.progress()
+            summed += loss.detach()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return summed
+
+    def validate(self) -> Validation:
+        """Loss, BLEU and chrF on the validation set; workers share the work."""
+        model, workers = self.model, self.workers
+        if self.settings.sharded:
+            # A search takes no predictable number of steps, so the parts cannot be fetched on the
+            # way: the first worker puts the model together and works alone.
+            model, workers = self._whole_model(), Workers()
+            if not self.workers.first:
+                self.workers.gather(None)
+                self._watch.progress()
+                return Validation(math.nan, 0.0, 0.0, [])
+        with torch.inference_mode(), arithmetic(self.precision, self.device):
+            validation = self._validate(model.eval(), workers)
+        if self.settings.sharded:
+            self.workers.gather(None)
+        return validation
+
+    def _validate(self, model: Transformer, workers: Workers) -> Validation:
+        pairs = self.valid_pairs
+        longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+        budget = max(min(self.batches.budget, self._fits_at_a_time), longest)
+        plan = plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=budget)
+        summed = torch.zeros((), dtype=torch.float64)
+        for indices in plan[workers.rank :: workers.size]:
+            summed += self._loss(model, pairs, indices, label_smoothing=0.0).item()
+            self._watch.progress()
+        loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
+        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
+        greedy = self.config.decode.model_copy(update={"beam_size": 1})
+        translator = Translator(model, self.tokenizer, greedy, device=self.device)
+        src, tgt = self.valid_text
+        mine = []
+        for (found,) in translator.translate_nbest(src[workers.rank :: workers.size], n_best=1):
+            mine.append([found.text, found.score, found.log_prob, found.finished])
+            self._watch.progress()
+        shares = workers.gather(mine)
+        translations = [Translation("", 0.0, 0.0)] * len(src)
+        for rank, share in enumerate(shares):
+            translations[rank :: workers.size] = [Translation(*fields) for fields in share]
+        texts = [translation.text for translation in translations]
+        bleu, chrf = (score(texts, [tgt], metric=metric).value for metric in ("bleu", "chrf"))
+        return Validation(loss, bleu, chrf, translations)
+
+    def check_memory(self) -> None:
+        """Run the largest micro-batch forward and backward, before the first update.
+
+        Raises:
+            MtkitError: if it does not fit, with the setting to lower and a value that fits.
+        """
+        indices = self.batches.largest(self.parts)
+        self.model.train()
+        try:
+            # Also the first time that workers exchange gradients.
+            torch.autograd.backward(self._share_of_loss(indices, label_smoothing=0.1))
+            return
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            slots, longest = self._slots(indices), self._longest()
+        finally:
+            self.optimizer.zero_grad()
+        fits, width = slots, slots // len(indices)
+        while fits > longest:
+            some = indices[: fits // 2 // width]
+            if self._slots(some) < longest:
+                lengths = np.maximum(self.pairs.src.lengths, self.pairs.tgt.lengths)
+                some = np.array([lengths.argmax()])
+            fits = self._slots(some)
+            if self._fits(some):
+                raise MtkitError(
+                    f"a micro-batch of {slots} tokens does not fit in memory, one of {fits} does; "
+                    f"give --set train.device_batch_tokens={fits}"
+                )
+        raise MtkitError(
+            f"not even the longest pair alone, {longest} tokens, fits in memory; a smaller model "
+            "would (model.d_model), or more memory"
+        )
+
+    def save(
+        self, run: Run, writer: CheckpointWriter, validation: Validation | None = None
+    ) -> None:
+        """Begin to write a checkpoint.
+
+        Raises:
+            MtkitError: if a weight is not a finite number; nothing is saved then.
+        """
+        weights, optimizer = self.state_dict()
+        if not self.workers.first:
+            return
+        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+            raise self._diverged(run, self.step, "the weights are not finite")
+        state: dict[str, Any] = {
+            "batches": self.batches.state_dict(),
+            "spent": asdict(self.spent),
+        }
+        if validation is not None:
+            state |= validation.row()
+        writer.save(self.step, weights=weights, optimizer=optimizer, state=state)
+
+    def state_dict(self) -> tuple[Tensors, Tensors]:
+        """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
+
+        Of workers that share a model out, the first gets all of it.
+        """
+        if self.settings.sharded:
+            weights, moments = whole_state(self.model, self.optimizer)
+        elif self.workers.first:
+            weights = dict(self.model.state_dict())
+            named = self.model.named_parameters()
+            moments = {name: self.optimizer.state[parameter] for name, parameter in named}
+        else:
+            return {}, {}
+        flat = {
+            f"{name}.{key}": value
+            for name, state in moments.items()
+            for key, value in state.items()
+        }
+        return (
+            {name: _copy(tensor) for name, tensor in weights.items()},
+            {name: _copy(tensor) for name, tensor in flat.items()},
+        )
+
+    def resume(self, run: Run) -> None:
+        """Go on from the newest checkpoint that is whole.
+
+        Raises:
+            MtkitError: if every checkpoint is damaged.
+        """
+        for checkpoint in reversed(run.checkpoints()):
+            try:
+                weights = checkpoint.load_weights()
+                optimizer = checkpoint.load_optimizer()
+                state = checkpoint.load_state()
+            except MtkitError as error:
+                if self.workers.first:
+                    log.warning("%s", error)
+                continue
+            self._load(weights, optimizer)
+            self.batches.load_state_dict(state["batches"])
+            self.spent = Spent(**state["spent"])
+            self.step = checkpoint.step
+            self.workers.wait()
+            if self.workers.first:
+                aside = run.set_aside_after(self.step)
+                run.forget_metrics_after(self.step)
+                renamed = f" (renamed: {', '.join(aside)})" if aside else ""
+                log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
+            return
+        raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of an update."""
+        settings = self.settings
+        rate = learning_rate(step, self.config.model.d_model, settings.warmup_steps)
+        return rate * settings.learning_rate_scale
+
+    def _load(self, weights: Tensors, optimizer: Tensors) -> None:
+        moments: dict[str, Tensors] = {name: {} for name in weights}
+        for name, value in optimizer.items():
+            owner, _, key = name.rpartition(".")
+            moments[owner][key] = value
+        if self.settings.sharded:
+            load_whole_state(self.model, self.optimizer, weights, moments)
+            return
+        self.model.load_state_dict(weights)
+        for name, parameter in self.model.named_parameters():
+            self.optimizer.state[parameter] = {
+                # Adam keeps its step count where the kernel wants it: on the device too.
+                key: value.to(self.device)
+                for key, value in moments[name].items()
+            }
+
+    def _whole_model(self) -> Transformer:
+        """A copy of the sharded model in one piece; on the first worker only."""
+        weights, _ = whole_state(self.model, self.optimizer)
+        with torch.device("meta"):
+            model = Transformer(self.config.model, len(self.tokenizer), PAD_ID)
+        if weights:
+            model.load_state_dict(weights, assign=True)
+            model = model.to(self.device)
+        return model
+
+    def _share_of_loss(self, indices: IntArray, *, label_smoothing: float) -> Tensor:
+        """Summed loss of a share of an update, whose gradient goes to everybody."""
+        if len(indices):
+            return self._loss(self._parallel, self.pairs, indices, label_smoothing=label_smoothing)
+        # Nothing to do in this share, but the others wait for its gradient, which is zero.
+        some = np.zeros(1, np.int64)
+        return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
+
+    def _loss(
+        self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
+    ) -> Tensor:
+        batch = make_batch(pairs, indices).to(self.device)
+        with arithmetic(self.precision, self.device):
+            logits = model(batch.src, batch.tgt_in)
+        loss, _ = label_smoothed_loss(
+            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
+        )
+        return loss
+
+    def _plan(self) -> TokenBatches:
+        longest, wanted = self._longest(), self.settings.batch_tokens
+        if longest > wanted:
+            raise MtkitError(
+                f"train.batch_tokens: an update of {wanted} tokens cannot hold the longest pair, "
+                f"which has {longest}; raise it"
+            )
+        groups = min(self.settings.length_groups, wanted // longest)
+        return TokenBatches(
+            self.pairs, budget=wanted // groups, per_update=groups, seed=self.settings.seed
+        )
+
+    def _parts(self, fits: int) -> int:
+        """Into how many micro-batches every batch is cut, so that each fits and all can share."""
+        longest = self._longest()
+        if longest > fits:
+            raise MtkitError(
+                f"train.device_batch_tokens: {fits} tokens at a time cannot hold the longest pair, "
+                f"which has {longest}; raise it"
+            )
+        parts = self.batches.parts_that_fit(fits)
+        while parts * self.batches.per_update % self.workers.size:
+            parts += 1
+        return parts
+
+    def _longest(self) -> int:
+        """Tokens of the longest side of a training pair."""
+        return int(max(self.pairs.src.lengths.max(), self.pairs.tgt.lengths.max()))
+
+    def _slots(self, indices: IntArray) -> int:
+        """Slots of the larger side of a micro-batch."""
+        lengths = (side.lengths[indices] for side in (self.pairs.src, self.pairs.tgt))
+        return len(indices) * max(int(length.max(initial=0)) for length in lengths)
+
+    def _fits(self, indices: IntArray) -> bool:
+        """Whether a micro-batch can be computed."""
+        try:
+            loss = self._loss(self.model, self.pairs, indices, label_smoothing=0.1)
+            torch.autograd.backward(loss)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.optimizer.zero_grad()
+        return True
+
+    def _log(self, run: Run, journal: Journal, meter: Meter, bar: tqdm[Any]) -> None:
+        row = meter.read(self.step, self.workers)
+        row["lr"] = self.optimizer.param_groups[0]["lr"]
+        row["epoch"] = self.batches.epoch
+        if (bad := meter.first_not_finite) is not None:
+            step, loss = bad
+            raise self._diverged(run, step, f"the loss is {loss}")
+        journal.log(row)
+        if not self.workers.first:
+            return
+        facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
+        bar.set_postfix_str(facts)
+        if bar.disable:
+            left = (self.settings.max_steps - self.step) * row["seconds_per_step"]
+            log.info(
+                "step %d of %d: %s, %s left",
+                self.step,
+                self.settings.max_steps,
+                facts,
+                clock(left),
+            )
+
+    def _diverged(self, run: Run, step: int, what: str) -> MtkitError:
+        saved = run.checkpoints()
+        last = (
+            f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing was saved"
+        )
+        return MtkitError(
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {last}; "
+            "try a longer train.warmup_steps or a lower train.learning_rate_scale"
+        )
+
+    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> bool:
+        """Write down a validation; whether training should stop early because of it."""
+        early = False
+        if self.workers.first:
+            journal.log({"step": self.step, **validation.row()})
+            journal.add_samples(self.step, *self.valid_text, validation.translations)
+            log.info(
+                "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
+                self.step,
+                validation.loss,
+                validation.perplexity,
+                validation.bleu,
+                validation.chrf,
+            )
+            patience = self.settings.early_stopping
+            early = patience is not None and journal.since_best() >= patience
+            if early:
+                log.info(
+                    "stopping early: no better %s in %d validations (train.early_stopping)",
+                    self.settings.best_by,
+                    patience,
+                )
+            found = self._findings(journal, validation)
+            flat = is_flat(journal.values())
+            if found and (last or early or (flat and not self._was_flat)):
+                log.warning("%s", paragraph(found))
+            self._was_flat = flat
+            journal.write_page(self.summary(), found)
+        return self.workers.any(early)
+
+    def _findings(self, journal: Journal, validation: Validation) -> list[str]:
+        """What stands out, in plain sentences."""
+        src, tgt = self.valid_text
+        limit = self.config.decode.max_source_tokens
+        if self._unseen is None:
+            # Special and byte pieces need not occur.
+            counts = self.pairs.src.counts(len(self.tokenizer))
+            tgt_counts = self.pairs.tgt.counts(len(self.tokenizer))
+            self._unseen = int(((counts + tgt_counts)[FIXED_PIECES:] == 0).sum())
+            self._frequency_loss = frequency_loss(tgt_counts)
+        trained = Trained(
+            steps=self.step,
+            mean_tokens_per_update=self.spent.tokens / self.step,
+            epochs=self.spent.tokens / int(self.pairs.tgt.lengths.sum()),
+            unseen_pieces=self._unseen,
+            vocab_size=len(self.tokenizer),
+            losses=journal.losses(),
+            valid_loss=validation.loss,
+            earlier_valid_losses=[row["valid_loss"] for row in journal.validations()[:-1]],
+            frequency_loss=self._frequency_loss,
+        )
+        validated = Validated(
+            src=src,
+            tgt=tgt,
+            hyp=[translation.text for translation in validation.translations],
+            cut=sum(not translation.finished for translation in validation.translations),
+            cut_src=int((self.valid_pairs.src.lengths > limit).sum()),
+        )
+        return findings(self.config, trained, validated)
+
+    def summary(self) -> dict[str, str]:
+        """Facts about the run for its page."""
+        spent, count = self.spent, sum(parameter_counts(self.model).values())
+        others = f" × {self.workers.size}" if self.workers.size > 1 else ""
+        return {
+            "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
+            "Parameters": f"{count:,}",
+            "Device": f"{describe_device(self.device)}{others}, {self.precision}",
+            "Step": f"{self.step:,} of {self.settings.max_steps:,}",
+            "Target tokens": f"{spent.tokens:,}",
+            "Time in updates": clock(spent.seconds),
+            "Cost": f"{spent.flops:.2e} floating-point operations",
+            "Seed": str(self.settings.seed),
+            "Versions": f"mtkit {__version__}, torch {torch.__version__}",
+        }
+
+    def _progress_bar(self) -> tqdm[Any]:
+        return tqdm(
+            total=self.settings.max_steps,
+            initial=self.step,
+            desc="training",
+            unit="step",
+            dynamic_ncols=True,
+            # Off where standard error is no terminal.
+            disable=None if self.workers.first else True,
+            bar_format="{desc} {n_fmt}/{total_fmt} {bar} {postfix} {remaining} left",
+        )
+
+
+class Meter:
+    """Loss and speed between two rows of metrics; pauses do not count."""
+
+    def __init__(self, spent: Spent) -> None:
+        self.first_not_finite: tuple[int, float] | None = None
+        self._spent = spent
+        self._marked = time.perf_counter()
+        self._start_row()
+
+    def add(self, loss: Tensor) -> None:
+        """Count one update; the loss stays on its device until it is read."""
+        self._losses.append(loss)
+        self._charge()
+
+    def read(self, step: int, workers: Workers) -> dict[str, float | int]:
+        """A row of metrics, from everybody's losses; counting begins again."""
+        losses = workers.sum(torch.stack(self._losses)).tolist()
+        self._charge()
+        self.first_not_finite = next(
+            (
+                (step - len(losses) + 1 + place, loss)
+                for place, loss in enumerate(losses)
+                if not math.isfinite(loss)
+            ),
+            None,
+        )
+        tokens = self._spent.tokens - self._before.tokens
+        seconds = self._spent.seconds - self._before.seconds
+        row: dict[str, float | int] = {
+            "step": step,
+            "loss": sum(losses) / tokens,
+            "tokens_per_second": tokens / seconds,
+            "seconds_per_step": seconds / len(self._losses),
+            "tokens": self._spent.tokens,
+            "flops": self._spent.flops,
+        }
+        self._start_row()
+        return row
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave what happens inside out of the speed."""
+        yield
+        self._marked = time.perf_counter()
+
+    def _start_row(self) -> None:
+        self._losses: list[Tensor] = []
+        self._before = replace(self._spent)
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        self._spent.seconds += now - self._marked
+        self._marked = now
+
+
+@contextmanager
+def _stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
+    """A list that the first SIGINT or SIGTERM is put into; the second acts as always."""
+    received: list[int] = []
+    previous: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if not quiet:
+            log.warning("stopping after this step and saving; once more to stop at once")
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+    try:
+        # Those who start workers ask them to save by SIGINT, and mean SIGTERM as it is.
+        for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
+            previous[wanted] = signal.signal(wanted, handle)
+    except ValueError:
+        # Python takes signals in the main thread only; elsewhere the caller owns them.
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy on the CPU that nobody else writes to."""
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def _mix(*numbers: int) -> int:
+    """A 63-bit seed from some numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def clock(seconds: float) -> str:
+    """A duration as a person reads it, such as 1:05:09."""
+    hours, rest = divmod(round(seconds), 3600)
+    days, hours = divmod(hours, 24)
+    text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    return f"{days} d {text}" if days else text

@@ -1,0 +1,372 @@
+"""Several workers: the same run as one, and an end with a reason when one of them fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtkit.checkpoint import Run
+from mtkit.config import Config, dump_config
+from mtkit.data import PreparedData
+from mtkit.distributed import Workers, choose_matrix_route, choose_precision
+
+WORKER = Path(__file__).parent / "worker.py"
+CPU = torch.device("cpu")
+
+
+def changed(config: Config, section: str, **settings: Any) -> Config:
+    part = getattr(config, section).model_copy(update=settings)
+    return config.model_copy(update={section: part})
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Dropout, three batches an update, a row and a checkpoint now and then."""
+    return changed(
+        tiny_config,
+        "train",
+        max_steps=6,
+        batch_tokens=200,
+        length_groups=3,
+        log_every=1,
+        valid_every=6,
+        checkpoint_every=3,
+    )
+
+
+class Team:
+    """Workers that train a configuration in a folder, started as `torchrun` starts them."""
+
+    def __init__(self, config: Config, data: PreparedData, run: Path, **facts: Any) -> None:
+        self.run = run
+        run.parent.mkdir(exist_ok=True)
+        self._config = run.parent / f"{run.name}.yaml"
+        self._config.write_text(dump_config(config), encoding="utf-8")
+        self._facts = run.parent / f"{run.name}.json"
+        places = {"config": str(self._config), "data": str(data.path), "run": str(run)}
+        self._facts.write_text(json.dumps(places | facts), encoding="utf-8")
+
+    def start(self, count: int) -> list[subprocess.Popen[bytes]]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        together = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        return [
+            subprocess.Popen(
+                [sys.executable, WORKER, self._facts],
+                env=os.environ
+                | {"OMP_NUM_THREADS": "1"}
+                | (together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}),
+                stderr=subprocess.PIPE,
+            )
+            for r in range(count)
+        ]
+
+    def train(self, count: int) -> None:
+        """Run to the end."""
+        team = self.start(count)
+        said = [process.communicate(timeout=120)[1].decode() for process in team]
+        assert [process.returncode for process in team] == [0] * count, "\n".join(said)
+
+
+def losses(run: Path) -> list[float]:
+    return [row["loss"] for row in Run.open(run).metrics() if "loss" in row]
+
+
+def validation(run: Path) -> dict[str, float]:
+    return [row for row in Run.open(run).metrics() if "valid_loss" in row][-1]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return Run.open(run).checkpoints()[-1].load_weights()
+
+
+def assert_equal_weights(one: Path, other: Path, *, within: float = 0.0) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.allclose(tensor, second[name], rtol=0, atol=within), name
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_two_workers_train_what_one_trains(
+    sharded: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    # The batches of an update are dealt out, so even dropout is the same; what is left are the
+    # last digits of float64 sums. Three batches among two workers: each is cut in two.
+    config = changed(config, "model", dropout=0.0)
+    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
+    config = changed(config, "train", sharded=sharded)
+    Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
+    # Adam divides by small numbers.
+    assert_equal_weights(tmp_path / "one", tmp_path / "two", within=1e-6)
+    assert validation(tmp_path / "one") == pytest.approx(validation(tmp_path / "two"), rel=1e-6)
+
+
+def test_dropout_depends_on_the_place_in_an_update_and_not_on_the_worker(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", length_groups=4, max_steps=4)
+    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
+    Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
+
+
+def test_a_run_goes_on_with_more_or_fewer_workers_in_the_same_order(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "model", dropout=0.0)
+    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
+    for steps, count in ((2, 1), (4, 2), (6, 1)):
+        part = changed(config, "train", max_steps=steps)
+        Team(part, tiny_data, tmp_path / "mixed", dtype="float64").train(count)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "mixed"), rel=1e-9)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_two_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
+    sharded: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", sharded=sharded)
+    Team(config, tiny_data, tmp_path / "whole").train(2)
+    for steps in (2, 6):
+        Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(2)
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    assert_equal_weights(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_three_workers_resume_to_the_last_bit_too(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    # With three, the order of a sum matters.
+    Team(config, tiny_data, tmp_path / "whole").train(3)
+    for steps in (2, 6):
+        Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(3)
+    assert_equal_weights(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_more_workers_than_pairs_in_a_batch_leave_some_idle(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(changed(config, "model", dropout=0.0), "train", max_steps=3, batch_tokens=40)
+    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
+    Team(config, tiny_data, tmp_path / "three", dtype="float64").train(3)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "three"), rel=1e-9)
+
+
+# ---------------------------------------------------------------------------------------------
+# One fails
+
+
+def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=["fail", 1, 5])
+    first, second = team.start(2)
+    err = [process.communicate(timeout=60)[1].decode() for process in (first, second)]
+    assert first.returncode != 0
+    assert second.returncode != 0
+    assert "MtkitError: the disk of worker 1 is on fire" in err[1]
+    assert "LeftAloneError: worker 0: lost contact" in err[0]
+    # And nothing is lost.
+    assert [saved.step for saved in Run.open(tmp_path / "run").checkpoints()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("how", "who", "message"),
+    [
+        ("stop", 1, "worker 1 has been silent for"),
+        ("hang", 1, "worker 1 made no progress, and the others wait,"),
+        ("hang", 0, "worker 0 made no progress, and the others wait,"),
+        ("stop", 0, "worker 0 has been silent for"),
+    ],
+)
+def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
+    how: str, who: int, message: str, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", stall_timeout=3.0)
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=[how, who, 5])
+    team_of_two = team.start(2)
+    watcher = team_of_two[1 - who if how == "stop" else 0]
+    try:
+        _, err = watcher.communicate(timeout=60)
+        assert watcher.returncode == 70, err.decode()
+        assert message in err.decode()
+        assert "train.stall_timeout is 3" in err.decode()
+    finally:
+        for process in team_of_two:
+            process.kill()
+            process.communicate()
+
+
+# ---------------------------------------------------------------------------------------------
+# The command line
+
+
+def mtkit_train(
+    config: Config, data: PreparedData, run: Path, *options: str
+) -> subprocess.Popen[bytes]:
+    file = run.parent / "config.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--data", data.path]
+    return subprocess.Popen(
+        [*command, "--run", run, "--device", "cpu", *options],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Process ids of the workers, in the order of their start."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return sorted(map(int, children.read_text().split())) if children.exists() else []
+
+
+def started_anew(process: subprocess.Popen[bytes], before: set[int]) -> bool:
+    now = set(workers_of(process))
+    return len(now) == len(before) and not now & before
+
+
+needs_proc = pytest.mark.skipif(
+    not Path(f"/proc/self/task/{os.getpid()}/children").exists(),
+    reason="finds workers by /proc/PID/task/PID/children",
+)
+
+
+def test_the_command_starts_workers_and_prints_once(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    process = mtkit_train(config, tiny_data, tmp_path / "run", "--workers", "2")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    assert out == b""
+    text = err.decode()
+    assert "2 workers" in text
+    assert text.count("step 6 of 6") == 1
+    Team(config, tiny_data, tmp_path / "same").train(2)
+    assert losses(tmp_path / "run") == losses(tmp_path / "same")
+
+
+def test_an_error_that_all_workers_meet_is_told_once(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", learning_rate_scale=1e30)
+    process = mtkit_train(
+        config, tiny_data, tmp_path / "run", "--workers", "2", "--max-restarts", "3"
+    )
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    # Told once, and not tried again: the same would happen.
+    assert err.decode().count("mtkit: error:") == 1
+    assert "the loss is" in err.decode()
+    assert "starting again" not in err.decode()
+
+
+@needs_proc
+def test_ctrl_c_has_all_workers_save_and_stop(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    endless = changed(config, "train", max_steps=100_000, checkpoint_every=100_000)
+    run = tmp_path / "run"
+    process = mtkit_train(endless, tiny_data, run, "--workers", "2")
+    metrics = run / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err.decode()
+    assert "Traceback" not in err.decode()
+    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
+
+
+@needs_proc
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
+    workers: int, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", max_steps=60, checkpoint_every=5, valid_every=60)
+    Team(config, tiny_data, tmp_path / "whole").train(workers)
+    run = tmp_path / "killed"
+    options = ["--workers", str(workers), "--max-restarts", "2"]
+    process = mtkit_train(config, tiny_data, run, *options)
+    for saved in (5, 30):
+        place = run / f"checkpoints/step-{saved:08d}"
+        wait_for(place.exists, process)
+        before = set(workers_of(process))
+        os.kill(max(before), signal.SIGKILL)
+        wait_for(partial(started_anew, process, before), process)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    assert "was killed by SIGKILL; starting again from the last checkpoint (2 of 2)" in err.decode()
+    assert_equal_weights(tmp_path / "whole", run)
+    assert losses(tmp_path / "whole") == losses(run)
+
+
+@needs_proc
+def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    endless = changed(config, "train", max_steps=100_000, checkpoint_every=100_000)
+    run = tmp_path / "run"
+    process = mtkit_train(endless, tiny_data, run, "--workers", "2")
+    metrics = run / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
+    workers = workers_of(process)
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert Run.open(run).checkpoints()
+
+
+# ---------------------------------------------------------------------------------------------
+# Parts
+
+
+def test_alone_there_is_nobody_to_ask():
+    workers = Workers()
+    assert workers.first
+    assert workers.sum(torch.tensor(3)).item() == 3
+    assert workers.gather({"a": 1}) == [{"a": 1}]
+    assert workers.any(True)
+    assert not workers.any(False)
+
+
+def test_precision_is_what_was_asked_for():
+    assert choose_precision("fp32", CPU) == "fp32"
+    assert choose_precision("bf16", CPU) == "bf16"
+    assert choose_precision("auto", CPU) in ("fp32", "bf16")
+
+
+def test_the_matrix_route_is_never_less_exact_than_float32():
+    try:
+        choose_matrix_route(CPU)
+        x = torch.randn(200, 300, generator=torch.Generator().manual_seed(1))
+        exact = x.double() @ x.double().t()
+        error = (torch.nn.functional.linear(x, x) - exact).abs().max() / exact.abs().max()
+        assert error < 1e-6
+    finally:
+        torch.set_float32_matmul_precision("highest")
