@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from mtkit.config import ModelConfig, load_config
 from mtkit.errors import MtkitError
-from mtkit.model import Transformer, attend_nearby, parameter_counts, sinusoidal_positions
+from mtkit.model import (
+    Transformer,
+    attend_nearby,
+    output_layer,
+    parameter_counts,
+    sinusoidal_positions,
+)
 
 PAD, BOS, EOS, V = 0, 1, 2, 23
 SHAPE = {
@@ -341,3 +347,14 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(model(src, tgt_in), model(src, tgt_in))
     model.train()
     assert not torch.equal(model(src, tgt_in), model(src, tgt_in))
+
+
+@pytest.mark.parametrize("rows", [1, 127, 128, 300])
+def test_a_padded_output_layer_gives_the_same_logits(rows: int):
+    generator = torch.Generator().manual_seed(1)
+    x, weight = (torch.randn(n, 16, generator=generator, dtype=torch.float64) for n in (7, rows))
+    weight.requires_grad_()
+    found = output_layer(x, weight, multiple=128)
+    assert torch.allclose(found, x @ weight.t(), rtol=0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(found.sum(), weight)
+    assert torch.allclose(gradient, x.sum(0).expand(rows, -1), rtol=0, atol=1e-12)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtkit import train
+from mtkit import checkpoint, train
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
@@ -814,3 +815,272 @@ def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_rais
         limiting = min((v, k) for k, v in settings.items() if v is not None)[1]
         with pytest.raises(MtkitError, match=rf"train\.{limiting}\b"):
             train.run(small, tiny_data, tmp_path / "run", device="cpu")
+
+
+# ---------------------------------------------------------------------------------------------
+# Killed, and out of room
+
+
+def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", max_steps=60, checkpoint_every=2, valid_every=20)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    facts = tmp_path / "facts.json"
+    places = {"config": file, "data": tiny_data.path, "run": tmp_path / "killed"}
+    facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parent / "killed.py", facts, "20", "1"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=True,
+        timeout=200,
+    )
+    assert json.loads(done.stdout) == {"killed": 20, "status": 0}, done.stderr.decode()
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "killed", "loss")
+    assert rows_of(tmp_path / "whole", "valid_bleu") == rows_of(tmp_path / "killed", "valid_bleu")
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_of_and_training_goes_on(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    original, calls = checkpoint.save_file, 0
+
+    def save_file(tensors: Any, path: Any) -> None:
+        nonlocal calls
+        calls += 1
+        # The first checkpoint is good, the second is not.
+        if calls == 3:
+            raise OSError(28, "No space left on device", str(path))
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    often = changed(config, "train", checkpoint_every=2)
+    assert train.run(often, tiny_data, tmp_path / "run", device="cpu")
+    (warning,) = [r.getMessage() for r in caplog.records if "not saved" in r.getMessage()]
+    assert "step 4 was not saved" in warning
+    assert "No space left on device" in warning
+    assert "the last good checkpoint is step 2" in warning
+    assert [saved.step for saved in Run.open(tmp_path / "run").checkpoints()] == [2, 6]
+    assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+
+
+def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def save_file(_: Any, path: Any) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", save_file)
+        with pytest.raises(MtkitError, match="No space left on device") as error:
+            train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert "\n" not in str(error.value)
+    # With room again the same command succeeds.
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o"]
+    if subprocess.run([*mount, "size=480k", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        bigger = changed(config, "train", checkpoint_every=1, max_steps=4, keep_checkpoints=9)
+        file = tmp_path / "config.yaml"
+        file.write_text(dump_config(bigger), encoding="utf-8")
+        command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--device", "cpu"]
+        command += ["--data", tiny_data.path, "--run", small / "run"]
+        full = subprocess.run(command, capture_output=True, timeout=100, check=False)
+        errors = [line for line in full.stderr.decode().splitlines() if "mtkit: error" in line]
+        assert full.returncode == 1, full.stderr.decode()
+        assert len(errors) == 1
+        assert "No space left on device" in errors[0]
+        assert "Traceback" not in full.stderr.decode()
+        subprocess.run([*mount, "remount,size=9m", "tmpfs", small], check=True)
+        again = subprocess.run(command, capture_output=True, timeout=100, check=False)
+        assert again.returncode == 0, again.stderr.decode()
+        train.run(bigger, tiny_data, tmp_path / "whole", device="cpu")
+        assert_same_state(tmp_path / "whole", small / "run")
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    (begun / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"cut")
+    # At 3 a checkpoint is written; the damaged one at 4 must not count as a newer one.
+    one = changed(tiny_config, "train", max_steps=3, keep_checkpoints=1)
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert train.run(one, tiny_data, begun, device="cpu")
+    assert "continuing from step 2" in caplog.text
+    assert "damaged-step-00000004" in caplog.text
+    assert [saved.step for saved in Run.open(begun).checkpoints()] == [3]
+
+
+def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    huge = changed(config, "train", batch_tokens=200_000, device_batch_tokens=200_000)
+    huge = changed(changed(huge, "train", length_groups=1), "model", d_model=256, d_ff=8192)
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(huge), encoding="utf-8")
+    # Room for the program and little more.
+    program = (
+        "import resource, sys; from mtkit.cli import main; import torch, mtkit.train;"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize();"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 250_000_000,) * 2); main()"
+    )
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("limits memory relative to /proc/self/statm")
+    command = [sys.executable, "-c", program, "train", "--config", file, "--device", "cpu"]
+    done = subprocess.run(
+        [*command, "--data", tiny_data.path, "--run", tmp_path / "run"],
+        capture_output=True,
+        timeout=100,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    text = done.stderr.decode()
+    assert done.returncode == 1, text
+    assert "does not fit in memory" in text
+    assert "--set train.device_batch_tokens=" in text
+    assert "Traceback" not in text
+    assert not Run(tmp_path / "run", Config(), {}).checkpoints()
+
+
+# ---------------------------------------------------------------------------------------------
+# Watching
+
+
+def test_training_stops_early_when_the_chosen_score_gets_no_better(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    losses = iter([5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
+    original = Trainer.validate
+
+    def validate(self: Trainer) -> Any:
+        return replace(original(self), loss=next(losses))
+
+    monkeypatch.setattr(Trainer, "validate", validate)
+    patient = {"valid_every": 1, "best_by": "loss", "early_stopping": 3, "checkpoint_every": 100}
+    assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
+    # The second was the best, and three came after it.
+    run = Run.open(tmp_path / "run")
+    assert [saved.step for saved in run.checkpoints()] == [5]
+
+
+def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(
+    tiny_run: Run, tiny_data: PreparedData
+):
+    (row,) = tiny_run.samples()
+    src, tgt = tiny_data.text("valid")
+    assert row["step"] == 4
+    assert len(row["samples"]) == 6
+    for sample in row["samples"]:
+        assert tgt[src.index(sample["src"])] == sample["ref"]
+        assert isinstance(sample["hyp"], str)
+    page = (tiny_run.path / "report.html").read_text(encoding="utf-8")
+    assert row["samples"][0]["src"] in page
+
+
+def test_a_resumed_run_has_no_sample_and_no_event_twice(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    from tensorboardX.proto.event_pb2 import Event
+
+    for end in (4, 6):
+        part = changed(config, "train", max_steps=end, valid_every=2, checkpoint_every=2)
+        train.run(part, tiny_data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    assert [row["step"] for row in run.samples()] == [2, 4, 6]
+    found = []
+    for file in sorted(run.board_path.iterdir()):
+        content, place = file.read_bytes(), 0
+        while place < len(content):
+            # A record: its length, a checksum, the message, a checksum.
+            length = int.from_bytes(content[place : place + 8], "little")
+            event = Event.FromString(content[place + 12 : place + 12 + length])
+            found += [(value.tag, event.step) for value in event.summary.value]
+            place += 16 + length
+    assert [step for tag, step in found if tag == "train/loss"] == [1, 2, 3, 4, 5, 6]
+    assert [step for tag, step in found if tag == "valid/bleu"] == [2, 4, 6]
+
+
+def test_metrics_that_cannot_be_written_do_not_stop_a_run(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    def log(*_: Any) -> None:
+        raise MtkitError("metrics.jsonl: No space left on device")
+
+    monkeypatch.setattr(Run, "log", log)
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    told = [r for r in caplog.records if "No space left" in r.getMessage()]
+    assert len(told) == 1
+
+
+# ---------------------------------------------------------------------------------------------
+# Precision and speed
+
+
+def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", max_steps=12, log_every=12, learning_rate_scale=0.1)
+    for precision in ("fp32", "bf16"):
+        part = changed(config, "train", precision=precision)
+        train.run(part, tiny_data, tmp_path / precision, device="cpu")
+    ((_, exact),) = rows_of(tmp_path / "fp32", "loss")
+    ((_, rough),) = rows_of(tmp_path / "bf16", "loss")
+    assert rough != exact
+    # bfloat16 has eight bits; the loss is a mean over some thousand tokens.
+    assert rough == pytest.approx(exact, rel=5e-3)
+    saved = Run.open(tmp_path / "bf16").checkpoints()[-1]
+    for tensors in (saved.load_weights(), saved.load_optimizer()):
+        assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+
+
+def test_the_loss_of_bf16_logits_is_summed_in_float32():
+    logits, targets = random_case()
+    rounded = logits.detach().bfloat16().requires_grad_()
+    exact = rounded.detach().double().requires_grad_()
+    for epsilon in (0.0, 0.1):
+        found, wanted = (
+            label_smoothed_loss(x, targets, label_smoothing=epsilon, pad_id=0)[0]
+            for x in (rounded, exact)
+        )
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+        (gradient,) = torch.autograd.grad(found, rounded)
+        (expected,) = torch.autograd.grad(wanted, exact)
+        assert gradient.dtype == torch.bfloat16
+        assert torch.allclose(gradient.double(), expected, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's compiler, about itself
+def test_compiled_layers_train_what_plain_ones_train(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(changed(config, "model", dropout=0.0), "train", max_steps=3)
+    for name, compiled in (("plain", False), ("compiled", True)):
+        part = changed(config, "train", compile=compiled)
+        train.run(part, tiny_data, tmp_path / name, device="cpu")
+    plain, compiled_losses = (
+        [loss for _, loss in rows_of(tmp_path / name, "loss")] for name in ("plain", "compiled")
+    )
+    assert compiled_losses == pytest.approx(plain, rel=1e-4)
