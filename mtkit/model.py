@@ -81,7 +81,7 @@ class Dropout(nn.Module):
         return x * keep.mul_(65_536 / (65_536 - dropped))
 
 
-def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
+def output_layer(x: Tensor, weight: Tensor, *, multiple: int = 1) -> Tensor:
     """`x` times the rows of `weight`, worked out over a multiple of so many rows.
 
     The rows that are added are zeros, and their results are cut off again.
@@ -509,21 +509,31 @@ class Transformer(nn.Module):
             if isinstance(module, Attention | FeedForward):
                 module.reset_parameters()
 
-    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+    def forward(
+        self,
+        src: Tensor,
+        tgt_in: Tensor,
+        *,
+        output: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """Logits of every next target token.
 
         Args:
             src: (B, S), each sentence ended by EOS, then padding.
             tgt_in: (B, T), each sentence begun by BOS, then padding.
+            output: takes the place of the output layer, and gets what that works on: the states
+                (B, T, D) and the matrix (V, D). A loss need not see all logits at once.
 
         Returns:
-            (B, T, V). Rows at padding are meaningless.
+            (B, T, V), or what `output` returns. Rows at padding are meaningless.
         """
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
         x = self._embed(tgt_in, start=0)
         for layer in self._decoder_layers():
             x = layer(x, memory.states, memory.mask)
+        if output is not None:
+            return output(self.decoder_norm(x), self.embedding.weight)
         return self._logits(x)
 
     def encode(self, src: Tensor) -> Memory:

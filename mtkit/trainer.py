@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -118,6 +119,73 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -ctx.extra).expand_as(truth))
         gradient.mul_((real * grad_outputs[0]).unsqueeze(-1))
         return gradient.to(logits.dtype), None, None, None
+
+
+# Rows of logits that are worked out at a time: enough for the matrix units, and few enough to stay
+# in a cache.
+CHUNK = 256
+
+
+def loss_of_states(
+    states: Tensor, weight: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
+) -> Tensor:
+    """The sum that `label_smoothed_loss` gives, from what goes into the output layer.
+
+    The (N, V) logits never exist: some rows at a time are worked out, turned into their gradient,
+    and multiplied back, while they are in a cache; rows at padding are left out. On a CPU this is
+    faster than the logits are, and needs a fraction of their memory.
+
+    Args:
+        states: (..., D), the decoder's output.
+        weight: (V, D), of the output layer.
+        tgt_out: (...), the true tokens.
+        label_smoothing: ε.
+        pad_id: targets that do not count.
+    """
+    targets = tgt_out.flatten()
+    real = (targets != pad_id).nonzero().squeeze(-1)
+    rows = states.flatten(0, -2).index_select(0, real)
+    loss: Tensor = _OutputLoss.apply(  # type: ignore[no-untyped-call]
+        rows, weight, targets.index_select(0, real), label_smoothing
+    )
+    return loss
+
+
+class _OutputLoss(torch.autograd.Function):
+    """Output layer and smoothed cross-entropy with their gradients, rows by rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+    ) -> Tensor:
+        V = len(weight)
+        low = label_smoothing / (V - 1)
+        extra = 1.0 - label_smoothing - low
+        rows_gradient = torch.empty_like(rows)
+        weight_gradient = torch.zeros_like(weight)
+        buffer = rows.new_empty(min(CHUNK, len(rows)), V)
+        total = rows.new_zeros(())
+        for start in range(0, len(rows), CHUNK):
+            x = rows[start : start + CHUNK]
+            truth = targets[start : start + CHUNK].unsqueeze(-1)
+            logits = torch.mm(x, weight.t(), out=buffer[: len(x)])
+            highest = logits.amax(-1, keepdim=True)
+            total -= extra * logits.gather(-1, truth).sum() + low * logits.sum()
+            powers = logits.sub_(highest).exp_()
+            normaliser = powers.sum(-1, keepdim=True)
+            total += (normaliser.log() + highest).sum()
+            # Softmax minus smoothed target.
+            gradient = powers.div_(normaliser).sub_(low)
+            gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -extra).expand_as(truth))
+            torch.mm(gradient, weight, out=rows_gradient[start : start + CHUNK])
+            weight_gradient.addmm_(gradient.t(), x)
+        ctx.save_for_backward(rows_gradient, weight_gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        rows_gradient, weight_gradient = ctx.saved_tensors
+        return rows_gradient * grad_outputs[0], weight_gradient * grad_outputs[0], None, None
 
 
 def _widened(logits: Tensor) -> Tensor:
@@ -230,8 +298,10 @@ class Trainer:
             self._watch,
         ):
             writer = CheckpointWriter(run)
+            early = self.workers.any(self._should_stop(journal))
             while self.step < settings.max_steps and not stopped and not early:
-                meter.add(self.update(next(self.batches)))
+                with self._explaining_memory(run):
+                    meter.add(self.update(next(self.batches)))
                 bar.update()
                 last = self.step == settings.max_steps
                 validation = None
@@ -360,7 +430,8 @@ class Trainer:
             fits = self._slots(some)
             if self._fits(some):
                 raise MtkitError(
-                    f"a micro-batch of {slots} tokens does not fit in memory, one of {fits} does; "
+                    f"a micro-batch of {slots} tokens does not fit in memory{self._on_worker()}, "
+                    f"one of {fits} does; "
                     f"give --set train.device_batch_tokens={fits}"
                 )
         raise MtkitError(
@@ -440,6 +511,22 @@ class Trainer:
             return
         raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
 
+    @contextmanager
+    def _explaining_memory(self, run: Run) -> Iterator[None]:
+        """Turn memory that runs out after all, in an update, into one line."""
+        try:
+            yield
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise MtkitError(
+                f"step {self.step}: out of memory{self._on_worker()}; {_last_good(run)}; lower "
+                f"train.device_batch_tokens (now {self._fits_at_a_time}) and start again"
+            ) from error
+
+    def _on_worker(self) -> str:
+        return f" on worker {self.workers.rank}" if self.workers.size > 1 else ""
+
     def _rate(self, step: int) -> float:
         """The learning rate of an update."""
         settings = self.settings
@@ -484,12 +571,14 @@ class Trainer:
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
         batch = make_batch(pairs, indices).to(self.device)
+        how = {"label_smoothing": label_smoothing, "pad_id": PAD_ID}
+        if torch.is_grad_enabled() and self.device.type == "cpu" and self.precision == "fp32":
+            output = partial(loss_of_states, tgt_out=batch.tgt_out, **how)
+            summed: Tensor = model(batch.src, batch.tgt_in, output=output)
+            return summed
         with arithmetic(self.precision, self.device):
             logits = model(batch.src, batch.tgt_in)
-        loss, _ = label_smoothed_loss(
-            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
-        )
-        return loss
+        return label_smoothed_loss(logits, batch.tgt_out, **how)[0]
 
     def _plan(self) -> TokenBatches:
         longest, wanted = self._longest(), self.settings.batch_tokens
@@ -561,12 +650,8 @@ class Trainer:
             )
 
     def _diverged(self, run: Run, step: int, what: str) -> MtkitError:
-        saved = run.checkpoints()
-        last = (
-            f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing was saved"
-        )
         return MtkitError(
-            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {last}; "
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {_last_good(run)}; "
             "try a longer train.warmup_steps or a lower train.learning_rate_scale"
         )
 
@@ -584,14 +669,7 @@ class Trainer:
                 validation.bleu,
                 validation.chrf,
             )
-            patience = self.settings.early_stopping
-            early = patience is not None and journal.since_best() >= patience
-            if early:
-                log.info(
-                    "stopping early: no better %s in %d validations (train.early_stopping)",
-                    self.settings.best_by,
-                    patience,
-                )
+            early = self._should_stop(journal)
             found = self._findings(journal, validation)
             flat = is_flat(journal.values())
             if found and (last or early or (flat and not self._was_flat)):
@@ -599,6 +677,18 @@ class Trainer:
             self._was_flat = flat
             journal.write_page(self.summary(), found)
         return self.workers.any(early)
+
+    def _should_stop(self, journal: Journal) -> bool:
+        """Whether the validations so far ask for an early stop; said by the first worker."""
+        patience = self.settings.early_stopping
+        if patience is None or not self.workers.first or journal.since_best() < patience:
+            return False
+        log.info(
+            "stopping early: no better %s in %d validations (train.early_stopping)",
+            self.settings.best_by,
+            patience,
+        )
+        return True
 
     def _findings(self, journal: Journal, validation: Validation) -> list[str]:
         """What stands out, in plain sentences."""
@@ -746,6 +836,11 @@ def _copy(tensor: Tensor) -> Tensor:
     """A copy on the CPU that nobody else writes to."""
     tensor = tensor.detach()
     return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
+
+
+def _last_good(run: Run) -> str:
+    saved = run.checkpoints()
+    return f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing was saved"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit import checkpoint, train
+from mtkit import trainer as trainer_module
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
@@ -30,6 +31,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import Trainer, label_smoothed_loss, learning_rate
+from mtkit.trainer import loss_of_states
 
 CPU = torch.device("cpu")
 
@@ -150,6 +152,28 @@ def test_the_smoothed_loss_is_pytorchs_with_the_share_of_the_truth_given_back(ep
     assert count.item() == 24 - 2 - 5
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 24, 100])
+def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(trainer_module, "CHUNK", chunk)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states = torch.randn(4, 6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(11, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    wanted, _ = label_smoothed_loss(F.linear(states, weight), targets, **how)
+    found = loss_of_states(states, weight, targets, **how)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(found * 0.3, (states, weight)),
+        torch.autograd.grad(wanted * 0.3, (states, weight)),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
 def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
@@ -765,10 +789,10 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 ):
     original = Transformer.forward
 
-    def forward(self: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
+    def forward(self: Transformer, src: Tensor, tgt_in: Tensor, **options: Any) -> Tensor:
         if max(src.numel(), tgt_in.numel()) > 50:
             raise failure
-        return original(self, src, tgt_in)
+        return original(self, src, tgt_in, **options)
 
     monkeypatch.setattr(Transformer, "forward", forward)
     settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
@@ -785,7 +809,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 def test_a_pair_that_does_not_fit_alone_is_one_line(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def forward(*_: object) -> Tensor:
+    def forward(*_: object, **__: object) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Transformer, "forward", forward)
@@ -793,10 +817,26 @@ def test_a_pair_that_does_not_fit_alone_is_one_line(
         train.run(config, tiny_data, tmp_path / "run", device="cpu")
 
 
+def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any) -> Tensor:
+        if self.step == 4:
+            raise torch.OutOfMemoryError("CUDA out of memory.\nMany lines.")
+        return original(self, batches)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(MtkitError, match=r"out of memory; the last good checkpoint is step 3") as e:
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert "train.device_batch_tokens (now 80)" in str(e.value)
+
+
 def test_another_error_in_the_model_is_ours_and_keeps_its_traceback(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def forward(*_: object) -> Tensor:
+    def forward(*_: object, **__: object) -> Tensor:
         raise RuntimeError("shapes do not match")
 
     monkeypatch.setattr(Transformer, "forward", forward)
@@ -978,6 +1018,9 @@ def test_training_stops_early_when_the_chosen_score_gets_no_better(
     assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
     # The second was the best, and three came after it.
     run = Run.open(tmp_path / "run")
+    assert [saved.step for saved in run.checkpoints()] == [5]
+    # Started again, it stays stopped.
+    assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
     assert [saved.step for saved in run.checkpoints()] == [5]
 
 
