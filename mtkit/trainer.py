@@ -571,14 +571,21 @@ class Trainer:
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
         batch = make_batch(pairs, indices).to(self.device)
-        how = {"label_smoothing": label_smoothing, "pad_id": PAD_ID}
         if torch.is_grad_enabled() and self.device.type == "cpu" and self.precision == "fp32":
-            output = partial(loss_of_states, tgt_out=batch.tgt_out, **how)
+            output = partial(
+                loss_of_states,
+                tgt_out=batch.tgt_out,
+                label_smoothing=label_smoothing,
+                pad_id=PAD_ID,
+            )
             summed: Tensor = model(batch.src, batch.tgt_in, output=output)
             return summed
         with arithmetic(self.precision, self.device):
             logits = model(batch.src, batch.tgt_in)
-        return label_smoothed_loss(logits, batch.tgt_out, **how)[0]
+        summed, _ = label_smoothed_loss(
+            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
+        )
+        return summed
 
     def _plan(self) -> TokenBatches:
         longest, wanted = self._longest(), self.settings.batch_tokens
