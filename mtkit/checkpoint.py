@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,14 +194,21 @@ class Run:
 
     def best(self) -> Checkpoint | None:
         """The checkpoint that validated best (`train.best_by`), the newest of equals, if any."""
-        by = self.config.train.best_by
         scored = []
         for checkpoint in self.checkpoints():
             # A damaged one cannot be the best, and is told of when it is loaded.
             with contextlib.suppress(MtkitError):
-                if (value := checkpoint.load_state().get(f"valid_{by}")) is not None:
-                    scored.append((-value if by == "loss" else value, checkpoint.step, checkpoint))
+                value = goodness(checkpoint.load_state(), self.config.train.best_by)
+                if value is not None:
+                    scored.append((value, checkpoint.step, checkpoint))
         return max(scored)[2] if scored else None
+
+    def last_good(self) -> str:
+        """The newest checkpoint in a few words, for messages about what went wrong."""
+        saved = self.checkpoints()
+        if not saved:
+            return "nothing was saved"
+        return f"the last good checkpoint is step {saved[-1].step}"
 
     def set_aside_after(self, step: int) -> list[str]:
         """Rename the checkpoints beyond `step`, which are damaged, so that no one counts on them.
@@ -341,11 +348,10 @@ class Run:
             with _naming_the_file(self.path / name):
                 _write_whole(self.path / name, "".join(f"{_json_line(row)}\n" for row in rows))
 
-    def write_page(self, html: str) -> Path:
+    def write_page(self, html: str) -> None:
         """Write `report.html`."""
         with _naming_the_file(self.path / _PAGE):
             _write_whole(self.path / _PAGE, html)
-        return self.path / _PAGE
 
     @property
     def board_path(self) -> Path:
@@ -370,6 +376,20 @@ class Run:
                     with contextlib.suppress(json.JSONDecodeError):
                         rows.append(json.loads(line))
         return rows
+
+
+def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
+    """How good a validation was, by its row of metrics or its saved state; higher is better.
+
+    Args:
+        scores: with `valid_bleu` and the like.
+        best_by: as `train.best_by`.
+
+    Returns:
+        None if there was no such validation.
+    """
+    value: float | None = scores.get(f"valid_{best_by}")
+    return -value if best_by == "loss" and value is not None else value
 
 
 class CheckpointWriter:
@@ -408,9 +428,7 @@ class CheckpointWriter:
         try:
             saving.result()
         except (MtkitError, OSError) as error:
-            saved = self._run.checkpoints()
-            last = f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing is"
-            log.warning("step %d was not saved: %s; %s", step, error, last)
+            log.warning("step %d was not saved: %s; %s", step, error, self._run.last_good())
 
     def finish(self) -> None:
         """Wait for the last checkpoint of a run.

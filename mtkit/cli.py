@@ -60,8 +60,10 @@ def main() -> None:
         # Our bug. Those who start workers tell it from what a user can mend by the status.
         if "RANK" not in os.environ:
             raise
+        from mtkit.distributed import BROKEN
+
         traceback.print_exc()
-        _leave(70)
+        _leave(BROKEN)
 
 
 def _leave(status: int) -> None:

@@ -493,12 +493,14 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
             result = context.wait(timeout=-1, period=0.1)
         assert result is not None  # it waits for ever
         context.close()
-        failures = sorted(result.failures.values(), key=lambda f: f.exitcode == LEFT_ALONE)
-        if not failures:
+        if not result.failures:
             return 0
         # Whoever fails first takes the others with it, by a signal or because they are left alone.
-        causes = [f for f in failures if f.exitcode not in (LEFT_ALONE, -signal.SIGTERM)]
-        cause = (causes or failures)[0]
+        consequences = (-signal.SIGTERM, LEFT_ALONE)
+        cause = min(
+            result.failures.values(),
+            key=lambda f: consequences.index(f.exitcode) + 1 if f.exitcode in consequences else 0,
+        )
         if stopped or cause.exitcode in (1, 2, 130):
             return 130 if stopped and cause.exitcode < 0 else abs(cause.exitcode)
         what = f"worker {cause.local_rank} {_how(cause.exitcode)}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from mtkit.checkpoint import Run
+from mtkit.checkpoint import Run, goodness
 from mtkit.config import dump_config
 from mtkit.errors import MtkitError
 from mtkit.page import RunFacts, run_page
@@ -37,9 +37,12 @@ class Journal:
         self._active = active
         self._failed = False
         self._board: Any = None
+        # Read once; every validation asks for all of them several times.
+        self._rows: list[dict[str, Any]] = []
 
     def __enter__(self) -> Journal:
         if self._active:
+            self._attempt(self._read)
             self._attempt(self._open_board)
         return self
 
@@ -56,6 +59,7 @@ class Journal:
         """Write down a row of training or validation metrics, with its `step`."""
         if not self._active:
             return
+        self._rows.append(dict(row))
         self._attempt(lambda: self._run.log(dict(row)))
         if self._board is None:
             return
@@ -87,14 +91,12 @@ class Journal:
 
     def validations(self) -> list[dict[str, Any]]:
         """The rows of all validations so far, oldest first."""
-        return [row for row in self._rows() if "valid_loss" in row]
+        return [row for row in self._rows if "valid_loss" in row]
 
     def values(self) -> list[float]:
-        """What `train.best_by` names of every validation so far; higher is better."""
-        by = self._run.config.train.best_by
-        rows = self.validations()
-        values = [row[f"valid_{by}"] for row in rows if f"valid_{by}" in row]
-        return [-value if by == "loss" else value for value in values]
+        """How good every validation so far was, by `train.best_by`; higher is better."""
+        found = (goodness(row, self._run.config.train.best_by) for row in self.validations())
+        return [value for value in found if value is not None]
 
     def since_best(self) -> int:
         """How many validations in a row have brought no new best."""
@@ -103,7 +105,7 @@ class Journal:
 
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""
-        return [row["loss"] for row in self._rows() if "loss" in row][-20:]
+        return [row["loss"] for row in self._rows if "loss" in row][-20:]
 
     def write_page(self, summary: Mapping[str, str], findings: Sequence[str]) -> None:
         """Write `report.html` anew."""
@@ -111,13 +113,15 @@ class Journal:
             return
 
         def write() -> None:
-            rows, values = self.validations(), self.values()
-            best = rows[values.index(max(values))]["step"] if values else None
+            by = self._run.config.train.best_by
+            scored = [(goodness(row, by), row["step"]) for row in self.validations()]
+            # The newest of equals, as `Run.best` has it.
+            best = max(((v, step) for v, step in scored if v is not None), default=(0.0, None))[1]
             facts = RunFacts(
                 name=self._run.name,
                 summary=summary,
                 config_yaml=dump_config(self._run.config),
-                metrics=self._rows(),
+                metrics=self._rows,
                 samples=self._run.samples(),
                 findings=findings,
                 best_step=best,
@@ -126,11 +130,8 @@ class Journal:
 
         self._attempt(write)
 
-    def _rows(self) -> list[dict[str, Any]]:
-        try:
-            return self._run.metrics()
-        except MtkitError:
-            return []
+    def _read(self) -> None:
+        self._rows = self._run.metrics()
 
     def _open_board(self) -> None:
         # tensorboardX writes TensorBoard's files without TensorBoard and what that depends on.
@@ -139,7 +140,10 @@ class Journal:
         # Rows beyond the step that a run continues from are written again.
         purge = self._step + 1 if self._step else None
         self._board = SummaryWriter(
-            logdir=str(self._run.board_path), purge_step=purge, write_to_disk=True
+            logdir=str(self._run.board_path),
+            purge_step=purge,
+            # Its names are told apart by the second alone.
+            filename_suffix=f".{self._step}",
         )
 
     def _attempt(self, write: Callable[[], object]) -> None:

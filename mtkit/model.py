@@ -81,7 +81,7 @@ class Dropout(nn.Module):
         return x * keep.mul_(65_536 / (65_536 - dropped))
 
 
-def output_layer(x: Tensor, weight: Tensor, *, multiple: int = 1) -> Tensor:
+def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
     """`x` times the rows of `weight`, worked out over a multiple of so many rows.
 
     The rows that are added are zeros, and their results are cut off again.

@@ -368,13 +368,13 @@ class Trainer:
             # way: the first worker puts the model together and works alone.
             model, workers = self._whole_model(), Workers()
             if not self.workers.first:
-                self.workers.gather(None)
+                self.workers.wait()
                 self._watch.progress()
                 return Validation(math.nan, 0.0, 0.0, [])
         with torch.inference_mode(), arithmetic(self.precision, self.device):
             validation = self._validate(model.eval(), workers)
         if self.settings.sharded:
-            self.workers.gather(None)
+            self.workers.wait()
         return validation
 
     def _validate(self, model: Transformer, workers: Workers) -> Validation:
@@ -520,7 +520,7 @@ class Trainer:
             if not _is_out_of_memory(error):
                 raise
             raise MtkitError(
-                f"step {self.step}: out of memory{self._on_worker()}; {_last_good(run)}; lower "
+                f"step {self.step}: out of memory{self._on_worker()}; {run.last_good()}; lower "
                 f"train.device_batch_tokens (now {self._fits_at_a_time}) and start again"
             ) from error
 
@@ -588,13 +588,9 @@ class Trainer:
         return summed
 
     def _plan(self) -> TokenBatches:
-        longest, wanted = self._longest(), self.settings.batch_tokens
-        if longest > wanted:
-            raise MtkitError(
-                f"train.batch_tokens: an update of {wanted} tokens cannot hold the longest pair, "
-                f"which has {longest}; raise it"
-            )
-        groups = min(self.settings.length_groups, wanted // longest)
+        wanted = self.settings.batch_tokens
+        # Every batch must hold the longest pair; `plan_batches` refuses if one alone cannot.
+        groups = max(1, min(self.settings.length_groups, wanted // self._longest()))
         return TokenBatches(
             self.pairs, budget=wanted // groups, per_update=groups, seed=self.settings.seed
         )
@@ -658,7 +654,7 @@ class Trainer:
 
     def _diverged(self, run: Run, step: int, what: str) -> MtkitError:
         return MtkitError(
-            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {_last_good(run)}; "
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {run.last_good()}; "
             "try a longer train.warmup_steps or a lower train.learning_rate_scale"
         )
 
@@ -843,11 +839,6 @@ def _copy(tensor: Tensor) -> Tensor:
     """A copy on the CPU that nobody else writes to."""
     tensor = tensor.detach()
     return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
-
-
-def _last_good(run: Run) -> str:
-    saved = run.checkpoints()
-    return f"the last good checkpoint is step {saved[-1].step}" if saved else "nothing was saved"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -51,6 +51,12 @@ class TinyText:
         }
 
 
+def changed(config: Config, section: str, **settings: Any) -> Config:
+    """The configuration with some settings of a section replaced."""
+    part = getattr(config, section).model_copy(update=settings)
+    return config.model_copy(update={section: part})
+
+
 def number_pairs(count: int, seed: int) -> list[tuple[str, str]]:
     """Pairs such as ("one two three", "drei zwei eins")."""
     rng = random.Random(seed)

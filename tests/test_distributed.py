@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import changed
 
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config
@@ -23,11 +24,6 @@ from mtkit.distributed import Workers, choose_matrix_route, choose_precision
 
 WORKER = Path(__file__).parent / "worker.py"
 CPU = torch.device("cpu")
-
-
-def changed(config: Config, section: str, **settings: Any) -> Config:
-    part = getattr(config, section).model_copy(update=settings)
-    return config.model_copy(update={section: part})
 
 
 @pytest.fixture
@@ -283,15 +279,23 @@ def test_an_error_that_all_workers_meet_is_told_once(
     assert "starting again" not in err.decode()
 
 
+def endless_run(
+    config: Config, data: PreparedData, run: Path, *options: str
+) -> subprocess.Popen[bytes]:
+    """A run that has made some steps, saved none, and would go on for ever."""
+    endless = changed(config, "train", max_steps=100_000, checkpoint_every=100_000)
+    process = mtkit_train(endless, data, run, *options)
+    metrics = run / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
+    return process
+
+
 @needs_proc
 def test_ctrl_c_has_all_workers_save_and_stop(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    endless = changed(config, "train", max_steps=100_000, checkpoint_every=100_000)
     run = tmp_path / "run"
-    process = mtkit_train(endless, tiny_data, run, "--workers", "2")
-    metrics = run / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
+    process = endless_run(config, tiny_data, run, "--workers", "2")
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err.decode()
@@ -326,11 +330,8 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
 def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    endless = changed(config, "train", max_steps=100_000, checkpoint_every=100_000)
     run = tmp_path / "run"
-    process = mtkit_train(endless, tiny_data, run, "--workers", "2")
-    metrics = run / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
+    process = endless_run(config, tiny_data, run, "--workers", "2")
     workers = workers_of(process)
     assert len(workers) == 2
     process.kill()
@@ -352,15 +353,28 @@ def test_alone_there_is_nobody_to_ask():
     assert not workers.any(False)
 
 
-def test_precision_is_what_was_asked_for():
+@pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])
+def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
+    native: bool, auto: str, monkeypatch: pytest.MonkeyPatch
+):
+    able = {"avx2": True, "avx512_bf16": native}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     assert choose_precision("fp32", CPU) == "fp32"
     assert choose_precision("bf16", CPU) == "bf16"
-    assert choose_precision("auto", CPU) in ("fp32", "bf16")
+    assert choose_precision("auto", CPU) == auto
 
 
-def test_the_matrix_route_is_never_less_exact_than_float32():
+@pytest.mark.parametrize("name", [None, "AMD EPYC", "Intel(R) Xeon(R)"])
+def test_the_matrix_route_is_never_less_exact_than_float32(
+    name: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    if name is not None:
+        able = {"cpu_name": name, "avx512_f": True}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     try:
-        choose_matrix_route(CPU)
+        route = choose_matrix_route(CPU)
+        assert (route == "oneDNN") == (torch.get_float32_matmul_precision() == "medium")
+        assert name != "Intel(R) Xeon(R)" or route != "oneDNN"
         x = torch.randn(200, 300, generator=torch.Generator().manual_seed(1))
         exact = x.double() @ x.double().t()
         error = (torch.nn.functional.linear(x, x) - exact).abs().max() / exact.abs().max()

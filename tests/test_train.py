@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import changed
 from torch import Tensor
 
 from mtkit import checkpoint, train
@@ -34,11 +35,6 @@ from mtkit.train import Trainer, label_smoothed_loss, learning_rate
 from mtkit.trainer import loss_of_states
 
 CPU = torch.device("cpu")
-
-
-def changed(config: Config, section: str, **settings: Any) -> Config:
-    part = getattr(config, section).model_copy(update=settings)
-    return config.model_copy(update={section: part})
 
 
 @pytest.fixture
