@@ -28,7 +28,13 @@ from torch import Tensor, nn
 import mtkit
 from mtkit.config import ModelConfig
 from mtkit.data import read_lines
-from mtkit.model import LAYER_NORM_EPSILON, Attention, Transformer, sinusoidal_positions
+from mtkit.model import (
+    LAYER_NORM_EPSILON,
+    Attention,
+    CrossAttention,
+    Transformer,
+    sinusoidal_positions,
+)
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator
 
@@ -48,12 +54,20 @@ class Comparison:
     holds: bool
 
 
+def joined(attention: Attention, kind: str) -> Tensor:
+    """The weights or biases of queries, keys and values, one below the other."""
+    if isinstance(attention, CrossAttention):
+        return torch.cat([getattr(p, kind) for p in (attention.q_proj, attention.kv_proj)])
+    whole: Tensor = getattr(attention.in_proj, kind)
+    return whole
+
+
 def projections(attention: Attention, prefix: str) -> dict[str, Tensor]:
     """Queries, keys, values and output of an attention as matrices of their own."""
     width = attention.q_width
     parts = {}
     for kind in ("weight", "bias"):
-        q, k, v = getattr(attention.in_proj, kind).tensor_split((width, 2 * width))
+        q, k, v = joined(attention, kind).tensor_split((width, 2 * width))
         named = {"q_proj": q, "k_proj": k, "v_proj": v}
         named["out_proj"] = getattr(attention.out_proj, kind)
         parts |= {f"{prefix}.{name}.{kind}": tensor for name, tensor in named.items()}
@@ -87,7 +101,7 @@ def to_torch(model: Transformer) -> nn.Transformer:
                 names["multihead_attn"] = layer.cross_attention
             for name, attention in names.items():
                 for kind in ("weight", "bias"):
-                    state[f"{at}.{name}.in_proj_{kind}"] = getattr(attention.in_proj, kind)
+                    state[f"{at}.{name}.in_proj_{kind}"] = joined(attention, kind)
                     state[f"{at}.{name}.out_proj.{kind}"] = getattr(attention.out_proj, kind)
             modules = {"linear1": layer.feed_forward.inner, "linear2": layer.feed_forward.outer}
             modules |= {f"norm{n}": r.norm for n, r in enumerate(layer.residuals, 1)}
@@ -222,11 +236,10 @@ def to_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) -> No
         feed_forward(target.ffn, layer, layer.residuals[1])
     for target, layer in zip(spec.decoder.layer, model.decoder, strict=True):
         self_attention(target.self_attention, layer)
-        cross, width = layer.cross_attention, layer.cross_attention.q_width
-        weight, bias = cross.in_proj.weight, cross.in_proj.bias
-        linear(target.attention.linear[0], weight[:width], bias[:width])
-        linear(target.attention.linear[1], weight[width:], bias[width:])
-        linear(target.attention.linear[2], cross.out_proj.weight, cross.out_proj.bias)
+        cross = layer.cross_attention
+        parts = (cross.q_proj, cross.kv_proj, cross.out_proj)
+        for into, part in zip(target.attention.linear, parts, strict=True):
+            linear(into, part.weight, part.bias)
         norm(target.attention.layer_norm, layer.residuals[1].norm)
         feed_forward(target.ffn, layer, layer.residuals[2])
 

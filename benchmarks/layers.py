@@ -33,7 +33,7 @@ from torch import Tensor, nn
 import mtkit
 from mtkit.config import ModelConfig
 from mtkit.distributed import keep_freed_memory
-from mtkit.model import Attention
+from mtkit.model import SelfAttention
 
 HEAD_WIDTH = 64
 # Long enough for the clock, and for the operating system to be a small part of it.
@@ -71,9 +71,9 @@ def attention(window: int | None) -> Callable[[int], Layer]:
 
     def build(d: int) -> Layer:
         shape = ModelConfig(d_model=d, n_heads=max(1, d // HEAD_WIDTH), attention_window=window)
-        layer = Attention(shape).eval()
+        layer = SelfAttention(shape).eval()
         layer.reset_parameters()
-        return layer, layer.attend_to_self
+        return layer, layer
 
     return build
 

@@ -4,7 +4,7 @@ This module owns the forward pass and its cache; the search over translations is
 the loss is `train`'s. It reads from leaf to root, and follows Section 3 of the paper:
 
     positions            3.5    `sinusoidal_positions`
-    attention            3.2    `Attention` (self, masked and cross attention alike)
+    attention            3.2    `SelfAttention`, `CrossAttention`
     restricted           4      `attend_nearby`, where `attention_window` asks for it
     feed-forward         3.3    `FeedForward`
     residual and norm    3.1    `Residual`
@@ -167,19 +167,16 @@ def attend_nearby(
 class Attention(nn.Module):
     """Multi-head attention (Section 3.2.2) on PyTorch's scaled dot-product attention.
 
-    The projections of queries, keys and values are one matrix of H·(K + K + Kv) rows.
+    Where queries, keys and values come from is what the two kinds below add.
     """
 
-    def __init__(self, config: ModelConfig, *, cross: bool = False) -> None:
+    def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.n_heads = config.n_heads
         self.q_width = config.n_heads * config.key_width
-        v_width = config.n_heads * config.value_width
+        self.v_width = config.n_heads * config.value_width
         self.dropout = config.attention_dropout
-        self.window = config.attention_window
-        self.cross = cross
-        self.in_proj = nn.Linear(config.d_model, 2 * self.q_width + v_width)
-        self.out_proj = nn.Linear(v_width, config.d_model)
+        self.out_proj = nn.Linear(self.v_width, config.d_model)
 
     def reset_parameters(self) -> None:
         """Glorot uniform over the matrices that the paper's first public code had.
@@ -187,51 +184,10 @@ class Attention(nn.Module):
         It drew queries, keys and values of self-attention as one matrix, and keys and values of
         cross-attention as one, which lowers their scale by √½ and √⅔.
         """
-        weight = self.in_proj.weight
-        with torch.no_grad():
-            for part in (
-                (weight[: self.q_width], weight[self.q_width :]) if self.cross else (weight,)
-            ):
-                nn.init.xavier_uniform_(part)
-        nn.init.xavier_uniform_(self.out_proj.weight)
-        nn.init.zeros_(self.in_proj.bias)
-        nn.init.zeros_(self.out_proj.bias)
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of one sequence (B, T, D), each (B, H, T, K)."""
-        width = self.q_width
-        q, k, v = self.in_proj(x).tensor_split((width, 2 * width), dim=-1)
-        return self._heads(q), self._heads(k), self._heads(v)
-
-    def project_queries(self, x: Tensor) -> Tensor:
-        """Queries of a sequence (B, T, D), as (B, H, T, K)."""
-        weight, bias = self.in_proj.weight[: self.q_width], self.in_proj.bias[: self.q_width]
-        return self._heads(F.linear(x, weight, bias))
-
-    def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
-        weight, bias = self.in_proj.weight[self.q_width :], self.in_proj.bias[self.q_width :]
-        k, v = F.linear(states, weight, bias).tensor_split((self.q_width,), dim=-1)
-        return self._heads(k), self._heads(v)
-
-    def attend_to_self(
-        self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
-        """Self-attention over one sequence (B, T, D), restricted if the model is.
-
-        Args:
-            x: (B, T, D).
-            visible: (B, 1, 1, T), False at padding; None if there is none that matters.
-            causal: let position t see positions up to t; without `visible`.
-        """
-        q, k, v = self.project(x)
-        if self.window is None or self.window >= x.shape[1] - 1:
-            return self.attend(q, k, v, mask=visible, causal=causal)
-        dropout = self.dropout if self.training else 0.0
-        out = attend_nearby(
-            q, k, v, window=self.window, causal=causal, visible=visible, dropout=dropout
-        )
-        return self._join(out)
+        for linear in self.children():
+            if isinstance(linear, nn.Linear):
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False
@@ -259,6 +215,59 @@ class Attention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
+
+
+class SelfAttention(Attention):
+    """Attention of a sequence to itself, restricted to neighbours if the model is.
+
+    The projections of queries, keys and values are one matrix of H·(K + K + Kv) rows.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.window = config.attention_window
+        self.in_proj = nn.Linear(config.d_model, 2 * self.q_width + self.v_width)
+
+    def forward(self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False) -> Tensor:
+        """(B, T, D) to (B, T, D).
+
+        Args:
+            x: (B, T, D).
+            visible: (B, 1, 1, T), False at padding; None if there is none that matters.
+            causal: let position t see positions up to t; without `visible`.
+        """
+        q, k, v = self.project(x)
+        if self.window is None or self.window >= x.shape[1] - 1:
+            return self.attend(q, k, v, mask=visible, causal=causal)
+        dropout = self.dropout if self.training else 0.0
+        out = attend_nearby(
+            q, k, v, window=self.window, causal=causal, visible=visible, dropout=dropout
+        )
+        return self._join(out)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of (B, T, D), each (B, H, T, K)."""
+        width = self.q_width
+        q, k, v = self.in_proj(x).tensor_split((width, 2 * width), dim=-1)
+        return self._heads(q), self._heads(k), self._heads(v)
+
+
+class CrossAttention(Attention):
+    """Attention to the encoder's output; its keys and values are one matrix of H·(K + Kv) rows."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.q_proj = nn.Linear(config.d_model, self.q_width)
+        self.kv_proj = nn.Linear(config.d_model, self.q_width + self.v_width)
+
+    def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
+        return self.attend(self._heads(self.q_proj(x)), *memory_kv, mask=mask)
+
+    def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
+        k, v = self.kv_proj(states).tensor_split((self.q_width,), dim=-1)
+        return self._heads(k), self._heads(v)
 
 
 class FeedForward(nn.Module):
@@ -309,7 +318,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = Attention(config)
+        self.self_attention = SelfAttention(config)
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
@@ -317,7 +326,8 @@ class EncoderLayer(nn.Module):
         """(B, S, D) to (B, S, D); `visible` (B, 1, 1, S) is False at padding."""
 
         def attend(y: Tensor) -> Tensor:
-            return self.self_attention.attend_to_self(y, visible=visible)
+            attended: Tensor = self.self_attention(y, visible=visible)
+            return attended
 
         x = self.residuals[0](x, attend)
         out: Tensor = self.residuals[1](x, self.feed_forward)
@@ -329,8 +339,8 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = Attention(config)
-        self.cross_attention = Attention(config, cross=True)
+        self.self_attention = SelfAttention(config)
+        self.cross_attention = CrossAttention(config)
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
@@ -360,15 +370,16 @@ class DecoderLayer(nn.Module):
 
         def attend_to_prefix(y: Tensor) -> Tensor:
             if cache is None or cache_mask is None:
-                return self.self_attention.attend_to_self(y, causal=True)
+                attended: Tensor = self.self_attention(y, causal=True)
+                return attended
             q, k, v = self.self_attention.project(y)
             k, v = cache.append(k, v, newest=cache_mask.shape[-1])
             return self.self_attention.attend(q, k, v, mask=cache_mask)
 
         def attend_to_memory(y: Tensor) -> Tensor:
-            q = self.cross_attention.project_queries(y)
             kv = self.project_memory(memory) if isinstance(memory, Tensor) else memory
-            return self.cross_attention.attend(q, *kv, mask=memory_mask)
+            attended: Tensor = self.cross_attention(y, kv, memory_mask)
+            return attended
 
         x = self.residuals[0](x, attend_to_prefix)
         x = self.residuals[1](x, attend_to_memory)

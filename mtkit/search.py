@@ -71,7 +71,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
 
-    Every decoding step considers 2·W candidates, so that even if W of them end, W go on. A
+    Every decoding step considers 2·W candidates, so that even if W of them end, W go on. With
+    W = 1 it considers one: that is greedy search, which ends where the best token is EOS. A
     sentence is done when it has `n_best` finished hypotheses and no unfinished one can still
     beat the worst of those, whatever follows: log-probabilities only fall, so the best that an
     unfinished hypothesis can become is its log-probability over the largest penalty ahead.
@@ -110,7 +111,7 @@ def beam_search(
         V = next_BWV.shape[-1]
         log_probs_BW = log_probs_BW.to(next_BWV.dtype)
         scores_BV = (log_probs_BW.unsqueeze(-1) + next_BWV).flatten(1)
-        top_BC, index_BC = scores_BV.topk(min(2 * W, W * V), dim=1)
+        top_BC, index_BC = scores_BV.topk(min(2 * W, W * V) if W > 1 else 1, dim=1)
         parents_BC = index_BC // V
         tokens_BC = index_BC % V
         ended_BC = tokens_BC == eos_id

@@ -111,8 +111,9 @@ def test_logits_equal_those_of_torch_nn_transformer() -> None:
 
 
 def copy_attention(mine: nn.Module, other: nn.MultiheadAttention) -> None:
-    other.in_proj_weight.copy_(mine.in_proj.weight)
-    other.in_proj_bias.copy_(mine.in_proj.bias)
+    parts = [mine.q_proj, mine.kv_proj] if hasattr(mine, "q_proj") else [mine.in_proj]
+    other.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+    other.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
     other.out_proj.weight.copy_(mine.out_proj.weight)
     other.out_proj.bias.copy_(mine.out_proj.bias)
 
@@ -305,8 +306,8 @@ def test_initial_values_are_glorot_over_the_matrices_of_the_papers_code() -> Non
 
     layer = model.decoder[0]
     holds(layer.self_attention.in_proj.weight, D, 3 * D)
-    holds(layer.cross_attention.in_proj.weight[:D], D, D)
-    holds(layer.cross_attention.in_proj.weight[D:], D, 2 * D)
+    holds(layer.cross_attention.q_proj.weight, D, D)
+    holds(layer.cross_attention.kv_proj.weight, D, 2 * D)
     holds(layer.self_attention.out_proj.weight, D, D)
     holds(layer.feed_forward.inner.weight, D, 256)
     holds(layer.feed_forward.outer.weight, 256, D)

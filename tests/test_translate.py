@@ -59,7 +59,8 @@ def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory)
     with torch.no_grad():
         for layer in model.decoder:
             layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
-            layer.cross_attention.in_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
+            layer.cross_attention.q_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
+            layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
     manifest = {"data": {"fingerprint": tiny_data.fingerprint, "path": str(tiny_data.path)}}
     path = tmp_path_factory.mktemp("untrained") / "runs" / "untrained"
     run = Run.create(path, CONFIG, tokenizer, manifest=manifest)
