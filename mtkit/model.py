@@ -209,6 +209,25 @@ class Attention(nn.Module):
         )
         return self._join(out)
 
+    def _attend_step(
+        self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor, cache: DecoderCache
+    ) -> Tensor:
+        """Attention of few queries, which PyTorch's own is slow at; (R, D).
+
+        Args:
+            q: (B, H, W, K).
+            keys, values: (B·H, N, K).
+            bias: what is added to the scores, to be broadcast to (B·H, W, N).
+            cache: which knows the live hypotheses.
+        """
+        B, H, W, K = q.shape
+        scores = torch.baddbmm(
+            bias, q.reshape(B * H, W, K), keys.transpose(1, 2), alpha=1 / math.sqrt(K)
+        )
+        heads = torch.bmm(scores.softmax(-1), values).view(B, H, W, -1)
+        joined: Tensor = self.out_proj(cache.gather(heads.transpose(1, 2).flatten(2).flatten(0, 1)))
+        return joined
+
     def _join(self, heads: Tensor) -> Tensor:
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
@@ -251,6 +270,13 @@ class SelfAttention(Attention):
         q, k, v = self.in_proj(x).tensor_split((width, 2 * width), dim=-1)
         return self._heads(q), self._heads(k), self._heads(v)
 
+    def step(self, x: Tensor, own: LayerCache, cache: DecoderCache) -> Tensor:
+        """The newest token (R, D) of every live hypothesis, looking at its ancestors; (R, D)."""
+        width = self.q_width
+        q, k, v = cache.spread(self.in_proj(x)).tensor_split((width, 2 * width), dim=-1)
+        keys, values = own.append(self._heads(k), self._heads(v), newest=cache.seen)
+        return self._attend_step(self._heads(q), keys, values, cache.ancestor_bias, cache)
+
 
 class CrossAttention(Attention):
     """Attention to the encoder's output; its keys and values are one matrix of H·(K + Kv) rows."""
@@ -268,6 +294,11 @@ class CrossAttention(Attention):
         """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
         k, v = self.kv_proj(states).tensor_split((self.q_width,), dim=-1)
         return self._heads(k), self._heads(v)
+
+    def step(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], cache: DecoderCache) -> Tensor:
+        """The newest token (R, D) of every live hypothesis, looking at the source; (R, D)."""
+        q = self._heads(cache.spread(self.q_proj(x)))
+        return self._attend_step(q, *memory_kv, cache.memory_bias, cache)
 
 
 class FeedForward(nn.Module):
@@ -344,41 +375,22 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | tuple[Tensor, Tensor],
-        memory_mask: Tensor,
-        *,
-        cache: LayerCache | None = None,
-        cache_mask: Tensor | None = None,
-    ) -> Tensor:
-        """(B, T, D) to (B, T, D).
-
-        The same layer trains and decodes. In training T is the target length, and a position
-        sees those before it. In decoding T is the beam: the W newest tokens of a sentence, whose
-        keys and values join those in `cache`.
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+        """(B, T, D) to (B, T, D); a position sees those before it.
 
         Args:
             x: (B, T, D).
-            memory: the encoder's output (B, S, D), or its keys and values, each (B, H, S, K),
-                where `project_memory` has made them.
-            memory_mask: (B, 1, 1, S).
-            cache: keys and values of earlier decoding steps.
-            cache_mask: (B, 1, W, N), which of the newest N cached positions each row may see.
+            memory: the encoder's output (B, S, D).
+            memory_mask: (B, 1, 1, S), False at padding.
         """
 
         def attend_to_prefix(y: Tensor) -> Tensor:
-            if cache is None or cache_mask is None:
-                attended: Tensor = self.self_attention(y, causal=True)
-                return attended
-            q, k, v = self.self_attention.project(y)
-            k, v = cache.append(k, v, newest=cache_mask.shape[-1])
-            return self.self_attention.attend(q, k, v, mask=cache_mask)
+            attended: Tensor = self.self_attention(y, causal=True)
+            return attended
 
         def attend_to_memory(y: Tensor) -> Tensor:
-            kv = self.project_memory(memory) if isinstance(memory, Tensor) else memory
-            attended: Tensor = self.cross_attention(y, kv, memory_mask)
+            memory_kv = self.cross_attention.project_memory(memory)
+            attended: Tensor = self.cross_attention(y, memory_kv, memory_mask)
             return attended
 
         x = self.residuals[0](x, attend_to_prefix)
@@ -386,9 +398,14 @@ class DecoderLayer(nn.Module):
         out: Tensor = self.residuals[2](x, self.feed_forward)
         return out
 
-    def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
-        return self.cross_attention.project_memory(states)
+    def step(
+        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], own: LayerCache, cache: DecoderCache
+    ) -> Tensor:
+        """The same for one decoding step: (R, D) to (R, D), of the live hypotheses only."""
+        x = self.residuals[0](x, lambda y: self.self_attention.step(y, own, cache))
+        x = self.residuals[1](x, lambda y: self.cross_attention.step(y, memory_kv, cache))
+        out: Tensor = self.residuals[2](x, self.feed_forward)
+        return out
 
 
 @dataclass(frozen=True)
@@ -400,7 +417,7 @@ class Memory:
 
 
 class LayerCache:
-    """Self-attention keys and values of one decoder layer, (B, H, steps·W, K), room doubling."""
+    """Self-attention keys and values of one decoder layer, (B·H, steps·W, K), room doubling."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -408,23 +425,27 @@ class LayerCache:
         self._v: Tensor | None = None
 
     def append(self, k: Tensor, v: Tensor, *, newest: int) -> tuple[Tensor, Tensor]:
-        """Add the (B, H, W, K) of one step; return the `newest` so far, (B, H, newest, K)."""
+        """Add the (B, H, W, K) of one step; return the `newest` so far, (B·H, newest, K)."""
         start, end = self.length, self.length + k.shape[2]
         self._k = self._store(self._k, k, start, end)
         self._v = self._store(self._v, v, start, end)
         self.length = end
-        return self._k[:, :, end - newest : end], self._v[:, :, end - newest : end]
+        seen = slice(end - newest, end)
+        return self._k.flatten(0, 1)[:, seen], self._v.flatten(0, 1)[:, seen]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows`."""
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences."""
         if self._k is not None and self._v is not None:
-            self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+            # Room that is not used yet need not be copied.
+            used = slice(0, self.length)
+            self._k = self._k[:, :, used].index_select(0, sentences)
+            self._v = self._v[:, :, used].index_select(0, sentences)
 
     @staticmethod
     def _store(buffer: Tensor | None, new: Tensor, start: int, end: int) -> Tensor:
         if buffer is None or buffer.shape[2] < end:
-            B, H, _, K = new.shape
-            grown = new.new_empty(B, H, max(2 * end, 16 * new.shape[2]), K)
+            B, H, W, K = new.shape
+            grown = new.new_empty(B, H, max(2 * start, 16 * W), K)
             if buffer is not None:
                 grown[:, :, :start] = buffer[:, :, :start]
             buffer = grown
@@ -433,7 +454,10 @@ class LayerCache:
 
 
 class DecoderCache:
-    """What single-step decoding remembers of B sentences with W hypotheses each.
+    """What single-step decoding remembers of B sentences with up to W hypotheses each.
+
+    A sentence has W slots for hypotheses, of which any number are live. Linear layers work on the
+    R live ones alone; attention on all slots, where what a dead one gets is nobody's business.
 
     The keys and values of the encoder's output are projected once per sentence and shared by its
     beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W)
@@ -444,37 +468,65 @@ class DecoderCache:
     def __init__(
         self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, beam_size: int
     ) -> None:
-        self.memory_kv = memory_kv
-        self.memory_mask = memory_mask
+        self.n_heads = memory_kv[0][0].shape[1]
+        self.memory_kv = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in memory_kv]
         self.beam_size = beam_size
         self.steps = 0
         self.layers = [LayerCache() for _ in memory_kv]
         self.ancestors = memory_mask.new_zeros(memory_mask.shape[0], beam_size, 0)
+        like = self.memory_kv[0][0]
+        # (B·H, 1, S) and (B·H, W, N): what attention adds to its scores, 0 or -inf.
+        self.memory_bias = _bias(memory_mask[:, 0], self.n_heads, like=like)
+        self.ancestor_bias = like.new_zeros(1, 1, 1)
+        self._rows: Tensor | None = None
+
+    @property
+    def seen(self) -> int:
+        """How many cached positions of a sentence the step in progress looks at."""
+        return self.ancestors.shape[-1]
 
     def reorder(self, parents: Tensor) -> None:
         """Let hypothesis w of a sentence continue what was hypothesis `parents[b, w]`; (B, W)."""
-        rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
+        rows = parents.unsqueeze(-1).expand(-1, -1, self.seen)
         self.ancestors = self.ancestors.gather(1, rows)
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows` (an int64 vector of indices), in that order."""
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences (an int64 vector of indices), in that order."""
+        rows = (sentences.unsqueeze(1) * self.n_heads).add(
+            torch.arange(self.n_heads, device=sentences.device)
+        )
+        rows = rows.flatten()
         self.memory_kv = [
             (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.memory_kv
         ]
-        self.memory_mask = self.memory_mask.index_select(0, rows)
-        self.ancestors = self.ancestors.index_select(0, rows)
+        self.memory_bias = self.memory_bias.index_select(0, rows)
+        self.ancestors = self.ancestors.index_select(0, sentences)
         for layer in self.layers:
-            layer.select(rows)
+            layer.select(sentences)
 
-    def advance(self, window: int | None) -> Tensor:
-        """Open the next step; return the mask of its self-attention, (B, 1, W, steps·W)."""
+    def advance(self, rows: Tensor, window: int | None) -> None:
+        """Open the next step, in which the slots `rows` (R,) of all B·W are live."""
         B, W = self.ancestors.shape[:2]
+        self._rows = None if len(rows) == B * W else rows
         own = torch.eye(W, dtype=torch.bool, device=self.ancestors.device).expand(B, W, W)
         self.ancestors = torch.cat((self.ancestors, own), dim=-1)
         self.steps += 1
         if window is not None:
             self.ancestors = self.ancestors[:, :, -(window + 1) * W :]
-        return self.ancestors.unsqueeze(1)
+        # A single hypothesis descends from everything.
+        if W > 1:
+            self.ancestor_bias = _bias(self.ancestors, self.n_heads, like=self.memory_bias)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Live hypotheses (R, D) in their slots, (B, W, D), zeros elsewhere."""
+        B, W = self.ancestors.shape[:2]
+        if self._rows is not None:
+            x = x.new_zeros(B * W, x.shape[-1]).index_copy_(0, self._rows, x)
+        return x.view(B, W, -1)
+
+    def gather(self, x: Tensor) -> Tensor:
+        """The live ones (R, D) among all slots (B·W, D)."""
+        return x if self._rows is None else x.index_select(0, self._rows)
 
 
 class Transformer(nn.Module):
@@ -540,7 +592,7 @@ class Transformer(nn.Module):
         """
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
-        x = self._embed(tgt_in, start=0)
+        x = self._embed(tgt_in)
         for layer in self._decoder_layers():
             x = layer(x, memory.states, memory.mask)
         if output is not None:
@@ -550,33 +602,37 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
         visible = (src != self.pad_id)[:, None, None, :]
-        x = self._embed(src, start=0)
+        x = self._embed(src)
         for layer in self.encoder:
             x = layer(x, visible)
         return Memory(self.encoder_norm(x), visible)
 
     def start(self, memory: Memory, beam_size: int) -> DecoderCache:
         """A cache for decoding `beam_size` hypotheses of each sentence from the beginning."""
-        kv = [layer.project_memory(memory.states) for layer in self._decoder_layers()]
+        kv = [
+            layer.cross_attention.project_memory(memory.states) for layer in self._decoder_layers()
+        ]
         return DecoderCache(kv, memory.mask, beam_size)
 
-    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> tuple[Tensor, DecoderCache]:
-        """Log-probabilities of the token after `tokens`.
+    def decode_step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
+        """Log-probabilities of the token after `tokens`, for the R live hypotheses.
 
         Args:
-            tokens: (B, W), the newest token of each hypothesis; BOS at first.
+            tokens: (R,), the newest token of each; BOS at first.
+            rows: (R,), the slot of each among the B·W, ascending.
             cache: of the steps before; it is changed in place.
 
         Returns:
-            (B, W, V) natural logarithms in float32 (float64 for a float64 model), and the cache.
+            (R, V) natural logarithms in float32 (float64 for a float64 model).
         """
-        x = self._embed(tokens, start=cache.steps, beams=True)
-        mask = cache.advance(self.config.attention_window)
+        x = self.embedding(tokens) * math.sqrt(self.config.d_model)
+        x = x + self._positions(cache.steps, cache.steps + 1, like=x)
+        cache.advance(rows, self.config.attention_window)
         layers = zip(self._decoder_layers(), cache.memory_kv, cache.layers, strict=True)
-        for layer, memory_kv, layer_cache in layers:
-            x = layer(x, memory_kv, cache.memory_mask, cache=layer_cache, cache_mask=mask)
+        for layer, memory_kv, own in layers:
+            x = layer.step(x, memory_kv, own, cache)
         logits = self._logits(x)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1), cache
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
     def layers(self) -> list[nn.Module]:
         """All layers, in the order in which they run."""
@@ -590,12 +646,11 @@ class Transformer(nn.Module):
     def _decoder_layers(self) -> list[DecoderLayer]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
-    def _embed(self, ids: Tensor, *, start: int, beams: bool = False) -> Tensor:
-        """Scaled embeddings plus positions, (B, T, D); all at position `start` if `beams`."""
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Scaled embeddings plus positions, (B, T, D)."""
         # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
         x = self.embedding(ids) * math.sqrt(self.config.d_model)
-        x = x + self._positions(start, start + (1 if beams else ids.shape[1]), like=x)
-        dropped: Tensor = self.dropout(x)
+        dropped: Tensor = self.dropout(x + self._positions(0, ids.shape[1], like=x))
         return dropped
 
     def _positions(self, start: int, end: int, *, like: Tensor) -> Tensor:
@@ -633,6 +688,13 @@ def parameter_counts(model: Transformer) -> dict[str, int]:
 
 def _layer_norm(config: ModelConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+
+
+def _bias(mask: Tensor, n_heads: int, *, like: Tensor) -> Tensor:
+    """0 where the (B, W, N) `mask` is True and -inf elsewhere, for each head: (B·H, W, N)."""
+    B, W, N = mask.shape
+    bias = like.new_zeros(B, W, N).masked_fill_(~mask, -torch.inf)
+    return bias.unsqueeze(1).expand(B, n_heads, W, N).reshape(B * n_heads, W, N)
 
 
 def _band(

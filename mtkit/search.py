@@ -1,32 +1,47 @@
-"""Beam search over a scoring callable (Section 6.1), after tensor2tensor's.
+"""Decoding over a scoring callable: beam search (Section 6.1), after tensor2tensor's, and sampling.
 
-The search knows nothing of models or text. It asks a step function for the log-probabilities of
-the next token of every hypothesis and tells the function's cache how hypotheses moved.
+Nothing here knows of models or text. A step function is asked for the log-probabilities of the
+next token of every live hypothesis, and its cache is told how hypotheses moved.
+
+A sentence has W slots for hypotheses. Scores of R live hypotheses come from the device; which of
+them go on is decided in float64 on the host, where ties always fall the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+# Below so many scores the bookkeeping of two stages costs more than it saves.
+TWO_STAGES_FROM = 100_000
+BLOCK = 64
+# Sentences that are done stay in the batch until they are so large a part of it: to leave is a
+# copy of all caches, and they cost no more than their share of attention.
+DONE_PART = 0.25
+
+Array = NDArray[Any]
 
 
 class StepCache(Protocol):
     """What a step function remembers of its hypotheses."""
 
     def reorder(self, parents: Tensor) -> None:
-        """Hypothesis w of sentence b continues hypothesis `parents[b, w]`."""
+        """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`."""
 
-    def select(self, rows: Tensor) -> None:
-        """Keep the sentences `rows`, in that order."""
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences, in that order."""
 
 
 Cache = TypeVar("Cache", bound=StepCache)
-Step = Callable[[Tensor, Cache], tuple[Tensor, Cache]]
+# From newest tokens (R,), their slots among B·W (R,), and a cache that it changes, to (R, V).
+Step = Callable[[Tensor, Tensor, Cache], Tensor]
 PenaltyForm = Literal["gnmt", "power"]
 
 
@@ -47,6 +62,21 @@ class Hypothesis:
     finished: bool
 
 
+@dataclass(frozen=True)
+class Constraints:
+    """What outputs must be like, whatever the model prefers; probabilities stay the model's.
+
+    Attributes:
+        min_length: tokens before EOS may come.
+        no_repeat_ngram: no sequence of so many tokens comes twice in an output; 0 allows all.
+        prefixes: per sentence the tokens it begins with; None for no such thing.
+    """
+
+    min_length: int = 0
+    no_repeat_ngram: int = 0
+    prefixes: Sequence[Sequence[int]] | None = None
+
+
 def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
     """What log-probabilities of hypotheses are divided by; EOS counts in the length.
 
@@ -56,30 +86,57 @@ def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> flo
     return float(length**alpha if form == "power" else ((5 + length) / 6) ** alpha)
 
 
+def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row (R, V) and where they are, each (R, k), largest first.
+
+    Many long rows are done in two stages: the k largest are in the k blocks with the largest
+    maxima.
+    """
+    R, V = values.shape
+    blocks = V // BLOCK
+    if R * V < TWO_STAGES_FROM or blocks < 2 * k:
+        return values.topk(k)
+    whole = torch.unflatten(values[:, : blocks * BLOCK], 1, (blocks, BLOCK))
+    best = whole.amax(-1).topk(k, sorted=False).indices
+    row = torch.arange(R, device=values.device).unsqueeze(1)
+    candidates = whole[row, best].flatten(1)
+    index = (best.unsqueeze(-1) * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
+    if V % BLOCK:
+        rest = torch.arange(blocks * BLOCK, V, device=values.device).expand(R, -1)
+        candidates = torch.cat((candidates, values[:, blocks * BLOCK :]), dim=1)
+        index = torch.cat((index, rest), dim=1)
+    top, at = candidates.topk(k)
+    return top, index.gather(1, at)
+
+
 def beam_search(
     step: Step[Cache],
     cache: Cache,
     *,
-    max_lengths: list[int],
+    max_lengths: Sequence[int],
     beam_size: int,
     bos_id: int,
     eos_id: int,
     alpha: float,
     penalty_form: PenaltyForm = "gnmt",
     n_best: int = 1,
+    constraints: Constraints | None = None,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
 
     Every decoding step considers 2·W candidates, so that even if W of them end, W go on. With
-    W = 1 it considers one: that is greedy search, which ends where the best token is EOS. A
-    sentence is done when it has `n_best` finished hypotheses and no unfinished one can still
-    beat the worst of those, whatever follows: log-probabilities only fall, so the best that an
-    unfinished hypothesis can become is its log-probability over the largest penalty ahead.
+    W = 1 it considers one: that is greedy search, which ends where the best token is EOS.
+
+    Log-probabilities only fall, so the best that an unfinished hypothesis can become is its
+    log-probability over the largest penalty ahead. One that cannot beat the worst of `n_best`
+    finished ones even then is given up, and a sentence without live hypotheses is done. That
+    never changes the result: whatever a given-up hypothesis would have pushed out of the beam is
+    less probable still.
 
     Args:
-        step: from newest tokens (B, W) and cache to log-probabilities (B, W, V) and cache.
-        cache: of B sentences with W hypotheses each.
+        step: from tokens, slots and cache to log-probabilities.
+        cache: of B sentences with W slots each.
         max_lengths: per sentence, the most tokens of an output, EOS counted.
         beam_size: W, hypotheses kept per sentence.
         bos_id: first token of every hypothesis.
@@ -87,6 +144,7 @@ def beam_search(
         alpha: strength of the length penalty; 0 ranks by log-probability.
         penalty_form: of `length_penalty`.
         n_best: hypotheses wanted per sentence, at most W.
+        constraints: on outputs.
         device: where `step` works.
 
     Returns:
@@ -96,102 +154,159 @@ def beam_search(
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
     penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
-    beams = [_Sentence(limit, n_best, penalty) for limit in max_lengths]
-    results: list[list[Hypothesis]] = [[] for _ in beams]
-    active = list(range(len(beams)))
-    W = beam_size
-    # All hypotheses of a sentence begin alike; only the first may have offspring.
-    log_probs_BW = torch.full((len(active), W), -torch.inf, device=device)
-    log_probs_BW[:, 0] = 0.0
-    tokens_BW = torch.full((len(active), W), bos_id, device=device)
-    prefixes_BWT = torch.empty((len(active), W, 0), dtype=torch.int64, device=device)
+    W, considered = beam_size, 2 * beam_size if beam_size > 1 else 1
+    limits = np.array(max_lengths, dtype=np.int64)
+    found = [_Finished(n_best) for _ in limits]
+    results: list[list[Hypothesis]] = [[] for _ in limits]
+    history = _History(len(limits), W)
+    # The sentence of each place in the batch, and its hypotheses: all of them begin alike, so
+    # only the first is live.
+    active = np.arange(len(limits))
+    log_probs_BW = np.full((len(active), W), -np.inf)
+    log_probs_BW[limits > 0, 0] = 0.0
+    tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
+    while (log_probs_BW > -np.inf).any():
+        length = len(history) + 1
+        B = len(active)
+        rows_R = np.flatnonzero(log_probs_BW > -np.inf)
+        on_device = partial(torch.as_tensor, device=device)
+        next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
+        if constraints is not None:
+            _constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
+        top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
 
-    for length in range(1, max(max_lengths, default=0) + 1):
-        next_BWV, cache = step(tokens_BW, cache)
-        V = next_BWV.shape[-1]
-        log_probs_BW = log_probs_BW.to(next_BWV.dtype)
-        scores_BV = (log_probs_BW.unsqueeze(-1) + next_BWV).flatten(1)
-        top_BC, index_BC = scores_BV.topk(min(2 * W, W * V) if W > 1 else 1, dim=1)
-        parents_BC = index_BC // V
-        tokens_BC = index_BC % V
-        ended_BC = tokens_BC == eos_id
+        # The candidates of a sentence, of all its hypotheses.
+        candidates = np.full((B * W, top_RC.shape[1]), -np.inf)
+        candidates[rows_R] = log_probs_BW.flat[rows_R][:, None] + top_RC.double().cpu().numpy()
+        candidates = candidates.reshape(B, -1)
+        ids = np.zeros((B * W, top_RC.shape[1]), dtype=np.int64)
+        ids[rows_R] = ids_RC.cpu().numpy()
+        order_BC = np.argsort(-candidates, axis=1, kind="stable")[:, :considered]
+        top_BC = np.take_along_axis(candidates, order_BC, axis=1)
+        tokens_BC = np.take_along_axis(ids.reshape(B, -1), order_BC, axis=1)
+        parents_BC = order_BC // top_RC.shape[1]
 
-        # One transfer to the host per step; the bookkeeping of finished hypotheses is there.
-        ended, top, parents = ended_BC.tolist(), top_BC.tolist(), parents_BC.tolist()
-        for row, sentence in enumerate(active):
-            for rank, has_ended in enumerate(ended[row]):
-                if has_ended and top[row][rank] > -torch.inf:
-                    prefix = prefixes_BWT[row, parents[row][rank]]
-                    beams[sentence].finish(prefix, top[row][rank], length)
+        possible_BC = top_BC > -np.inf
+        ended_BC = (tokens_BC == eos_id) & possible_BC
+        for place, rank in zip(*ended_BC.nonzero(), strict=True):
+            log_prob = float(top_BC[place, rank])
+            score = log_prob / penalty(length)
+            finished = found[active[place]]
+            if score > finished.worst:
+                tokens = history.tokens(active[place], parents_BC[place, rank], length - 1)
+                finished.add(Hypothesis(tokens, log_prob, score, finished=True))
 
-        # The best W that go on, in order; they are among 2·W candidates of which at most W ended.
-        keep_BW = ended_BC.to(torch.int8).argsort(dim=1, stable=True)[:, :W]
-        log_probs_BW = top_BC.gather(1, keep_BW).masked_fill(
-            ended_BC.gather(1, keep_BW), -torch.inf
-        )
-        parents_BW = parents_BC.gather(1, keep_BW)
-        tokens_BW = tokens_BC.gather(1, keep_BW)
-        prefixes_BWT = prefixes_BWT.gather(1, parents_BW.unsqueeze(-1).expand(-1, -1, length - 1))
-        prefixes_BWT = torch.cat((prefixes_BWT, tokens_BW.unsqueeze(-1)), dim=-1)
-        cache.reorder(parents_BW)
+        # The best W that go on, in order; of 2·W candidates at most W ended.
+        keep_BW = np.argsort(ended_BC | ~possible_BC, axis=1, kind="stable")[:, :W]
+        going_on = ~np.take_along_axis(ended_BC, keep_BW, axis=1)
+        log_probs_BW = np.where(going_on, np.take_along_axis(top_BC, keep_BW, axis=1), -np.inf)
+        parents_BW = np.take_along_axis(parents_BC, keep_BW, axis=1)
+        tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
+        history.append(active, tokens_BW, parents_BW)
 
-        alive = log_probs_BW.tolist()
-        rows = []
-        for row, sentence in enumerate(active):
-            if beams[sentence].is_done(alive[row][0], length):
-                results[sentence] = beams[sentence].best(prefixes_BWT[row], alive[row], length)
-            else:
-                rows.append(row)
-        if not rows:
-            break
-        if len(rows) < len(active):
-            kept = torch.tensor(rows, device=device)
-            active = [active[row] for row in rows]
-            cache.select(kept)
-            tokens_BW, log_probs_BW = tokens_BW[kept], log_probs_BW[kept]
-            prefixes_BWT = prefixes_BWT[kept]
-    return results
-
-
-class _Sentence:
-    """The finished hypotheses of one sentence, and when to stop looking for more."""
-
-    def __init__(self, limit: int, n_best: int, penalty: Callable[[int], float]) -> None:
-        self.limit = limit
-        self.n_best = n_best
-        self.penalty = penalty
-        self.finished: list[Hypothesis] = []
-
-    def finish(self, prefix: Tensor, log_prob: float, length: int) -> None:
-        """Take up a hypothesis of `length` tokens with EOS, if it is among the best so far."""
-        score = log_prob / self.penalty(length)
-        if len(self.finished) == self.n_best and score <= self.finished[-1].score:
-            return
-        found = Hypothesis(tuple(prefix.tolist()), log_prob, score, finished=True)
-        self.finished.append(found)
-        # Stable, so of two equal scores the one found first stays in front.
-        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
-        del self.finished[self.n_best :]
-
-    def is_done(self, best_alive: float, length: int) -> bool:
-        """Whether nothing that goes on after `length` tokens can change the result."""
-        if length >= self.limit:
-            return True
-        if best_alive == -torch.inf:
-            return True
-        if len(self.finished) < self.n_best:
-            return False
         # The penalty grows or falls with the length, by the sign of alpha: one end is largest.
-        ahead = max(self.penalty(n) for n in (length + 1, self.limit))
-        return self.finished[-1].score >= best_alive / ahead
+        worst = np.array([found[sentence].worst for sentence in active])
+        ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
+        log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
 
-    def best(self, prefixes: Tensor, alive: list[float], length: int) -> list[Hypothesis]:
-        """The result, filled up with unfinished hypotheses where too few ended."""
-        missing = self.n_best - len(self.finished)
-        penalty = self.penalty(length)
-        cut_off = [
-            Hypothesis(tuple(prefix.tolist()), log_prob, log_prob / penalty, finished=False)
-            for prefix, log_prob in zip(prefixes[:missing], alive[:missing], strict=True)
-            if log_prob > -torch.inf
-        ]
-        return self.finished + cut_off
+        at_limit = limits[active] <= length
+        for place in at_limit.nonzero()[0]:
+            alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
+            for slot in alive[: n_best - len(found[active[place]].best)]:
+                log_prob = float(log_probs_BW[place, slot])
+                tokens = history.tokens(active[place], slot, length)
+                results[active[place]].append(
+                    Hypothesis(tokens, log_prob, log_prob / penalty(length), finished=False)
+                )
+        log_probs_BW[at_limit] = -np.inf
+        live: Array = np.any(log_probs_BW > -np.inf, axis=1)
+        if not live.any():
+            break
+        if W > 1:
+            cache.reorder(on_device(parents_BW))
+        if live.mean() <= 1 - DONE_PART:
+            kept = live.nonzero()[0]
+            cache.select(on_device(kept))
+            active, log_probs_BW, tokens_BW = active[kept], log_probs_BW[kept], tokens_BW[kept]
+    return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+
+
+class _Finished:
+    """The finished hypotheses of one sentence, best first."""
+
+    def __init__(self, n_best: int) -> None:
+        self.n_best = n_best
+        self.best: list[Hypothesis] = []
+
+    @property
+    def worst(self) -> float:
+        """The score to beat, -inf where any will do."""
+        return self.best[-1].score if len(self.best) == self.n_best else -np.inf
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        self.best.append(hypothesis)
+        # Stable, so of two equal scores the one found first stays in front.
+        self.best.sort(key=lambda other: -other.score)
+        del self.best[self.n_best :]
+
+
+class _History:
+    """The tokens of all hypotheses of all sentences, as steps back from the newest."""
+
+    def __init__(self, sentences: int, slots: int) -> None:
+        self._shape = sentences, slots
+        self._steps: list[tuple[Array, Array]] = []
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def append(self, sentences: Array, tokens_BW: Array, parents_BW: Array) -> None:
+        """One more token in the slots of these sentences, each behind that of its parent slot."""
+        tokens, parents = np.zeros(self._shape, np.int64), np.zeros(self._shape, np.int64)
+        tokens[sentences], parents[sentences] = tokens_BW, parents_BW
+        self._steps.append((tokens, parents))
+
+    def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
+        """The first `length` tokens of the hypothesis in a slot after so many steps."""
+        backwards = []
+        for tokens, parents in reversed(self._steps[:length]):
+            backwards.append(int(tokens[sentence, slot]))
+            slot = parents[sentence, slot]
+        return tuple(reversed(backwards))
+
+
+def _constrain(
+    log_probs_RV: Tensor,
+    constraints: Constraints,
+    history: _History,
+    sentences_R: Array,
+    slots_R: Array,
+    eos_id: int,
+) -> None:
+    """Forbid, in place, the next tokens that the constraints exclude."""
+    done = len(history)
+    forced: dict[int, int] = {}
+    if constraints.prefixes is not None:
+        for row, sentence in enumerate(sentences_R):
+            prefix = constraints.prefixes[sentence]
+            if done < len(prefix):
+                forced[row] = prefix[done]
+    if done < constraints.min_length:
+        log_probs_RV[:, eos_id] = -torch.inf
+    n = constraints.no_repeat_ngram
+    if 0 < n <= done:
+        for row, (sentence, slot) in enumerate(zip(sentences_R, slots_R, strict=True)):
+            tokens = history.tokens(sentence, slot, done)
+            # What followed, earlier, on the n - 1 tokens that are newest now.
+            newest = tokens[done - n + 1 :]
+            repeats = [
+                tokens[at + n - 1]
+                for at in range(done - n + 1)
+                if tokens[at : at + n - 1] == newest
+            ]
+            if row not in forced:
+                log_probs_RV[row, repeats] = -torch.inf
+    for row, token in forced.items():
+        kept = log_probs_RV[row, token].clone()
+        log_probs_RV[row] = -torch.inf
+        log_probs_RV[row, token] = kept

@@ -45,16 +45,13 @@ def log_probs(table: int, prefix: tuple[int, ...], vocab: int) -> list[float]:
 def search(tables: list[int], *, width: int, limit: int, alpha: float, vocab: int, n_best: int = 1):
     cache = Prefixes(tables, width)
 
-    def step(tokens: Tensor, cache: Prefixes) -> tuple[Tensor, Prefixes]:
-        cache.prefixes = [
-            [(*prefix, token) for prefix, token in zip(row, new, strict=True)]
-            for row, new in zip(cache.prefixes, tokens.tolist(), strict=True)
-        ]
-        rows = [
-            [log_probs(table, prefix[1:], vocab) for prefix in row]
-            for table, row in zip(cache.tables, cache.prefixes, strict=True)
-        ]
-        return torch.tensor(rows, dtype=torch.float64), cache
+    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+        rows = []
+        for token, slot in zip(tokens.tolist(), slots.tolist(), strict=True):
+            sentence, w = divmod(slot, width)
+            cache.prefixes[sentence][w] = (*cache.prefixes[sentence][w], token)
+            rows.append(log_probs(cache.tables[sentence], cache.prefixes[sentence][w][1:], vocab))
+        return torch.tensor(rows, dtype=torch.float64)
 
     found = beam_search(
         step,
@@ -154,9 +151,8 @@ def forced_step(rows: list[list[float]]):
     """A step that ignores the prefix: one row of log-probabilities per decoding step."""
     position = iter(rows)
 
-    def step(tokens: Tensor, cache: Prefixes) -> tuple[Tensor, Prefixes]:
-        row = torch.tensor(next(position), dtype=torch.float64)
-        return row.expand(*tokens.shape, -1), cache
+    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+        return torch.tensor(next(position), dtype=torch.float64).repeat(len(tokens), 1)
 
     return step
 

@@ -500,8 +500,10 @@ def step_by_step(translator: Translator, source: str, translation: str) -> list[
     with torch.no_grad():
         cache = translator.model.start(translator.model.encode(src), 1)
         for wanted in (*translator.tokenizer.encode(translation), EOS_ID):
-            log_probs, cache = translator.model.decode_step(torch.tensor([[token]]), cache)
-            found.append(float(log_probs[0, 0, wanted]))
+            log_probs = translator.model.decode_step(
+                torch.tensor([token]), torch.tensor([0]), cache
+            )
+            found.append(float(log_probs[0, wanted]))
             token = wanted
     return found
 
