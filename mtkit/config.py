@@ -194,6 +194,9 @@ class DecodeConfig(_Section):
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
     batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
     max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")
+    precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
+        "auto", description="of matrix products; auto is fp32, the only one that rounds nothing"
+    )
 
 
 class Config(_Section):

@@ -552,6 +552,8 @@ class Transformer(nn.Module):
         self.decoder_norm = _layer_norm(config) if final else nn.Identity()
         if config.positions == "learned":
             self.learned_positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        # Takes the place of the output layer where inference has another form of the matrix.
+        self.output: nn.Module | None = None
         self._sinusoids: Tensor | None = None
         self.reset_parameters()
 
@@ -672,6 +674,9 @@ class Transformer(nn.Module):
     def _logits(self, x: Tensor) -> Tensor:
         # The output layer is the embedding matrix itself, without a bias (Section 3.4).
         x, weight = self.decoder_norm(x), self.embedding.weight
+        if self.output is not None:
+            logits: Tensor = self.output(x)
+            return logits
         if x.is_cuda:
             return output_layer(x, weight, multiple=GPU_TILE)
         return F.linear(x, weight)

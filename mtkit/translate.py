@@ -21,7 +21,8 @@ from torch import Tensor
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
-from mtkit.distributed import choose_device
+from mtkit.distributed import choose_device, choose_matrix_route, keep_freed_memory
+from mtkit.inference import choose_precision, prepare
 from mtkit.model import Transformer
 from mtkit.search import beam_search, length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
@@ -120,7 +121,12 @@ class Translator:
             model = Transformer(run.config.model, len(tokenizer), PAD_ID)
         run.load_into(model, weights)
         log.info("%s: %s", run.path, description)
-        return cls(model.to(place), tokenizer, config or run.config.decode, device=place)
+        config = config or run.config.decode
+        model.to(place).eval()
+        prepare(model, choose_precision(config.precision, place), place)
+        choose_matrix_route(place)
+        keep_freed_memory()
+        return cls(model, tokenizer, config, device=place)
 
     def translate(self, lines: Iterable[str]) -> Iterator[str]:
         """The best translation of each line, in order.

@@ -24,6 +24,7 @@ FLOORS = {
     "data": 3,
     "checkpoint": 3,
     "model": 2,
+    "inference": 2,
     "search": 2,
     "tokenizer": 2,
     "score": 2,
