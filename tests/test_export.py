@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import torch
 from conftest import changed
@@ -23,6 +24,7 @@ from exported import refusals
 
 from mtkit import export as exporting
 from mtkit.checkpoint import Run
+from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
@@ -379,3 +381,11 @@ def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
 ) -> None:
     found = Agreement("text", lines, identical, 100.0, difference, 32)
     assert found.holds(Bounds(0.99, 1e-3)) == holds
+
+
+def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
+    command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
+    with pytest.raises(click.UsageError, match="--quantization is for --format ctranslate2"):
+        commands.main([*command, "--quantization", "int8"], standalone_mode=False)
+    commands.main(command, standalone_mode=False)
+    assert Run.open(tmp_path / "out").checkpoints()
