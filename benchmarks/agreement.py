@@ -8,7 +8,7 @@ largest difference is at most 1e-8. With `--run`, greedy translations of the sen
 against CTranslate2 built from the same weights; where one differs, both are scored in float64,
 to see which of them the model likes better. Prints a table, and exits with 1 if a bound is broken.
 
-Each comparison has a conversion of its own: `to_torch`, `to_marian`, `to_ctranslate2`.
+The conversions are `to_torch` and those of `mtkit export`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,19 +27,13 @@ from torch import Tensor, nn
 import mtkit
 from mtkit.config import ModelConfig
 from mtkit.data import read_lines
-from mtkit.model import (
-    LAYER_NORM_EPSILON,
-    Attention,
-    CrossAttention,
-    Transformer,
-    sinusoidal_positions,
-)
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from mtkit.export import CTranslate2Model, joined, to_marian, write_ctranslate2
+from mtkit.model import LAYER_NORM_EPSILON, Transformer, sinusoidal_positions
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 
 # Largest difference of two logits in float64.
 LOGITS_BOUND = 1e-8
-LONGEST = 1024
 
 
 @dataclass(frozen=True)
@@ -52,26 +45,6 @@ class Comparison:
     data: str
     result: str
     holds: bool
-
-
-def joined(attention: Attention, kind: str) -> Tensor:
-    """The weights or biases of queries, keys and values, one below the other."""
-    if isinstance(attention, CrossAttention):
-        return torch.cat([getattr(p, kind) for p in (attention.q_proj, attention.kv_proj)])
-    whole: Tensor = getattr(attention.in_proj, kind)
-    return whole
-
-
-def projections(attention: Attention, prefix: str) -> dict[str, Tensor]:
-    """Queries, keys, values and output of an attention as matrices of their own."""
-    width = attention.q_width
-    parts = {}
-    for kind in ("weight", "bias"):
-        q, k, v = joined(attention, kind).tensor_split((width, 2 * width))
-        named = {"q_proj": q, "k_proj": k, "v_proj": v}
-        named["out_proj"] = getattr(attention.out_proj, kind)
-        parts |= {f"{prefix}.{name}.{kind}": tensor for name, tensor in named.items()}
-    return parts
 
 
 def to_torch(model: Transformer) -> nn.Transformer:
@@ -130,130 +103,24 @@ def torch_logits(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
     return out @ model.embedding.weight.T
 
 
-def to_marian(model: Transformer) -> nn.Module:
-    """Hugging Face's `MarianMTModel` with the weights of a post-norm model, in its precision."""
-    from transformers import MarianConfig, MarianMTModel
+def marian_logits(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
+    """Logits (B, T, V) by `MarianMTModel` as `mtkit export` makes it."""
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-    config, weights = model.config, model.embedding.weight
-    theirs = MarianMTModel(
-        MarianConfig(
-            vocab_size=model.vocab_size,
-            d_model=config.d_model,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            encoder_attention_heads=config.n_heads,
-            decoder_attention_heads=config.n_heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            activation_function="relu",
-            scale_embedding=True,
-            share_encoder_decoder_embeddings=True,
-            max_position_embeddings=LONGEST,
-            pad_token_id=PAD_ID,
-            bos_token_id=BOS_ID,
-            eos_token_id=EOS_ID,
-            decoder_start_token_id=BOS_ID,
-        )
-    ).to(weights.dtype)
-    positions = sinusoidal_positions(LONGEST, config.d_model)
-    state = {
-        "final_logits_bias": torch.zeros(1, model.vocab_size),
-        "lm_head.weight": weights,
-        "model.shared.weight": weights,
-    }
-    for stack, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
-        state[f"model.{stack}.embed_tokens.weight"] = weights
-        # Its own are in halves, sines and then cosines.
-        state[f"model.{stack}.embed_positions.weight"] = positions
-        for i, layer in enumerate(layers):
-            at = f"model.{stack}.layers.{i}"
-            state |= projections(layer.self_attention, f"{at}.self_attn")
-            norms = ["self_attn_layer_norm", "final_layer_norm"]
-            if stack == "decoder":
-                state |= projections(layer.cross_attention, f"{at}.encoder_attn")
-                norms.insert(1, "encoder_attn_layer_norm")
-            modules = {"fc1": layer.feed_forward.inner, "fc2": layer.feed_forward.outer}
-            modules |= {n: r.norm for n, r in zip(norms, layer.residuals, strict=True)}
-            state |= _parameters(modules, at)
-    theirs.load_state_dict(state)
+    longest = max(src.shape[1], tgt_in.shape[1])
+    theirs = to_marian(model, longest=longest)
+    positions = sinusoidal_positions(longest, model.config.d_model)
     for module in theirs.modules():
         if isinstance(module, nn.LayerNorm):
+            # No configuration of it says so.
             module.eps = LAYER_NORM_EPSILON
-    return theirs.eval()
-
-
-def to_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the model for CTranslate2, by its own specification classes, in float32."""
-    import ctranslate2
-    from ctranslate2.specs.transformer_spec import TransformerSpec
-
-    config = model.config
-    spec = TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.n_heads,
-        pre_norm=config.norm == "pre",
-        activation=ctranslate2.specs.Activation.RELU,
-    )
-
-    def array(tensor: Tensor) -> Any:
-        return tensor.detach().float().contiguous().numpy()
-
-    def linear(target: Any, weight: Tensor, bias: Tensor) -> None:
-        target.weight, target.bias = array(weight), array(bias)
-
-    def norm(target: Any, source: nn.LayerNorm) -> None:
-        target.gamma, target.beta = array(source.weight), array(source.bias)
-
-    embedding = array(model.embedding.weight)
-    if config.positions == "learned":
-        positions = array(model.learned_positions)
-    else:
-        positions = array(sinusoidal_positions(LONGEST, config.d_model))
-    for target in (spec.encoder, spec.decoder):
-        target.scale_embeddings = True
-        target.position_encodings.encodings = positions
-    spec.encoder.embeddings[0].weight = embedding
-    spec.decoder.embeddings.weight = embedding
-    spec.decoder.projection.weight = embedding
-    if config.norm == "pre":
-        norm(spec.encoder.layer_norm, model.encoder_norm)
-        norm(spec.decoder.layer_norm, model.decoder_norm)
-
-    def feed_forward(target: Any, layer: Any, residual: Any) -> None:
-        inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-        linear(target.linear_0, inner.weight, inner.bias)
-        linear(target.linear_1, outer.weight, outer.bias)
-        norm(target.layer_norm, residual.norm)
-
-    def self_attention(target: Any, layer: Any) -> None:
-        attention = layer.self_attention
-        linear(target.linear[0], attention.in_proj.weight, attention.in_proj.bias)
-        linear(target.linear[1], attention.out_proj.weight, attention.out_proj.bias)
-        norm(target.layer_norm, layer.residuals[0].norm)
-
-    for target, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        self_attention(target.self_attention, layer)
-        feed_forward(target.ffn, layer, layer.residuals[1])
-    for target, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        self_attention(target.self_attention, layer)
-        cross = layer.cross_attention
-        parts = (cross.q_proj, cross.kv_proj, cross.out_proj)
-        for into, part in zip(target.attention.linear, parts, strict=True):
-            linear(into, part.weight, part.bias)
-        norm(target.attention.layer_norm, layer.residuals[1].norm)
-        feed_forward(target.ffn, layer, layer.residuals[2])
-
-    pieces = [tokenizer.piece(i) for i in range(len(tokenizer))]
-    spec.register_source_vocabulary(pieces)
-    spec.register_target_vocabulary(pieces)
-    spec.config.bos_token = spec.config.decoder_start_token = tokenizer.piece(BOS_ID)
-    spec.config.eos_token, spec.config.unk_token = tokenizer.piece(EOS_ID), tokenizer.piece(UNK_ID)
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
-    spec.validate()
-    spec.optimize(quantization=None)
-    folder.mkdir(exist_ok=True)
-    spec.save(str(folder))
+        elif isinstance(module, MarianSinusoidalPositionalEmbedding):
+            # Its own are in halves as well, but in float32.
+            halves = torch.cat((positions[:, 0::2], positions[:, 1::2]), dim=-1)
+            module.weight = nn.Parameter(halves, requires_grad=False)
+    mask = (src != PAD_ID).long()
+    logits: Tensor = theirs(input_ids=src, attention_mask=mask, decoder_input_ids=tgt_in).logits
+    return logits
 
 
 def compare_logits(model: Transformer, src: Tensor, tgt_in: Tensor, data: str) -> list[Comparison]:
@@ -265,9 +132,9 @@ def compare_logits(model: Transformer, src: Tensor, tgt_in: Tensor, data: str) -
         ours = model(src, tgt_in)[real]
         theirs = {
             f"torch.nn.Transformer {torch.__version__}": torch_logits(model, src, tgt_in),
-            f"MarianMTModel, transformers {transformers.__version__}": to_marian(model)(
-                input_ids=src, attention_mask=(src != PAD_ID).long(), decoder_input_ids=tgt_in
-            ).logits,
+            f"MarianMTModel, transformers {transformers.__version__}": marian_logits(
+                model, src, tgt_in
+            ),
         }
     rows = []
     for name, logits in theirs.items():
@@ -305,7 +172,11 @@ def compare_translations(
     config = translator.config.model_copy(update=changes)
     ours = Translator(translator.model, translator.tokenizer, config, device=translator.device)
     mine = list(ours.translate(lines))
-    theirs = translate_by_ctranslate2(ours, lines)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "model"
+        longest = config.max_source_tokens + config.max_extra_length
+        write_ctranslate2(ours.model, ours.tokenizer, place, longest=longest)
+        theirs = CTranslate2Model(place, ours.tokenizer, config).translate(lines)
     exact = Translator(real_case(ours, lines[:1])[0], ours.tokenizer, config, device=ours.device)
     different = []
     for source, one, other in zip(lines, mine, theirs, strict=True):
@@ -324,35 +195,6 @@ def compare_translations(
         beam_size > 1 or not different,
     )
     return row, different
-
-
-def translate_by_ctranslate2(translator: Translator, lines: list[str]) -> list[str]:
-    """Translations by CTranslate2, with the model, beam and limits of `translator`."""
-    import ctranslate2
-
-    tokenizer, config = translator.tokenizer, translator.config
-    pieces = [tokenizer.piece(i) for i in range(len(tokenizer))]
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    sources = [tokenizer.encode(line) for line in lines]
-    translations = [""] * len(lines)
-    with tempfile.TemporaryDirectory() as folder:
-        to_ctranslate2(translator.model, tokenizer, Path(folder) / "model")
-        engine = ctranslate2.Translator(str(Path(folder) / "model"), compute_type="float32")
-        # Its limit is that of a call, so sentences of one length go together.
-        for length in sorted(set(map(len, sources))):
-            rows = [row for row, source in enumerate(sources) if len(source) == length]
-            found = engine.translate_batch(
-                [[pieces[i] for i in sources[row]] for row in rows],
-                beam_size=config.beam_size,
-                length_penalty=config.length_penalty,
-                max_decoding_length=length + 1 + config.max_extra_length,
-                # Its default of 1 forbids the empty translation.
-                min_decoding_length=0,
-                max_batch_size=32,
-            )
-            for row, one in zip(rows, found, strict=True):
-                translations[row] = tokenizer.decode([ids[piece] for piece in one.hypotheses[0]])
-    return translations
 
 
 def random_case() -> tuple[Transformer, Tensor, Tensor]:

@@ -227,14 +227,14 @@ class Run:
         return names
 
     def save(
-        self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
+        self, step: int, *, weights: Tensors, optimizer: Tensors | None, state: dict[str, Any]
     ) -> Checkpoint:
         """Add a checkpoint; a crash or a full disk on the way leaves the older ones as they were.
 
         Args:
             step: updates made so far.
             weights: of the model.
-            optimizer: its tensors.
+            optimizer: its tensors; None for a model that is not trained any further.
             state: counters, as plain values.
         """
         place = self.path / _CHECKPOINTS / f"step-{step:08d}"
@@ -247,8 +247,9 @@ class Run:
                 partial.mkdir()
                 checksums = {}
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
-                    _save_tensors(tensors, partial / name)
-                    checksums[name] = _sha256(partial / name)
+                    if tensors is not None:
+                        _save_tensors(tensors, partial / name)
+                        checksums[name] = _sha256(partial / name)
                 _write_json(partial / _STATE, {"step": step, "sha256": checksums, "state": state})
                 _sync(partial)
                 if place.exists():

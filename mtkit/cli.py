@@ -112,14 +112,18 @@ def _device_option(function: Command) -> Command:
     )(function)
 
 
+def _checkpoint_option(function: Command) -> Command:
+    return click.option(
+        "--checkpoint",
+        metavar="WHICH",
+        help="average:N, best, last or a step; default: the"
+        " average that the run's configuration asks for.",
+    )(function)
+
+
 def _decode_options(function: Command) -> Command:
     for option in (
-        click.option(
-            "--checkpoint",
-            metavar="WHICH",
-            help="average:N, best, last or a step; default: the"
-            " average that the run's configuration asks for.",
-        ),
+        _checkpoint_option,
         click.option("--beam-size", type=click.IntRange(1), help="Hypotheses kept per sentence."),
         click.option("--length-penalty", type=float, help="alpha of ((5 + length) / 6) ** alpha."),
         click.option(
@@ -510,6 +514,64 @@ def score(
     ]
     names, groups = [system.name for system in systems], seed_groups(runs)
     _print(report.scores(names, by_metric, groups, as_json=as_json, width=_width()))
+
+
+@commands.command(
+    epilog=_example("mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2")
+)
+@click.argument("run_path", metavar="RUN", type=PathArgument)
+@click.argument("out", type=PathArgument)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["ctranslate2", "huggingface", "safetensors"]),
+    required=True,
+    help="CTranslate2, a MarianMTModel of transformers, or a run folder of one checkpoint.",
+)
+@_checkpoint_option
+@click.option(
+    "--quantization",
+    type=click.Choice(["float32", "float16", "int8"]),
+    help="How CTranslate2 keeps the matrices; default: float32.",
+)
+@click.option(
+    "--check",
+    type=PathArgument,
+    metavar="FILE",
+    help="Source text to check with; default: the validation text of the run's data.",
+)
+@click.option("--force", is_flag=True, help="Replace OUT if it is an earlier export.")
+def export(
+    run_path: Path,
+    out: Path,
+    format_: Any,
+    checkpoint: str | None,
+    quantization: Any,
+    check: Path | None,
+    force: bool,
+) -> None:
+    """Write the model of the run folder RUN into the folder OUT, for other software.
+
+    What was written is loaded again by the software it is for, and translates up to 500 lines;
+    where it does not do what the run does, nothing is left at OUT.
+    """
+    if quantization is not None and format_ != "ctranslate2":
+        raise click.UsageError("--quantization is for --format ctranslate2")
+    run = _find_run(run_path)
+    from mtkit.export import export as export_run
+
+    usage = export_run(
+        run,
+        out,
+        format=format_,
+        checkpoint=checkpoint,
+        quantization=quantization or "float32",
+        check=check,
+        force=force,
+    )
+    log.info("wrote %s; to use it:", out)
+    if log.isEnabledFor(logging.INFO):
+        _say(usage.rstrip())
 
 
 def _forecast(config: Config, data_path: Path | None, device: str) -> str:

@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -215,33 +215,12 @@ class PreparedData:
             MtkitError: if the folder exists and is not to be replaced, or cannot be written.
         """
         check_writable(path, force=force)
-        partial = path.with_name(f".{path.name}.partial")
-        made_parent = not path.parent.exists()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # What a killed run left.
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            with contextlib.closing(PreparedWriter(partial)) as writer:
-                yield writer
-                writer.finish()
-            if path.exists():
-                replaced = path.with_name(f".{path.name}.replaced")
-                shutil.rmtree(replaced, ignore_errors=True)
-                path.rename(replaced)
-                partial.rename(path)
-                shutil.rmtree(replaced)
-            else:
-                partial.rename(path)
-        except OSError as error:
-            if error.errno is None:
-                raise
-            raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-            if made_parent:
-                with contextlib.suppress(OSError):  # it is not empty, so all went well
-                    path.parent.rmdir()
+        with (
+            new_folder(path) as partial,
+            contextlib.closing(PreparedWriter(partial)) as writer,
+        ):
+            yield writer
+            writer.finish()
 
     @property
     def name(self) -> str:
@@ -385,17 +364,35 @@ class PreparedWriter:
         (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
 
 
-def check_writable(path: Path, *, force: bool) -> None:
+def _is_prepared(folder: Path) -> bool:
+    return (folder / _MANIFEST).is_file()
+
+
+def check_writable(
+    path: Path,
+    *,
+    force: bool,
+    kind: str = "a prepared folder",
+    place: str = "--out",
+    is_kind: Callable[[Path], bool] = _is_prepared,
+) -> None:
     """Refuse, before any work is done, a folder that exists or cannot be made.
+
+    Args:
+        path: the folder to come.
+        force: let it take the place of another of its kind, or of an empty one.
+        kind: what it will be, in words.
+        place: how the user names it.
+        is_kind: whether a folder is of that kind.
 
     Raises:
         MtkitError: saying which, and what to do.
     """
     if path.exists() and not force:
-        raise MtkitError(f"{path}: exists already; give --force to replace it, or another --out")
-    if path.exists() and (not path.is_dir() or _is_foreign(path)):
-        # --force replaces prepared data, not somebody's home folder.
-        raise MtkitError(f"{path}: is not a prepared folder, so --force does not replace it")
+        raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
+    if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
+        # --force replaces what we made, not somebody's home folder.
+        raise MtkitError(f"{path}: is not {kind}, so --force does not replace it")
     parent = path.absolute().parent
     while not parent.exists():
         parent = parent.parent
@@ -403,8 +400,40 @@ def check_writable(path: Path, *, force: bool) -> None:
         raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
 
 
-def _is_foreign(folder: Path) -> bool:
-    return not (folder / _MANIFEST).is_file() and any(folder.iterdir())
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside `path`, which takes that name, and its place, when all went well.
+
+    An error leaves everything as it was.
+
+    Raises:
+        MtkitError: if it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    made_parent = not path.parent.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # What a killed run left.
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        if path.exists():
+            replaced = path.with_name(f".{path.name}.replaced")
+            shutil.rmtree(replaced, ignore_errors=True)
+            path.rename(replaced)
+            partial.rename(path)
+            shutil.rmtree(replaced)
+        else:
+            partial.rename(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        if made_parent:
+            with contextlib.suppress(OSError):  # it is not empty, so all went well
+                path.parent.rmdir()
 
 
 def find_data(root: Path) -> Path:

@@ -267,6 +267,11 @@ def _existing_run(path: Path) -> Run | None:
 
 
 def _check_same(run: Run, config: Config, data: PreparedData) -> None:
+    if "exported" in run.manifest:
+        raise MtkitError(
+            f"{run.path}: was made by mtkit export, without what training needs to go on; "
+            "give another --run, or --restart"
+        )
     if run.data_fingerprint != data.fingerprint:
         raise MtkitError(
             f"{run.path}: was trained on other data than {data.path} "

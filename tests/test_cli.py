@@ -27,7 +27,7 @@ from mtkit.data import PreparedData
 if TYPE_CHECKING:
     from conftest import TinyText
 
-COMMANDS = ["prepare", "train", "translate", "score"]
+COMMANDS = ["prepare", "train", "translate", "score", "export"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ def prepare_arguments(text: TinyText, **changes: tuple[Path, Path]) -> list[str]
 # Help
 
 
-def test_the_commands_are_the_four_that_are_promised():
+def test_the_commands_are_those_that_are_promised():
     assert sorted(commands.commands) == sorted(COMMANDS)
 
 
@@ -148,7 +148,7 @@ def test_help_needs_neither_pytorch_nor_any_other_slow_library():
     code = """
 import sys
 from mtkit.cli import main
-for command in ([], ["prepare"], ["train"], ["translate"], ["score"]):
+for command in ([], ["prepare"], ["train"], ["translate"], ["score"], ["export"]):
     sys.argv = ["mtkit", *command, "--help"]
     try:
         main()
@@ -161,7 +161,7 @@ sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() els
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 5
+    assert done.stdout.count("Usage: mtkit") == 6
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
