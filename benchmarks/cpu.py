@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import mtkit
 from mtkit.config import load_config
 from mtkit.distributed import keep_freed_memory
+from mtkit.inference import Engine
 from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.search import beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -103,10 +104,11 @@ def decoding(model: Transformer, *, cached: bool, sentences: int) -> Callable[[]
     def decode() -> int:
         model.eval()
         if cached:
+            engine = Engine(model)
             beam_search(
                 # No sentence may end, so that both decode the same number of tokens.
-                lambda *arguments: _without_eos(model.decode_step(*arguments)),
-                model.start(model.encode(src), 1),
+                lambda *arguments: _without_eos(engine.step(*arguments)),
+                engine.start(src, 1),
                 max_lengths=[LENGTH] * sentences,
                 beam_size=1,
                 bos_id=BOS_ID,

@@ -1,14 +1,23 @@
-"""Linear layers as inference wants them: laid out for few rows, in half precision, or in 8 bits.
+"""Decoding a token at a time, and weights in the form that this wants.
 
-Training keeps plain `nn.Linear`. A translator hands its model to `prepare` once, which puts other
-modules in their places; nothing else of the model changes.
+`Engine` runs the decoder of a Transformer step by step, with what it remembers in a
+`DecoderCache`. It computes what `Transformer.forward` does, written flat, because a step has so
+little arithmetic that every call counts. It works on any model, also on one in training.
+
+`prepare` gives a model that only translates other linear layers: laid out for few rows, in half
+precision, or in 8 bits.
+
+Letters in shapes are those of `model`; besides, R is the number of live hypotheses and N that of
+cached positions.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -16,8 +25,10 @@ from torch import Tensor, nn
 
 from mtkit.distributed import has_native_bf16
 from mtkit.errors import MtkitError
+from mtkit.model import DecoderLayer, Residual, Transformer
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
+Sublayer = Callable[[Tensor], Tensor]
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +41,232 @@ WEIGHT_MAX = 127
 ACTIVATION_MAX = 63
 # What an all-zero row is divided by.
 TINY = 1e-30
+
+
+class Engine:
+    """A Transformer as decoding uses it: sources at once, then one token at a time.
+
+    Args:
+        model: in evaluation mode. Its weights are used where they are.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.window = model.config.attention_window
+        pre = model.config.norm == "pre"
+        self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
+
+    def start(self, src: Tensor, beam_size: int) -> DecoderCache:
+        """Encode `src` (B, S), ended by EOS and padded, for decoding W hypotheses of each."""
+        memory = self.model.encode(src)
+        kv = [layer.project_memory(memory.states) for layer in self.layers]
+        return DecoderCache(kv, memory.mask, beam_size)
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
+        """Log-probabilities of the token after `tokens`, for the R live hypotheses.
+
+        Args:
+            tokens: (R,), the newest token of each; BOS at first.
+            rows: (R,), the slot of each among the B·W, ascending.
+            cache: of the steps before; it is changed in place.
+
+        Returns:
+            (R, V) natural logarithms in float32 (float64 for a float64 model).
+        """
+        model = self.model
+        x = model.embedding(tokens) * math.sqrt(model.config.d_model)
+        x = x + model.positions(cache.steps, cache.steps + 1, like=x)
+        cache.advance(rows, self.window)
+        for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
+            x = layer.step(x, memory_kv, own, cache)
+        logits = model.logits(x)
+        if logits.dtype not in (torch.float32, torch.float64):
+            logits = logits.float()
+        return logits.log_softmax(-1)
+
+
+class _Layer:
+    """One decoder layer, its parts at hand."""
+
+    def __init__(self, layer: DecoderLayer, *, pre: bool) -> None:
+        own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
+        self.sizes = [own.q_width, own.q_width, own.v_width]
+        self.project_memory = cross.project_memory
+        # The forward methods themselves: modules ask for hooks at every call.
+        self.in_proj, self.own_out = own.in_proj.forward, own.out_proj.forward
+        self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
+        self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
+        norms: list[Sublayer] = [
+            residual.norm.forward for residual in layer.residuals if isinstance(residual, Residual)
+        ]
+        nothing: list[Sublayer] = [_unchanged] * len(norms)
+        self.before, self.after = (norms, nothing) if pre else (nothing, norms)
+
+    def step(
+        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], own: LayerCache, cache: DecoderCache
+    ) -> Tensor:
+        """(R, D) to (R, D)."""
+        y = self.before[0](x)
+        q, k, v = torch.split(cache.spread(self.in_proj(y)), self.sizes, dim=-1)
+        keys, values = own.append(k, v, newest=cache.seen)
+        attended = cache.attend(q, keys, values, cache.ancestor_bias)
+        x = self.after[0](x + self.own_out(attended))
+        y = self.before[1](x)
+        q = cache.spread(self.q_proj(y))
+        attended = cache.attend(q, *memory_kv, cache.memory_bias)
+        x = self.after[1](x + self.cross_out(attended))
+        y = self.before[2](x)
+        return self.after[2](x + self.outer(self.inner(y).relu_()))
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
+class LayerCache:
+    """Self-attention keys and values of one decoder layer, (B·H, steps·W, K), room doubling."""
+
+    def __init__(self, sentences: int, slots: int, n_heads: int) -> None:
+        self.shape = sentences, slots, n_heads
+        self.length = 0
+        self._room = 0
+        self._k: Tensor
+        self._v: Tensor
+
+    def append(self, k: Tensor, v: Tensor, *, newest: int) -> tuple[Tensor, Tensor]:
+        """Add the (B·W, H·K) of one step; return the `newest` so far, (B·H, newest, K)."""
+        B, W, H = self.shape
+        start = self.length
+        self.length = end = start + W
+        if end > self._room:
+            self._room = max(2 * start, 16 * W)
+            self._k = self._grown(self._k if start else None, k, start)
+            self._v = self._grown(self._v if start else None, v, start)
+        for buffer, new in ((self._k, k), (self._v, v)):
+            buffer.view(B, H, self._room, -1).narrow(2, start, W).copy_(
+                new.reshape(B, W, H, -1).transpose(1, 2)
+            )
+        return (
+            self._k.narrow(1, end - newest, newest),
+            self._v.narrow(1, end - newest, newest),
+        )
+
+    def select(self, sentences: Tensor, rows: Tensor) -> None:
+        """Keep these sentences; `rows` are theirs of all B·H."""
+        _, W, H = self.shape
+        self.shape = len(sentences), W, H
+        # Room that is not used yet need not be copied.
+        self._room = self.length
+        self._k = self._k[:, : self.length].index_select(0, rows)
+        self._v = self._v[:, : self.length].index_select(0, rows)
+
+    def _grown(self, buffer: Tensor | None, new: Tensor, used: int) -> Tensor:
+        B, _, H = self.shape
+        grown = new.new_empty(B * H, self._room, new.shape[-1] // H)
+        if buffer is not None:
+            grown[:, :used] = buffer[:, :used]
+        return grown
+
+
+class DecoderCache:
+    """What decoding remembers of B sentences with up to W hypotheses each.
+
+    A sentence has W slots for hypotheses, of which any number are live. Linear layers work on the
+    R live ones alone; attention on all slots, where what a dead one gets is nobody's business.
+
+    The keys and values of the encoder's output are projected once per sentence and shared by its
+    beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W) is
+    0 at the cached positions that belong to a hypothesis and -inf at the others, so reordering a
+    beam moves numbers of which there are few. With restricted attention it covers the steps that
+    are seen, and no more.
+
+    Args:
+        memory_kv: of each layer, (B, H, S, K).
+        memory_mask: (B, 1, 1, S), False at padding.
+        beam_size: W.
+    """
+
+    def __init__(
+        self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, beam_size: int
+    ) -> None:
+        like = memory_kv[0][0]
+        B, H, _, K = like.shape
+        self.shape = B, beam_size, H
+        self.scale = 1 / math.sqrt(K)
+        self.steps = self.seen = 0
+        self.memory_kv = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in memory_kv]
+        self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
+        # What attention adds to its scores, to be broadcast to (B·H, W, N).
+        self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
+        if not memory_mask.all():
+            bias = like.new_zeros(B, 1, memory_mask.shape[-1])
+            self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
+        self.ancestors = like.new_zeros(B, beam_size, 0)
+        self._own = like.new_full((beam_size, beam_size), -torch.inf).fill_diagonal_(0)
+        self._rows: Tensor | None = None
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let the hypothesis in slot w of sentence b continue that of `parents[b, w]`; (B, W)."""
+        rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
+        self.ancestors = self.ancestors.gather(1, rows)
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences (an int64 vector of indices), in that order."""
+        _, W, H = self.shape
+        self.shape = len(sentences), W, H
+        heads = torch.arange(H, device=sentences.device)
+        rows = (sentences.unsqueeze(1) * H + heads).flatten()
+        self.memory_kv = [
+            (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.memory_kv
+        ]
+        if len(self.memory_bias) > 1:
+            self.memory_bias = self.memory_bias.index_select(0, rows)
+        self.ancestors = self.ancestors.index_select(0, sentences)
+        for layer in self.layers:
+            layer.select(sentences, rows)
+
+    def advance(self, rows: Tensor, window: int | None) -> None:
+        """Open the next step, in which the slots `rows` (R,) of all B·W are live."""
+        B, W, _ = self.shape
+        self._rows = None if len(rows) == B * W else rows
+        self.steps += 1
+        steps = self.steps if window is None else min(self.steps, window + 1)
+        self.seen = steps * W
+        # A single hypothesis descends from everything.
+        if W > 1:
+            self.ancestors = torch.cat((self.ancestors, self._own.expand(B, W, W)), dim=-1)
+            self.ancestors = self.ancestors[:, :, -self.seen :]
+            self.ancestor_bias = self._for_heads(self.ancestors)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Live hypotheses (R, D) in their slots, (B·W, D), zeros elsewhere."""
+        if self._rows is None:
+            return x
+        B, W, _ = self.shape
+        return x.new_zeros(B * W, x.shape[-1]).index_copy_(0, self._rows, x)
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """Attention of few queries, which PyTorch's own is slow at.
+
+        Args:
+            q: (B·W, H·K), of all slots.
+            keys, values: (B·H, N, K).
+            bias: what is added to the scores, to be broadcast to (B·H, W, N).
+
+        Returns:
+            (R, H·K), of the live hypotheses.
+        """
+        B, W, H = self.shape
+        q = q.reshape(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
+        scores = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=self.scale)
+        heads = torch.bmm(scores.softmax(-1), values)
+        joined = heads.view(B, H, W, -1).transpose(1, 2).reshape(B * W, -1)
+        return joined if self._rows is None else joined.index_select(0, self._rows)
+
+    def _for_heads(self, bias: Tensor) -> Tensor:
+        """(B, W, N) as what broadcasts to (B·H, W, N)."""
+        B, _, H = self.shape
+        return bias if B == 1 else bias.repeat_interleave(H, dim=0)
 
 
 class DenseLinear(nn.Module):
@@ -45,11 +282,9 @@ class DenseLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.register_buffer("transposed", weight.detach().t().contiguous(), persistent=False)
-        zeros = weight.new_zeros(len(weight)) if bias is None else bias.detach()
-        self.register_buffer("bias", zeros, persistent=False)
-        self.transposed: Tensor
-        self.bias: Tensor
+        # Plain attributes, which are found sooner than buffers.
+        self.transposed = weight.detach().t().contiguous()
+        self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()
         # Made when first needed: only small batches are.
         self._packed: Tensor | None = None
 

@@ -1,7 +1,8 @@
-"""The Transformer of *Attention Is All You Need* (2017), from attention to single-step decoding.
+"""The Transformer of *Attention Is All You Need* (2017), from attention to logits.
 
-This module owns the forward pass and its cache; the search over translations is `search`'s and
-the loss is `train`'s. It reads from leaf to root, and follows Section 3 of the paper:
+This module owns the forward pass. Decoding a token at a time is `inference`'s, the search over
+translations `search`'s, and the loss `loss`'s. It reads from leaf to root, and follows Section 3 of
+the paper:
 
     positions            3.5    `sinusoidal_positions`
     attention            3.2    `SelfAttention`, `CrossAttention`
@@ -9,7 +10,6 @@ the loss is `train`'s. It reads from leaf to root, and follows Section 3 of the 
     feed-forward         3.3    `FeedForward`
     residual and norm    3.1    `Residual`
     layers and stacks    3.1    `EncoderLayer`, `DecoderLayer`
-    decoding             -      `DecoderCache`
     the model            3, 3.4 `Transformer`
 
 Letters in shapes and tensor names: B sentences, S source length, T target length, D model width,
@@ -209,25 +209,6 @@ class Attention(nn.Module):
         )
         return self._join(out)
 
-    def _attend_step(
-        self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor, cache: DecoderCache
-    ) -> Tensor:
-        """Attention of few queries, which PyTorch's own is slow at; (R, D).
-
-        Args:
-            q: (B, H, W, K).
-            keys, values: (B·H, N, K).
-            bias: what is added to the scores, to be broadcast to (B·H, W, N).
-            cache: which knows the live hypotheses.
-        """
-        B, H, W, K = q.shape
-        scores = torch.baddbmm(
-            bias, q.reshape(B * H, W, K), keys.transpose(1, 2), alpha=1 / math.sqrt(K)
-        )
-        heads = torch.bmm(scores.softmax(-1), values).view(B, H, W, -1)
-        joined: Tensor = self.out_proj(cache.gather(heads.transpose(1, 2).flatten(2).flatten(0, 1)))
-        return joined
-
     def _join(self, heads: Tensor) -> Tensor:
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
@@ -270,13 +251,6 @@ class SelfAttention(Attention):
         q, k, v = self.in_proj(x).tensor_split((width, 2 * width), dim=-1)
         return self._heads(q), self._heads(k), self._heads(v)
 
-    def step(self, x: Tensor, own: LayerCache, cache: DecoderCache) -> Tensor:
-        """The newest token (R, D) of every live hypothesis, looking at its ancestors; (R, D)."""
-        width = self.q_width
-        q, k, v = cache.spread(self.in_proj(x)).tensor_split((width, 2 * width), dim=-1)
-        keys, values = own.append(self._heads(k), self._heads(v), newest=cache.seen)
-        return self._attend_step(self._heads(q), keys, values, cache.ancestor_bias, cache)
-
 
 class CrossAttention(Attention):
     """Attention to the encoder's output; its keys and values are one matrix of H·(K + Kv) rows."""
@@ -294,11 +268,6 @@ class CrossAttention(Attention):
         """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
         k, v = self.kv_proj(states).tensor_split((self.q_width,), dim=-1)
         return self._heads(k), self._heads(v)
-
-    def step(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], cache: DecoderCache) -> Tensor:
-        """The newest token (R, D) of every live hypothesis, looking at the source; (R, D)."""
-        q = self._heads(cache.spread(self.q_proj(x)))
-        return self._attend_step(q, *memory_kv, cache.memory_bias, cache)
 
 
 class FeedForward(nn.Module):
@@ -398,15 +367,6 @@ class DecoderLayer(nn.Module):
         out: Tensor = self.residuals[2](x, self.feed_forward)
         return out
 
-    def step(
-        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], own: LayerCache, cache: DecoderCache
-    ) -> Tensor:
-        """The same for one decoding step: (R, D) to (R, D), of the live hypotheses only."""
-        x = self.residuals[0](x, lambda y: self.self_attention.step(y, own, cache))
-        x = self.residuals[1](x, lambda y: self.cross_attention.step(y, memory_kv, cache))
-        out: Tensor = self.residuals[2](x, self.feed_forward)
-        return out
-
 
 @dataclass(frozen=True)
 class Memory:
@@ -414,119 +374,6 @@ class Memory:
 
     states: Tensor
     mask: Tensor
-
-
-class LayerCache:
-    """Self-attention keys and values of one decoder layer, (B·H, steps·W, K), room doubling."""
-
-    def __init__(self) -> None:
-        self.length = 0
-        self._k: Tensor | None = None
-        self._v: Tensor | None = None
-
-    def append(self, k: Tensor, v: Tensor, *, newest: int) -> tuple[Tensor, Tensor]:
-        """Add the (B, H, W, K) of one step; return the `newest` so far, (B·H, newest, K)."""
-        start, end = self.length, self.length + k.shape[2]
-        self._k = self._store(self._k, k, start, end)
-        self._v = self._store(self._v, v, start, end)
-        self.length = end
-        seen = slice(end - newest, end)
-        return self._k.flatten(0, 1)[:, seen], self._v.flatten(0, 1)[:, seen]
-
-    def select(self, sentences: Tensor) -> None:
-        """Keep these sentences."""
-        if self._k is not None and self._v is not None:
-            # Room that is not used yet need not be copied.
-            used = slice(0, self.length)
-            self._k = self._k[:, :, used].index_select(0, sentences)
-            self._v = self._v[:, :, used].index_select(0, sentences)
-
-    @staticmethod
-    def _store(buffer: Tensor | None, new: Tensor, start: int, end: int) -> Tensor:
-        if buffer is None or buffer.shape[2] < end:
-            B, H, W, K = new.shape
-            grown = new.new_empty(B, H, max(2 * start, 16 * W), K)
-            if buffer is not None:
-                grown[:, :, :start] = buffer[:, :, :start]
-            buffer = grown
-        buffer[:, :, start:end] = new
-        return buffer
-
-
-class DecoderCache:
-    """What single-step decoding remembers of B sentences with up to W hypotheses each.
-
-    A sentence has W slots for hypotheses, of which any number are live. Linear layers work on the
-    R live ones alone; attention on all slots, where what a dead one gets is nobody's business.
-
-    The keys and values of the encoder's output are projected once per sentence and shared by its
-    beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W)
-    says which of a sentence's cached positions belong to each hypothesis, so reordering a beam
-    moves booleans only. With restricted attention it covers the steps that are seen, and no more.
-    """
-
-    def __init__(
-        self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, beam_size: int
-    ) -> None:
-        self.n_heads = memory_kv[0][0].shape[1]
-        self.memory_kv = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in memory_kv]
-        self.beam_size = beam_size
-        self.steps = 0
-        self.layers = [LayerCache() for _ in memory_kv]
-        self.ancestors = memory_mask.new_zeros(memory_mask.shape[0], beam_size, 0)
-        like = self.memory_kv[0][0]
-        # (B·H, 1, S) and (B·H, W, N): what attention adds to its scores, 0 or -inf.
-        self.memory_bias = _bias(memory_mask[:, 0], self.n_heads, like=like)
-        self.ancestor_bias = like.new_zeros(1, 1, 1)
-        self._rows: Tensor | None = None
-
-    @property
-    def seen(self) -> int:
-        """How many cached positions of a sentence the step in progress looks at."""
-        return self.ancestors.shape[-1]
-
-    def reorder(self, parents: Tensor) -> None:
-        """Let hypothesis w of a sentence continue what was hypothesis `parents[b, w]`; (B, W)."""
-        rows = parents.unsqueeze(-1).expand(-1, -1, self.seen)
-        self.ancestors = self.ancestors.gather(1, rows)
-
-    def select(self, sentences: Tensor) -> None:
-        """Keep these sentences (an int64 vector of indices), in that order."""
-        rows = (sentences.unsqueeze(1) * self.n_heads).add(
-            torch.arange(self.n_heads, device=sentences.device)
-        )
-        rows = rows.flatten()
-        self.memory_kv = [
-            (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.memory_kv
-        ]
-        self.memory_bias = self.memory_bias.index_select(0, rows)
-        self.ancestors = self.ancestors.index_select(0, sentences)
-        for layer in self.layers:
-            layer.select(sentences)
-
-    def advance(self, rows: Tensor, window: int | None) -> None:
-        """Open the next step, in which the slots `rows` (R,) of all B·W are live."""
-        B, W = self.ancestors.shape[:2]
-        self._rows = None if len(rows) == B * W else rows
-        own = torch.eye(W, dtype=torch.bool, device=self.ancestors.device).expand(B, W, W)
-        self.ancestors = torch.cat((self.ancestors, own), dim=-1)
-        self.steps += 1
-        if window is not None:
-            self.ancestors = self.ancestors[:, :, -(window + 1) * W :]
-        # A single hypothesis descends from everything.
-        if W > 1:
-            self.ancestor_bias = _bias(self.ancestors, self.n_heads, like=self.memory_bias)
-
-    def spread(self, x: Tensor) -> Tensor:
-        """Live hypotheses (R, D) in their slots, (B, W, D), zeros elsewhere."""
-        B, W = self.ancestors.shape[:2]
-        if self._rows is not None:
-            x = x.new_zeros(B * W, x.shape[-1]).index_copy_(0, self._rows, x)
-        return x.view(B, W, -1)
-
-    def gather(self, x: Tensor) -> Tensor:
-        """The live ones (R, D) among all slots (B·W, D)."""
-        return x if self._rows is None else x.index_select(0, self._rows)
 
 
 class Transformer(nn.Module):
@@ -595,11 +442,11 @@ class Transformer(nn.Module):
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
         x = self._embed(tgt_in)
-        for layer in self._decoder_layers():
+        for layer in self.decoder_layers():
             x = layer(x, memory.states, memory.mask)
         if output is not None:
             return output(self.decoder_norm(x), self.embedding.weight)
-        return self._logits(x)
+        return self.logits(x)
 
     def encode(self, src: Tensor) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
@@ -608,33 +455,6 @@ class Transformer(nn.Module):
         for layer in self.encoder:
             x = layer(x, visible)
         return Memory(self.encoder_norm(x), visible)
-
-    def start(self, memory: Memory, beam_size: int) -> DecoderCache:
-        """A cache for decoding `beam_size` hypotheses of each sentence from the beginning."""
-        kv = [
-            layer.cross_attention.project_memory(memory.states) for layer in self._decoder_layers()
-        ]
-        return DecoderCache(kv, memory.mask, beam_size)
-
-    def decode_step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
-        """Log-probabilities of the token after `tokens`, for the R live hypotheses.
-
-        Args:
-            tokens: (R,), the newest token of each; BOS at first.
-            rows: (R,), the slot of each among the B·W, ascending.
-            cache: of the steps before; it is changed in place.
-
-        Returns:
-            (R, V) natural logarithms in float32 (float64 for a float64 model).
-        """
-        x = self.embedding(tokens) * math.sqrt(self.config.d_model)
-        x = x + self._positions(cache.steps, cache.steps + 1, like=x)
-        cache.advance(rows, self.config.attention_window)
-        layers = zip(self._decoder_layers(), cache.memory_kv, cache.layers, strict=True)
-        for layer, memory_kv, own in layers:
-            x = layer.step(x, memory_kv, own, cache)
-        logits = self._logits(x)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
     def layers(self) -> list[nn.Module]:
         """All layers, in the order in which they run."""
@@ -645,17 +465,18 @@ class Transformer(nn.Module):
         for layer in self.layers():
             layer.compile(dynamic=True)
 
-    def _decoder_layers(self) -> list[DecoderLayer]:
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """Those of the decoder, as what they are."""
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Scaled embeddings plus positions, (B, T, D)."""
         # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
         x = self.embedding(ids) * math.sqrt(self.config.d_model)
-        dropped: Tensor = self.dropout(x + self._positions(0, ids.shape[1], like=x))
+        dropped: Tensor = self.dropout(x + self.positions(0, ids.shape[1], like=x))
         return dropped
 
-    def _positions(self, start: int, end: int, *, like: Tensor) -> Tensor:
+    def positions(self, start: int, end: int, *, like: Tensor) -> Tensor:
         """Encodings of the positions `start` to `end`, (end - start, D)."""
         if self.config.positions == "learned":
             if end > self.config.max_positions:
@@ -671,7 +492,8 @@ class Transformer(nn.Module):
         self._sinusoids = table = table.to(like)
         return table[start:end]
 
-    def _logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
+        """Of the next token, (..., V), from the last decoder layer's states (..., D)."""
         # The output layer is the embedding matrix itself, without a bias (Section 3.4).
         x, weight = self.decoder_norm(x), self.embedding.weight
         if self.output is not None:
@@ -693,13 +515,6 @@ def parameter_counts(model: Transformer) -> dict[str, int]:
 
 def _layer_norm(config: ModelConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
-
-
-def _bias(mask: Tensor, n_heads: int, *, like: Tensor) -> Tensor:
-    """0 where the (B, W, N) `mask` is True and -inf elsewhere, for each head: (B·H, W, N)."""
-    B, W, N = mask.shape
-    bias = like.new_zeros(B, W, N).masked_fill_(~mask, -torch.inf)
-    return bias.unsqueeze(1).expand(B, n_heads, W, N).reshape(B * n_heads, W, N)
 
 
 def _band(

@@ -22,7 +22,7 @@ from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
 from mtkit.distributed import choose_device, choose_matrix_route, keep_freed_memory
-from mtkit.inference import choose_precision, prepare
+from mtkit.inference import Engine, choose_precision, prepare
 from mtkit.model import Transformer
 from mtkit.search import beam_search, length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
@@ -239,10 +239,10 @@ class Translator:
         self.model.eval()
         src = _padded([[*ids, EOS_ID] for ids in sources])
         beam_size = max(self.config.beam_size, n_best)
-        cache = self.model.start(self.model.encode(src.to(self.device)), beam_size)
+        engine = Engine(self.model)
         found = beam_search(
-            self.model.decode_step,
-            cache,
+            engine.step,
+            engine.start(src.to(self.device), beam_size),
             max_lengths=[len(ids) + 1 + self.config.max_extra_length for ids in sources],
             beam_size=beam_size,
             bos_id=BOS_ID,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mtkit.config import ModelConfig, load_config
 from mtkit.errors import MtkitError
+from mtkit.inference import Engine
 from mtkit.model import (
     Dropout,
     Transformer,
@@ -133,14 +134,15 @@ def test_stepping_with_the_cache_equals_the_full_forward_pass(variant: dict[str,
     W = 3
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
-        cache = model.start(model.encode(src), W)
+        engine = Engine(model)
+        cache = engine.start(src, W)
         tokens = torch.full((4, W), BOS)
         prefixes = tokens.unsqueeze(-1)
         # Any hypotheses may be dead, and then are again the start of live ones.
         alive = torch.ones(4, W, dtype=torch.bool)
         for step in range(25):
             slots = alive.flatten().nonzero().squeeze(1)
-            log_probs = model.decode_step(tokens.flatten()[slots], slots, cache)
+            log_probs = engine.step(tokens.flatten()[slots], slots, cache)
             for row, slot in enumerate(slots.tolist()):
                 b, w = divmod(slot, W)
                 full = model(src[b : b + 1], prefixes[b : b + 1, w])[0, -1].log_softmax(-1)
@@ -268,12 +270,13 @@ def test_restricted_decoding_with_the_cache_equals_the_full_forward_pass_on_long
     src, tgt_in = sentences(170, 90), shifted(sentences(180, 180, seed=1))
     with torch.no_grad():
         wanted = model(src, tgt_in).log_softmax(-1)
-        cache = model.start(model.encode(src), 1)
+        engine = Engine(model)
+        cache = engine.start(src, 1)
         for t in range(tgt_in.shape[1]):
-            found = model.decode_step(tgt_in[:, t], torch.arange(2), cache)
+            found = engine.step(tgt_in[:, t], torch.arange(2), cache)
             assert torch.allclose(found, wanted[:, t], atol=1e-10)
     # What a step sees, and so what it costs, does not grow with the sentence.
-    assert cache.ancestors.shape[-1] == window + 1
+    assert cache.seen == window + 1
 
 
 @pytest.mark.parametrize(

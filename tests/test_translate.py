@@ -21,6 +21,7 @@ from mtkit.checkpoint import Run
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
+from mtkit.inference import Engine
 from mtkit.model import Transformer
 from mtkit.search import Hypothesis, beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -498,11 +499,10 @@ def step_by_step(translator: Translator, source: str, translation: str) -> list[
     src = torch.tensor([[*translator.tokenizer.encode(source), EOS_ID]])
     found, token = [], BOS_ID
     with torch.no_grad():
-        cache = translator.model.start(translator.model.encode(src), 1)
+        engine = Engine(translator.model)
+        cache = engine.start(src, 1)
         for wanted in (*translator.tokenizer.encode(translation), EOS_ID):
-            log_probs = translator.model.decode_step(
-                torch.tensor([token]), torch.tensor([0]), cache
-            )
+            log_probs = engine.step(torch.tensor([token]), torch.tensor([0]), cache)
             found.append(float(log_probs[0, wanted]))
             token = wanted
     return found
