@@ -358,22 +358,32 @@ class Run:
         """The folder for TensorBoard's files."""
         return self.path / _BOARD
 
+    def add_to_board(self, name: str, content: bytes) -> None:
+        """Append to one of TensorBoard's files."""
+        with _naming_the_file(self.board_path / name):
+            self.board_path.mkdir(exist_ok=True)
+            with (self.board_path / name).open("ab") as file:
+                file.write(content)
+
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        with (
-            _naming_the_file(self.path / name),
-            (self.path / name).open("a", encoding="utf-8") as f,
-        ):
-            f.write(f"{_json_line(row)}\n")
+        with _naming_the_file(self.path / name), (self.path / name).open("a+b") as file:
+            line = f"{_json_line(row)}\n".encode()
+            if file.tell():
+                # A full disk or a kill may have cut the row before.
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = b"\n" + line
+            file.write(line)
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         rows = []
         with _naming_the_file(self.path / name):
             if name == _SAMPLES and not (self.path / name).exists():
                 return []
-            with (self.path / name).open(encoding="utf-8") as file:
+            with (self.path / name).open("rb") as file:
                 for line in file:
-                    # What a kill cut short is left out.
-                    with contextlib.suppress(json.JSONDecodeError):
+                    # What was cut short, inside a character too, is left out.
+                    with contextlib.suppress(ValueError):
                         rows.append(json.loads(line))
         return rows
 

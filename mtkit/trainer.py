@@ -294,9 +294,9 @@ class Trainer:
         with (
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
-            Journal(run, self.step, active=first) as journal,
             self._watch,
         ):
+            journal = Journal(run, self.step, active=first)
             writer = CheckpointWriter(run)
             early = self.workers.any(self._should_stop(journal))
             while self.step < settings.max_steps and not stopped and not early:

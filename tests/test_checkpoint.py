@@ -537,15 +537,22 @@ def test_rows_of_metrics_come_back_in_order(run: Run):
     assert run.metrics() == rows
 
 
-def test_a_row_that_a_kill_cut_short_is_left_out_and_swept_away(run: Run):
+@pytest.mark.parametrize("cut", [b"}\n", b'", "loss": 2.25}\n', b'\xbc", "loss": 2.25}\n'])
+def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Run):
     run.log({"step": 1, "loss": 2.5})
-    run.log({"step": 2, "loss": 2.25})
+    run.log({"step": 2, "by": "\u00fc", "loss": 2.25})
     file = run.path / "metrics.jsonl"
-    file.write_text(file.read_text()[:-5])
+    content = file.read_bytes()
+    assert content.endswith(cut)
+    file.write_bytes(content.removesuffix(cut))
     assert run.metrics() == [{"step": 1, "loss": 2.5}]
+    # A run that goes on, as the disk has room again, loses no other row.
+    run.log({"step": 3, "loss": 2.25})
+    assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 3, "loss": 2.25}]
     run.forget_metrics_after(1)
     run.log({"step": 2, "loss": 2.0})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0}]
+    assert file.read_bytes().count(b"\n") == 2
 
 
 def test_metrics_have_no_step_twice_after_a_resume(

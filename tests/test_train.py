@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData, split
 from mtkit.errors import MtkitError
+from mtkit.journal import Journal
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import Trainer, label_smoothed_loss, learning_rate
@@ -1007,6 +1009,27 @@ def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
 # Watching
 
 
+def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
+    """Step and value of every event of a kind, in the order of their files."""
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    found = []
+    for file in sorted(run.board_path.iterdir()):
+        content = file.read_bytes()
+        while content:
+            # A record: its length, a checksum, the message, a checksum.
+            end = 12 + int.from_bytes(content[:8], "little")
+            assert int.from_bytes(content[8:12], "little") == masked_crc32c(content[:8])
+            assert int.from_bytes(content[end : end + 4], "little") == masked_crc32c(
+                content[12:end]
+            )
+            event = Event.FromString(content[12:end])
+            found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
+            content = content[end + 4 :]
+    return found
+
+
 def test_training_stops_early_when_the_chosen_score_gets_no_better(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -1044,24 +1067,16 @@ def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_t
 def test_a_resumed_run_has_no_sample_and_no_event_twice(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    from tensorboardX.proto.event_pb2 import Event
-
     for end in (4, 6):
         part = changed(config, "train", max_steps=end, valid_every=2, checkpoint_every=2)
         train.run(part, tiny_data, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
     assert [row["step"] for row in run.samples()] == [2, 4, 6]
-    found = []
-    for file in sorted(run.board_path.iterdir()):
-        content, place = file.read_bytes(), 0
-        while place < len(content):
-            # A record: its length, a checksum, the message, a checksum.
-            length = int.from_bytes(content[place : place + 8], "little")
-            event = Event.FromString(content[place + 12 : place + 12 + length])
-            found += [(value.tag, event.step) for value in event.summary.value]
-            place += 16 + length
-    assert [step for tag, step in found if tag == "train/loss"] == [1, 2, 3, 4, 5, 6]
-    assert [step for tag, step in found if tag == "valid/bleu"] == [2, 4, 6]
+    assert [step for step, _ in events_of(run, "train/loss")] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in events_of(run, "valid/bleu")] == [2, 4, 6]
+    assert [value for _, value in events_of(run, "train/loss")] == pytest.approx(
+        [value for _, value in rows_of(run.path, "loss")]
+    )
 
 
 def test_metrics_that_cannot_be_written_do_not_stop_a_run(
@@ -1078,6 +1093,38 @@ def test_metrics_that_cannot_be_written_do_not_stop_a_run(
     assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
     told = [r for r in caplog.records if "No space left" in r.getMessage()]
     assert len(told) == 1
+
+
+def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
+    begun: Path, caplog: pytest.LogCaptureFixture
+):
+    run = Run.open(begun)
+    run.forget_metrics_after(0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Some twenty events, and all of the rows, which are shorter.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1200, hard))
+    try:
+        journal = Journal(run, 0)
+        for step in range(1, 51):
+            journal.log({"step": step, "l": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [row["step"] for row in run.metrics()] == list(range(1, 51))
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "tfevents" in told
+    assert "training goes on" in told
+    # With room again nothing is written behind the event that was cut.
+    size = max(file.stat().st_size for file in run.board_path.iterdir())
+    journal.log({"step": 51, "l": 1})
+    assert max(file.stat().st_size for file in run.board_path.iterdir()) == size <= 1200
+
+
+def test_every_event_is_in_its_file_as_soon_as_it_is_logged(begun: Path):
+    run = Run.open(begun)
+    journal = Journal(run, 4)
+    for step in (5, 6):
+        journal.log({"step": step, "loss": 2.5})
+        assert events_of(run, "train/loss")[-1] == (step, 2.5)
 
 
 # ---------------------------------------------------------------------------------------------
