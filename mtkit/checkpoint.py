@@ -238,12 +238,12 @@ class Run:
             state: counters, as plain values.
         """
         place = self.path / _CHECKPOINTS / f"step-{step:08d}"
-        partial = place.with_name(f".{place.name}.partial")
+        partial = _partial(place)
         with _naming_the_file(place):
             try:
-                # Leftovers of a killed save go too.
+                # What a killed save or prune left goes too.
                 for old in place.parent.glob(".*.partial"):
-                    shutil.rmtree(old)
+                    shutil.rmtree(old, ignore_errors=True)
                 partial.mkdir()
                 checksums = {}
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
@@ -260,13 +260,19 @@ class Run:
         return Checkpoint(place, step)
 
     def prune(self) -> None:
-        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for."""
+        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for.
+
+        Raises:
+            MtkitError: if one cannot be deleted.
+        """
         settings = self.config.train
         best = self.best()
         for checkpoint in self.checkpoints()[: -settings.keep_checkpoints]:
             kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
             if not kept and (best is None or checkpoint.step != best.step):
-                shutil.rmtree(checkpoint.path)
+                with _naming_the_file(checkpoint.path):
+                    # Renamed first: a kill must not leave one that has its name and is not whole.
+                    shutil.rmtree(checkpoint.path.rename(_partial(checkpoint.path)))
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
         """Weights by name.
@@ -405,13 +411,21 @@ def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
 class CheckpointWriter:
     """Saves checkpoints of a run in a thread of its own, one after the other.
 
-    What it is given must be nobody else's: training goes on meanwhile.
+    What it is given must be nobody else's: training goes on meanwhile. As a context manager it
+    ends when nothing is being saved any more, whatever happened inside.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: tuple[int, Future[None]] | None = None
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.settle()
+        self._thread.shutdown()
 
     def save(
         self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
@@ -421,7 +435,10 @@ class CheckpointWriter:
 
         def work() -> None:
             self._run.save(step, weights=weights, optimizer=optimizer, state=state)
-            self._run.prune()
+            try:
+                self._run.prune()
+            except MtkitError as error:
+                log.warning("an old checkpoint could not be deleted: %s", error)
 
         self._saving = (step, self._thread.submit(work))
 
@@ -431,14 +448,16 @@ class CheckpointWriter:
         A checkpoint that could not be saved, because the disk is full for instance, is told of,
         and training goes on: there will be another.
         """
-        if self._saving is None or not (wait or self._saving[1].done()):
-            return
-        step, saving = self._saving
-        self._saving = None
-        try:
-            saving.result()
-        except (MtkitError, OSError) as error:
-            log.warning("step %d was not saved: %s; %s", step, error, self._run.last_good())
+        if self._saving is not None and (wait or self._saving[1].done()):
+            try:
+                self.finish()
+            except MtkitError as error:
+                log.warning("%s", error)
+
+    def last_good(self) -> str:
+        """As `Run.last_good`, once nothing is being saved any more."""
+        self.settle()
+        return self._run.last_good()
 
     def finish(self) -> None:
         """Wait for the last checkpoint of a run.
@@ -446,10 +465,16 @@ class CheckpointWriter:
         Raises:
             MtkitError: if it was not saved.
         """
-        saving, self._saving = self._saving, None
-        self._thread.shutdown()
-        if saving is not None:
-            saving[1].result()
+        if self._saving is None:
+            return
+        step, saving = self._saving
+        error = saving.exception()
+        self._saving = None
+        if isinstance(error, MtkitError):
+            what = f"step {step} was not saved: {error}; {self._run.last_good()}"
+            raise MtkitError(what) from error
+        if error is not None:
+            raise error
 
 
 def find_run(root: Path) -> Run:
@@ -528,6 +553,11 @@ def _naming_the_file(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MtkitError(f"{getattr(error, 'filename', None) or path}: {reason}") from error
+
+
+def _partial(place: Path) -> Path:
+    """Beside it, for what is not whole yet, or any more."""
+    return place.with_name(f".{place.name}.partial")
 
 
 def _sha256(path: Path) -> str:

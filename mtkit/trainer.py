@@ -295,30 +295,30 @@ class Trainer:
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
             self._watch,
+            CheckpointWriter(run) as writer,
         ):
             journal = Journal(run, self.step, active=first)
-            writer = CheckpointWriter(run)
             early = self.workers.any(self._should_stop(journal))
             while self.step < settings.max_steps and not stopped and not early:
-                with self._explaining_memory(run):
+                with self._explaining_memory(writer):
                     meter.add(self.update(next(self.batches)))
                 bar.update()
                 last = self.step == settings.max_steps
                 validation = None
                 if last or self.step % settings.log_every == 0:
-                    self._log(run, journal, meter, bar)
+                    self._log(writer, journal, meter, bar)
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused():
                         validation = self.validate()
                         early = self._record(journal, validation, last=last)
                 if last or early or self.step % settings.checkpoint_every == 0:
                     with meter.paused():
-                        self.save(run, writer, validation)
+                        self.save(writer, validation)
                         saved = self.step
                 writer.settle(wait=False)
                 stopped = self.workers.any(bool(signals))
             if saved != self.step:
-                self.save(run, writer)
+                self.save(writer)
             writer.finish()
             self.workers.wait()
         return not stopped or self.step >= settings.max_steps
@@ -439,9 +439,7 @@ class Trainer:
             "would (model.d_model), or more memory"
         )
 
-    def save(
-        self, run: Run, writer: CheckpointWriter, validation: Validation | None = None
-    ) -> None:
+    def save(self, writer: CheckpointWriter, validation: Validation | None = None) -> None:
         """Begin to write a checkpoint.
 
         Raises:
@@ -451,7 +449,7 @@ class Trainer:
         if not self.workers.first:
             return
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-            raise self._diverged(run, self.step, "the weights are not finite")
+            raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "batches": self.batches.state_dict(),
             "spent": asdict(self.spent),
@@ -512,7 +510,7 @@ class Trainer:
         raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
 
     @contextmanager
-    def _explaining_memory(self, run: Run) -> Iterator[None]:
+    def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
         """Turn memory that runs out after all, in an update, into one line."""
         try:
             yield
@@ -520,7 +518,7 @@ class Trainer:
             if not _is_out_of_memory(error):
                 raise
             raise MtkitError(
-                f"step {self.step}: out of memory{self._on_worker()}; {run.last_good()}; lower "
+                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; lower "
                 f"train.device_batch_tokens (now {self._fits_at_a_time}) and start again"
             ) from error
 
@@ -630,13 +628,18 @@ class Trainer:
             self.optimizer.zero_grad()
         return True
 
-    def _log(self, run: Run, journal: Journal, meter: Meter, bar: tqdm[Any]) -> None:
+    def _log(
+        self, writer: CheckpointWriter, journal: Journal, meter: Meter, bar: tqdm[Any]
+    ) -> None:
         row = meter.read(self.step, self.workers)
         row["lr"] = self.optimizer.param_groups[0]["lr"]
         row["epoch"] = self.batches.epoch
         if (bad := meter.first_not_finite) is not None:
             step, loss = bad
-            raise self._diverged(run, step, f"the loss is {loss}")
+            writer.settle()
+            # Everybody comes here, and says the same once the first has settled.
+            self.workers.wait()
+            raise self._diverged(writer, step, f"the loss is {loss}")
         journal.log(row)
         if not self.workers.first:
             return
@@ -652,9 +655,9 @@ class Trainer:
                 clock(left),
             )
 
-    def _diverged(self, run: Run, step: int, what: str) -> MtkitError:
+    def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
         return MtkitError(
-            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {run.last_good()}; "
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {writer.last_good()}; "
             "try a longer train.warmup_steps or a lower train.learning_rate_scale"
         )
 

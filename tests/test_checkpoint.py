@@ -8,14 +8,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtkit import checkpoint, train
-from mtkit.checkpoint import Run, average, find_run
+from mtkit.checkpoint import CheckpointWriter, Run, average, find_run
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
@@ -380,6 +383,88 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
     assert steps(run) == [10, 20]
     left = sorted(path.name for path in (run.path / "checkpoints").iterdir())
     assert left == ["step-00000010", "step-00000020"]
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of_and_no_save_fails(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    run = run.with_config(
+        run.config.model_copy(
+            update={"train": run.config.train.model_copy(update={"keep_checkpoints": 1})}
+        )
+    )
+    original = shutil.rmtree
+
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+        if "step-00000010" in path.name:
+            if ignore_errors:
+                return
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        original(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    with CheckpointWriter(run) as writer:
+        for step in (10, 20, 30):
+            writer.save(step, weights={"w": torch.ones(1)}, optimizer={}, state={})
+            writer.finish()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "could not be deleted" in warning
+    assert "step-00000010" in warning
+    assert "Permission denied" in warning
+    assert steps(run) == [30]
+
+
+def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    for step in (10, 20, 30, 40, 50, 60):
+        save(run, step)
+    with monkeypatch.context() as patch:
+
+        def killed(path: Path, *_: object) -> None:
+            (path / "model.safetensors").unlink()
+            raise KeyboardInterrupt
+
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.prune()
+    for saved in run.checkpoints():
+        saved.load_weights()
+    save(run, 70)
+    assert not list((run.path / "checkpoints").glob(".*"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_being_saved_is_waited_for_whatever_happens(
+    fails: bool, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    save(run, 10)
+    begun = threading.Event()
+    original = checkpoint.save_file
+
+    def slow(tensors: Any, path: Path) -> None:
+        begun.set()
+        time.sleep(0.1)
+        if fails:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        original(tensors, path)
+
+    def interrupted() -> None:
+        with CheckpointWriter(run) as writer:
+            writer.save(20, weights={"w": torch.ones(1)}, optimizer={}, state={})
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save_file", slow)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps(run) == ([10] if fails else [10, 20])
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == fails
+    if fails:
+        assert "step 20 was not saved" in told[0]
+        assert "No space left" in told[0]
+        assert "the last good checkpoint is step 10" in told[0]
 
 
 def test_leftovers_and_strange_names_are_no_checkpoints(run: Run):

@@ -820,6 +820,31 @@ def test_a_pair_that_does_not_fit_alone_is_one_line(
         train.run(config, tiny_data, tmp_path / "run", device="cpu")
 
 
+def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
+    """So that training is ahead of it."""
+    original = checkpoint.save_file
+
+    def save_file(tensors: Any, path: Any) -> None:
+        time.sleep(0.2)
+        original(tensors, path)
+
+    patch.setattr(checkpoint, "save_file", save_file)
+
+
+def test_a_loss_that_is_no_number_is_told_with_a_checkpoint_that_was_being_saved(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any) -> Tensor:
+        return original(self, batches) * (math.nan if self.step == 4 else 1.0)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    slow_down_saving(monkeypatch)
+    with pytest.raises(MtkitError, match=r"step 4: .*; the last good checkpoint is step 3;"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
 def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -831,6 +856,7 @@ def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
         return original(self, batches)
 
     monkeypatch.setattr(Trainer, "update", update)
+    slow_down_saving(monkeypatch)
     with pytest.raises(MtkitError, match=r"out of memory; the last good checkpoint is step 3") as e:
         train.run(config, tiny_data, tmp_path / "run", device="cpu")
     assert "train.device_batch_tokens (now 80)" in str(e.value)
