@@ -72,6 +72,13 @@ class Checkpoint:
         state: dict[str, Any] = self._record()["state"]
         return state
 
+    def is_extra(self) -> bool:
+        """Whether it was saved between two others because it was the best then."""
+        # A damaged one is told of when it is loaded.
+        with contextlib.suppress(MtkitError):
+            return bool(self._record().get("extra", False))
+        return False
+
     def _record(self) -> dict[str, Any]:
         record: dict[str, Any] = _load_json(self.path / _STATE)
         return record
@@ -227,7 +234,13 @@ class Run:
         return names
 
     def save(
-        self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
+        self,
+        step: int,
+        *,
+        weights: Tensors,
+        optimizer: Tensors,
+        state: dict[str, Any],
+        extra: bool = False,
     ) -> Checkpoint:
         """Add a checkpoint; a crash or a full disk on the way leaves the older ones as they were.
 
@@ -236,6 +249,8 @@ class Run:
             weights: of the model.
             optimizer: its tensors.
             state: counters, as plain values.
+            extra: whether no checkpoint was due, and it is saved as the best so far. Such a one
+                is kept as long as it is the best or the newest, and no average counts it.
         """
         place = self.path / _CHECKPOINTS / f"step-{step:08d}"
         partial = _partial(place)
@@ -249,7 +264,8 @@ class Run:
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
                     _save_tensors(tensors, partial / name)
                     checksums[name] = _sha256(partial / name)
-                _write_json(partial / _STATE, {"step": step, "sha256": checksums, "state": state})
+                record = {"step": step, "extra": extra, "sha256": checksums, "state": state}
+                _write_json(partial / _STATE, record)
                 _sync(partial)
                 if place.exists():
                     shutil.rmtree(place)
@@ -266,10 +282,12 @@ class Run:
             MtkitError: if one cannot be deleted.
         """
         settings = self.config.train
-        best = self.best()
-        for checkpoint in self.checkpoints()[: -settings.keep_checkpoints]:
+        found = self.checkpoints()
+        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()]
+        wanted = [*regular[-settings.keep_checkpoints :], *found[-1:], self.best()]
+        for checkpoint in found:
             kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
-            if not kept and (best is None or checkpoint.step != best.step):
+            if not kept and checkpoint not in wanted:
                 with _naming_the_file(checkpoint.path):
                     # Renamed first: a kill must not leave one that has its name and is not whole.
                     shutil.rmtree(checkpoint.path.rename(_partial(checkpoint.path)))
@@ -290,9 +308,10 @@ class Run:
         found = self.checkpoints()
         if not found:
             raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
+        # Those at even distances, unless there is none yet.
+        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
         if which is None:
-            count = min(self.config.decode.average_checkpoints, len(found))
-            return _select_average(found[-count:])
+            return _select_average(regular[-self.config.decode.average_checkpoints :])
         if which == "last":
             return found[-1].load_weights(), f"step {found[-1].step}"
         if which == "best":
@@ -302,11 +321,11 @@ class Run:
             return best.load_weights(), f"step {best.step}, the best"
         if match := re.fullmatch(r"average:(\d+)", which):
             count = int(match[1])
-            if not 1 <= count <= len(found):
+            if not 1 <= count <= len(regular):
                 raise MtkitError(
-                    f"--checkpoint {which}: {self.path} has {len(found)} checkpoints to average"
+                    f"--checkpoint {which}: {self.path} has {len(regular)} checkpoints to average"
                 )
-            return _select_average(found[-count:])
+            return _select_average(regular[-count:])
         if which.isdecimal():
             for checkpoint in found:
                 if checkpoint.step == int(which):
@@ -428,13 +447,19 @@ class CheckpointWriter:
         self._thread.shutdown()
 
     def save(
-        self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
+        self,
+        step: int,
+        *,
+        weights: Tensors,
+        optimizer: Tensors,
+        state: dict[str, Any],
+        extra: bool = False,
     ) -> None:
-        """Begin to save a checkpoint; one that is being saved is waited for first."""
+        """Begin to save a checkpoint, as `Run.save`; one being saved is waited for first."""
         self.settle()
 
         def work() -> None:
-            self._run.save(step, weights=weights, optimizer=optimizer, state=state)
+            self._run.save(step, weights=weights, optimizer=optimizer, state=state, extra=extra)
             try:
                 self._run.prune()
             except MtkitError as error:

@@ -156,9 +156,9 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
     has converged is flat too: whether something is wrong is for `findings` to say.
 
     Args:
-        scores: of all validations, oldest first; higher is better.
+        scores: BLEU of all validations, oldest first.
         window: how many of the last to look at.
-        least_gain: in points of the score.
+        least_gain: in points.
     """
     if len(scores) <= window:
         return False

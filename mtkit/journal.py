@@ -89,6 +89,11 @@ class Journal:
         values = self.values()
         return len(values) - 1 - values.index(max(values)) if values else 0
 
+    def is_best(self) -> bool:
+        """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
+        values = self.values()
+        return bool(values) and values[-1] == max(values)
+
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""
         return [row["loss"] for row in self._rows if "loss" in row][-20:]

@@ -291,6 +291,7 @@ class Trainer:
         meter = Meter(self.spent)
         saved = self.step
         stopped = early = False
+        validation: Validation | None = None
         with (
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
@@ -304,21 +305,22 @@ class Trainer:
                     meter.add(self.update(next(self.batches)))
                 bar.update()
                 last = self.step == settings.max_steps
-                validation = None
+                validation, best = None, False
                 if last or self.step % settings.log_every == 0:
                     self._log(writer, journal, meter, bar)
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused():
                         validation = self.validate()
-                        early = self._record(journal, validation, last=last)
-                if last or early or self.step % settings.checkpoint_every == 0:
+                        early, best = self._record(journal, validation, last=last)
+                due = last or early or self.step % settings.checkpoint_every == 0
+                if due or best:
                     with meter.paused():
-                        self.save(writer, validation)
+                        self.save(writer, validation, extra=not due)
                         saved = self.step
                 writer.settle(wait=False)
                 stopped = self.workers.any(bool(signals))
             if saved != self.step:
-                self.save(writer)
+                self.save(writer, validation)
             writer.finish()
             self.workers.wait()
         return not stopped or self.step >= settings.max_steps
@@ -439,8 +441,19 @@ class Trainer:
             "would (model.d_model), or more memory"
         )
 
-    def save(self, writer: CheckpointWriter, validation: Validation | None = None) -> None:
+    def save(
+        self,
+        writer: CheckpointWriter,
+        validation: Validation | None = None,
+        *,
+        extra: bool = False,
+    ) -> None:
         """Begin to write a checkpoint.
+
+        Args:
+            writer: of the run.
+            validation: of this step, if there was one.
+            extra: as for `Run.save`.
 
         Raises:
             MtkitError: if a weight is not a finite number; nothing is saved then.
@@ -456,7 +469,7 @@ class Trainer:
         }
         if validation is not None:
             state |= validation.row()
-        writer.save(self.step, weights=weights, optimizer=optimizer, state=state)
+        writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
 
     def state_dict(self) -> tuple[Tensors, Tensors]:
         """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
@@ -661,9 +674,13 @@ class Trainer:
             "try a longer train.warmup_steps or a lower train.learning_rate_scale"
         )
 
-    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> bool:
-        """Write down a validation; whether training should stop early because of it."""
-        early = False
+    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> tuple[bool, bool]:
+        """Write down a validation.
+
+        Returns:
+            Whether training should stop early because of it, and whether it is the best so far.
+        """
+        early = best = False
         if self.workers.first:
             journal.log({"step": self.step, **validation.row()})
             journal.add_samples(self.step, *self.valid_text, validation.translations)
@@ -675,14 +692,15 @@ class Trainer:
                 validation.bleu,
                 validation.chrf,
             )
-            early = self._should_stop(journal)
+            early, best = self._should_stop(journal), journal.is_best()
             found = self._findings(journal, validation)
-            flat = is_flat(journal.values())
+            # Whatever is best by: what counts as flat is known of this score.
+            flat = is_flat([row["valid_bleu"] for row in journal.validations()])
             if found and (last or early or (flat and not self._was_flat)):
                 log.warning("%s", paragraph(found))
             self._was_flat = flat
             journal.write_page(self.summary(), found)
-        return self.workers.any(early)
+        return self.workers.any(early), self.workers.any(best)
 
     def _should_stop(self, journal: Journal) -> bool:
         """Whether the validations so far ask for an early stop; said by the first worker."""

@@ -190,6 +190,17 @@ def test_where_there_are_fewer_the_default_averages_what_there_is(run: Run):
     assert run.select(None)[0]["w"].unique().tolist() == [10.0]
 
 
+def test_where_there_are_only_extra_ones_the_default_averages_those(run: Run):
+    for step in (10, 20):
+        run.save(
+            step, weights={"w": torch.full((1,), step)}, optimizer={}, state={}, extra=step == 20
+        )
+    assert run.select(None)[0]["w"].unique().tolist() == [10.0]
+    assert run.select("last")[0]["w"].unique().tolist() == [20.0]
+    shutil.rmtree(run.path / "checkpoints" / "step-00000010")
+    assert run.select(None)[0]["w"].unique().tolist() == [20.0]
+
+
 @pytest.mark.parametrize(
     ("which", "words"),
     [

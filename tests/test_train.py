@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -931,7 +932,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_of_and_training_goes_on(
         original(tensors, path)
 
     monkeypatch.setattr(checkpoint, "save_file", save_file)
-    often = changed(config, "train", checkpoint_every=2)
+    often = changed(config, "train", checkpoint_every=2, valid_every=6)
     assert train.run(often, tiny_data, tmp_path / "run", device="cpu")
     (warning,) = [r.getMessage() for r in caplog.records if "not saved" in r.getMessage()]
     assert "step 4 was not saved" in warning
@@ -1056,24 +1057,108 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
     return found
 
 
+def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
+    """Have validations find these scores, one after the other."""
+    original, told = Trainer.validate, {key: iter(values) for key, values in scores.items()}
+
+    def validate(self: Trainer) -> Any:
+        return replace(original(self), **{key: next(values) for key, values in told.items()})
+
+    patch.setattr(Trainer, "validate", validate)
+
+
 def test_training_stops_early_when_the_chosen_score_gets_no_better(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    losses = iter([5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
-    original = Trainer.validate
-
-    def validate(self: Trainer) -> Any:
-        return replace(original(self), loss=next(losses))
-
-    monkeypatch.setattr(Trainer, "validate", validate)
+    validate_as(monkeypatch, loss=[5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
     patient = {"valid_every": 1, "best_by": "loss", "early_stopping": 3, "checkpoint_every": 100}
     assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
     # The second was the best, and three came after it.
     run = Run.open(tmp_path / "run")
-    assert [saved.step for saved in run.checkpoints()] == [5]
+    assert [saved.step for saved in run.checkpoints()] == [2, 5]
     # Started again, it stays stopped.
     assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
-    assert [saved.step for saved in run.checkpoints()] == [5]
+    assert [saved.step for saved in run.checkpoints()] == [2, 5]
+
+
+def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_averaged(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    #                                1     2     3     4     5     6     7     8     9
+    validate_as(monkeypatch, bleu=[10.0, 20.0, 15.0, 30.0, 40.0, 25.0, 40.0, 12.0, 11.0])
+    settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 9, "keep_checkpoints": 2}
+    train.run(changed(config, "train", **settings), tiny_data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    # Of 5 and 7, which are equal, the newer is the best; 1, 2, 4 and 5 were for a while.
+    assert [saved.step for saved in run.checkpoints()] == [6, 7, 9]
+    assert run.select("best")[1] == "step 7, the best"
+    assert run.select(None)[1] == "the average of 2 checkpoints, steps 6 to 9"
+    assert run.select("average:2")[1] == "the average of 2 checkpoints, steps 6 to 9"
+    with pytest.raises(MtkitError, match="has 2 checkpoints to average"):
+        run.select("average:3")
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r'<span class="badge">best</span> (\d+)</th>', page) == ["7"]
+
+
+def test_a_run_goes_on_from_the_best_validation_if_that_is_the_newest(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 7}
+    config = changed(config, "train", **settings)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    validate_as(monkeypatch, bleu=[1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0])
+    original = Trainer.update
+
+    def killed_at_6(self: Trainer, batches: Any) -> Tensor:
+        if self.step == 5:
+            raise KeyboardInterrupt
+        return original(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", killed_at_6)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert Run.open(tmp_path / "run").checkpoints()[-1].step == 5
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "run")
+
+
+def test_what_a_signal_has_saved_knows_its_validation(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    validate_as(monkeypatch, bleu=[20.0, 10.0])
+    original = Trainer.update
+
+    def interrupted_at_2(self: Trainer, batches: Any) -> Tensor:
+        if self.step == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, batches)
+
+    monkeypatch.setattr(Trainer, "update", interrupted_at_2)
+    config = changed(config, "train", valid_every=1)
+    assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    saved = Run.open(tmp_path / "run").checkpoints()
+    assert [(one.step, one.load_state()["valid_bleu"]) for one in saved] == [(1, 20.0), (2, 10.0)]
+
+
+@pytest.mark.parametrize("by", ["bleu", "loss"])
+def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
+    by: str,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    # Points of BLEU are tenths of the loss.
+    bleu = [10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0]
+    loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
+    validate_as(monkeypatch, bleu=bleu, loss=loss)
+    monkeypatch.setattr(trainer_module, "findings", lambda *_: ["This is odd."])
+    config = changed(config, "train", valid_every=1, max_steps=8, best_by=by)
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    # At the end it is told in any case.
+    assert len([r for r in caplog.records if "This is odd." in r.getMessage()]) == 1
 
 
 def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(
