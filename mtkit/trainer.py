@@ -739,7 +739,7 @@ class Trainer:
             src=src,
             tgt=tgt,
             hyp=[translation.text for translation in validation.translations],
-            cut=sum(not translation.finished for translation in validation.translations),
+            cut=[not translation.finished for translation in validation.translations],
             cut_src=int((self.valid_pairs.src.lengths > limit).sum()),
         )
         return findings(self.config, trained, validated)
