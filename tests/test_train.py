@@ -181,15 +181,21 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
     longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
     # As many groups as asked for, but each must hold the longest pair.
     assert trainer.batches.per_update == min(groups, 200 // longest.max())
+    tokens = filled = 0
     for _ in range(50):
         update = next(trainer.batches)
+        assert len(update) == trainer.batches.per_update
         assert [b.tolist() for b in update] == [b.tolist() for b in next(plain.batches)]
         slots = [len(batch) * longest[batch].max() for batch in update]
         assert sum(slots) <= 200
         for part in split(update, trainer.parts):
             assert len(part) * longest[part].max(initial=0) <= (fits or 200)
-        # Nearly full: a batch ends where the next pair would pass the budget, or an epoch ends.
-        assert len(update) == trainer.batches.per_update
+        filled += sum(slots)
+        tokens += sum(longest[batch].sum() for batch in update)
+    # Hardly any padding. Five batches of 40 slots and pairs of up to 35 tokens leave a quarter of
+    # the budget empty; realistic sizes are tested with the batches.
+    assert tokens >= 0.97 * filled
+    assert filled >= 0.7 * 50 * 200
 
 
 # ---------------------------------------------------------------------------------------------
