@@ -6,6 +6,7 @@ work, not after so much time, so that a run ends no earlier on a faster machine.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -55,6 +56,9 @@ def main() -> None:
     facts = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     kills, rng = int(sys.argv[2]), random.Random(int(sys.argv[3]))
     torch.set_num_threads(1)
+    # What a run imports on its way, so that not every child does.
+    for library in ("torch._dynamo", "matplotlib.figure", "tensorboardX"):
+        importlib.import_module(library)
     config, data = load_config(facts["config"]), PreparedData.open(Path(facts["data"]))
     killed = 0
     while True:
