@@ -72,6 +72,13 @@ class Checkpoint:
         state: dict[str, Any] = self._record()["state"]
         return state
 
+    def is_extra(self) -> bool:
+        """Whether it was saved between two others because it was the best then."""
+        # A damaged one is told of when it is loaded.
+        with contextlib.suppress(MtkitError):
+            return bool(self._record().get("extra", False))
+        return False
+
     def _record(self) -> dict[str, Any]:
         record: dict[str, Any] = _load_json(self.path / _STATE)
         return record
@@ -227,7 +234,13 @@ class Run:
         return names
 
     def save(
-        self, step: int, *, weights: Tensors, optimizer: Tensors | None, state: dict[str, Any]
+        self,
+        step: int,
+        *,
+        weights: Tensors,
+        optimizer: Tensors | None,
+        state: dict[str, Any],
+        extra: bool = False,
     ) -> Checkpoint:
         """Add a checkpoint; a crash or a full disk on the way leaves the older ones as they were.
 
@@ -236,21 +249,24 @@ class Run:
             weights: of the model.
             optimizer: its tensors; None for a model that is not trained any further.
             state: counters, as plain values.
+            extra: whether no checkpoint was due, and it is saved as the best so far. Such a one
+                is kept as long as it is the best or the newest, and no average counts it.
         """
         place = self.path / _CHECKPOINTS / f"step-{step:08d}"
-        partial = place.with_name(f".{place.name}.partial")
+        partial = _partial(place)
         with _naming_the_file(place):
             try:
-                # Leftovers of a killed save go too.
+                # What a killed save or prune left goes too.
                 for old in place.parent.glob(".*.partial"):
-                    shutil.rmtree(old)
+                    shutil.rmtree(old, ignore_errors=True)
                 partial.mkdir()
                 checksums = {}
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
                     if tensors is not None:
                         _save_tensors(tensors, partial / name)
                         checksums[name] = _sha256(partial / name)
-                _write_json(partial / _STATE, {"step": step, "sha256": checksums, "state": state})
+                record = {"step": step, "extra": extra, "sha256": checksums, "state": state}
+                _write_json(partial / _STATE, record)
                 _sync(partial)
                 if place.exists():
                     shutil.rmtree(place)
@@ -261,13 +277,21 @@ class Run:
         return Checkpoint(place, step)
 
     def prune(self) -> None:
-        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for."""
+        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for.
+
+        Raises:
+            MtkitError: if one cannot be deleted.
+        """
         settings = self.config.train
-        best = self.best()
-        for checkpoint in self.checkpoints()[: -settings.keep_checkpoints]:
+        found = self.checkpoints()
+        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()]
+        wanted = [*regular[-settings.keep_checkpoints :], *found[-1:], self.best()]
+        for checkpoint in found:
             kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
-            if not kept and (best is None or checkpoint.step != best.step):
-                shutil.rmtree(checkpoint.path)
+            if not kept and checkpoint not in wanted:
+                with _naming_the_file(checkpoint.path):
+                    # Renamed first: a kill must not leave one that has its name and is not whole.
+                    shutil.rmtree(checkpoint.path.rename(_partial(checkpoint.path)))
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
         """Weights by name.
@@ -285,9 +309,10 @@ class Run:
         found = self.checkpoints()
         if not found:
             raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
+        # Those at even distances, unless there is none yet.
+        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
         if which is None:
-            count = min(self.config.decode.average_checkpoints, len(found))
-            return _select_average(found[-count:])
+            return _select_average(regular[-self.config.decode.average_checkpoints :])
         if which == "last":
             return found[-1].load_weights(), f"step {found[-1].step}"
         if which == "best":
@@ -297,11 +322,11 @@ class Run:
             return best.load_weights(), f"step {best.step}, the best"
         if match := re.fullmatch(r"average:(\d+)", which):
             count = int(match[1])
-            if not 1 <= count <= len(found):
+            if not 1 <= count <= len(regular):
                 raise MtkitError(
-                    f"--checkpoint {which}: {self.path} has {len(found)} checkpoints to average"
+                    f"--checkpoint {which}: {self.path} has {len(regular)} checkpoints to average"
                 )
-            return _select_average(found[-count:])
+            return _select_average(regular[-count:])
         if which.isdecimal():
             for checkpoint in found:
                 if checkpoint.step == int(which):
@@ -359,22 +384,32 @@ class Run:
         """The folder for TensorBoard's files."""
         return self.path / _BOARD
 
+    def add_to_board(self, name: str, content: bytes) -> None:
+        """Append to one of TensorBoard's files."""
+        with _naming_the_file(self.board_path / name):
+            self.board_path.mkdir(exist_ok=True)
+            with (self.board_path / name).open("ab") as file:
+                file.write(content)
+
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        with (
-            _naming_the_file(self.path / name),
-            (self.path / name).open("a", encoding="utf-8") as f,
-        ):
-            f.write(f"{_json_line(row)}\n")
+        with _naming_the_file(self.path / name), (self.path / name).open("a+b") as file:
+            line = f"{_json_line(row)}\n".encode()
+            if file.tell():
+                # A full disk or a kill may have cut the row before.
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = b"\n" + line
+            file.write(line)
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         rows = []
         with _naming_the_file(self.path / name):
             if name == _SAMPLES and not (self.path / name).exists():
                 return []
-            with (self.path / name).open(encoding="utf-8") as file:
+            with (self.path / name).open("rb") as file:
                 for line in file:
-                    # What a kill cut short is left out.
-                    with contextlib.suppress(json.JSONDecodeError):
+                    # What was cut short, inside a character too, is left out.
+                    with contextlib.suppress(ValueError):
                         rows.append(json.loads(line))
         return rows
 
@@ -396,7 +431,8 @@ def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
 class CheckpointWriter:
     """Saves checkpoints of a run in a thread of its own, one after the other.
 
-    What it is given must be nobody else's: training goes on meanwhile.
+    What it is given must be nobody else's: training goes on meanwhile. As a context manager it
+    ends when nothing is being saved any more, whatever happened inside.
     """
 
     def __init__(self, run: Run) -> None:
@@ -404,15 +440,31 @@ class CheckpointWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: tuple[int, Future[None]] | None = None
 
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.settle()
+        self._thread.shutdown()
+
     def save(
-        self, step: int, *, weights: Tensors, optimizer: Tensors, state: dict[str, Any]
+        self,
+        step: int,
+        *,
+        weights: Tensors,
+        optimizer: Tensors,
+        state: dict[str, Any],
+        extra: bool = False,
     ) -> None:
-        """Begin to save a checkpoint; one that is being saved is waited for first."""
+        """Begin to save a checkpoint, as `Run.save`; one being saved is waited for first."""
         self.settle()
 
         def work() -> None:
-            self._run.save(step, weights=weights, optimizer=optimizer, state=state)
-            self._run.prune()
+            self._run.save(step, weights=weights, optimizer=optimizer, state=state, extra=extra)
+            try:
+                self._run.prune()
+            except MtkitError as error:
+                log.warning("an old checkpoint could not be deleted: %s", error)
 
         self._saving = (step, self._thread.submit(work))
 
@@ -422,14 +474,16 @@ class CheckpointWriter:
         A checkpoint that could not be saved, because the disk is full for instance, is told of,
         and training goes on: there will be another.
         """
-        if self._saving is None or not (wait or self._saving[1].done()):
-            return
-        step, saving = self._saving
-        self._saving = None
-        try:
-            saving.result()
-        except (MtkitError, OSError) as error:
-            log.warning("step %d was not saved: %s; %s", step, error, self._run.last_good())
+        if self._saving is not None and (wait or self._saving[1].done()):
+            try:
+                self.finish()
+            except MtkitError as error:
+                log.warning("%s", error)
+
+    def last_good(self) -> str:
+        """As `Run.last_good`, once nothing is being saved any more."""
+        self.settle()
+        return self._run.last_good()
 
     def finish(self) -> None:
         """Wait for the last checkpoint of a run.
@@ -437,10 +491,16 @@ class CheckpointWriter:
         Raises:
             MtkitError: if it was not saved.
         """
-        saving, self._saving = self._saving, None
-        self._thread.shutdown()
-        if saving is not None:
-            saving[1].result()
+        if self._saving is None:
+            return
+        step, saving = self._saving
+        error = saving.exception()
+        self._saving = None
+        if isinstance(error, MtkitError):
+            what = f"step {step} was not saved: {error}; {self._run.last_good()}"
+            raise MtkitError(what) from error
+        if error is not None:
+            raise error
 
 
 def find_run(root: Path) -> Run:
@@ -519,6 +579,11 @@ def _naming_the_file(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MtkitError(f"{getattr(error, 'filename', None) or path}: {reason}") from error
+
+
+def _partial(place: Path) -> Path:
+    """Beside it, for what is not whole yet, or any more."""
+    return place.with_name(f".{place.name}.partial")
 
 
 def _sha256(path: Path) -> str:

@@ -157,7 +157,9 @@ class TrainConfig(_Section):
     log_every: Count = Field(100, description="updates between two rows of training metrics")
     valid_every: Count = Field(1500, description="updates between two validations")
     checkpoint_every: Count = Field(
-        1500, description="updates between checkpoints; 1,500 were the paper's ten minutes (6.1)"
+        1500,
+        description="updates between checkpoints; 1,500 were the paper's ten minutes (6.1); "
+        "a validation that is the best so far is saved besides",
     )
     sustained_flops: Annotated[float, Field(gt=0.0)] | None = Field(
         None,

@@ -486,11 +486,6 @@ class Batch:
     tgt_out: Tensor
     num_tokens: int
 
-    def lengths(self) -> tuple[IntArray, IntArray]:
-        """Tokens of every source and of every target sentence, (B,) each; on the CPU."""
-        src, tgt = ((ids != PAD_ID).sum(1).numpy() for ids in (self.src, self.tgt_out))
-        return src, tgt
-
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
         if device.type == "cpu":

@@ -74,14 +74,14 @@ class Validated:
 
     Attributes:
         src, tgt, hyp: sources, references and translations, as many of each.
-        cut: translations that ran to the length limit unfinished.
+        cut: of every translation, whether it ran to the length limit unfinished.
         cut_src: sources that were cut because they are longer than `decode.max_source_tokens`.
     """
 
     src: Sequence[str]
     tgt: Sequence[str]
     hyp: Sequence[str]
-    cut: int
+    cut: Sequence[bool]
     cut_src: int
 
 
@@ -156,9 +156,9 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
     has converged is flat too: whether something is wrong is for `findings` to say.
 
     Args:
-        scores: of all validations, oldest first; higher is better.
+        scores: BLEU of all validations, oldest first.
         window: how many of the last to look at.
-        least_gain: in points of the score.
+        least_gain: in points.
     """
     if len(scores) <= window:
         return False
@@ -203,7 +203,7 @@ def _translations(config: Config, validated: Validated) -> list[str]:
     found = [
         *_copies(src, tgt, hyp),
         *_same_output(validated),
-        *_empty(src, tgt, hyp),
+        *_empty(src, tgt, hyp, validated.cut),
         *_unending(config, validated.cut, tgt, hyp),
     ]
     # The weakest evidence: any of the above would explain it.
@@ -262,19 +262,28 @@ def _same_output(validated: Validated) -> Iterator[str]:
         )
 
 
-def _empty(src: list[list[str]], tgt: list[list[str]], hyp: list[list[str]]) -> Iterator[str]:
-    expected = [h for s, t, h in zip(src, tgt, hyp, strict=True) if s and t]
-    empty = sum(not h for h in expected)
-    if _much(empty, len(expected), EMPTY):
-        yield (
-            f"{_percent(empty, len(expected))} of the translations are empty: the model has "
-            "learned too little, or the training data have targets that are far too short; drop "
-            "those, or train longer."
-        )
+def _empty(
+    src: list[list[str]], tgt: list[list[str]], hyp: list[list[str]], cut: Sequence[bool]
+) -> Iterator[str]:
+    expected = [(h, c) for s, t, h, c in zip(src, tgt, hyp, cut, strict=True) if s and t]
+    unfinished = [c for h, c in expected if not h]
+    if _much(len(unfinished), len(expected), EMPTY):
+        share = _percent(len(unfinished), len(expected))
+        if 2 * sum(unfinished) > len(unfinished):
+            yield (
+                f"{share} of the translations are empty, though most of them ran to the length "
+                "limit, on pieces that make no text: the model is trained too little, or its "
+                "learning rate is too high; train longer, or lower train.learning_rate_scale."
+            )
+        else:
+            yield (
+                f"{share} of the translations are empty: the model has learned too little, or the "
+                "training data have targets that are far too short; drop those, or train longer."
+            )
 
 
 def _unending(
-    config: Config, cut: int, tgt: list[list[str]], hyp: list[list[str]]
+    config: Config, cut: Sequence[bool], tgt: list[list[str]], hyp: list[list[str]]
 ) -> Iterator[str]:
     loops = sum(_loops(h) and not _loops(t) for t, h in zip(tgt, hyp, strict=True))
     looping = _much(loops, len(hyp), LOOPING)
@@ -284,14 +293,16 @@ def _unending(
             "again: the model is trained too little, or its learning rate is too high; train "
             "longer, or lower train.learning_rate_scale."
         )
-    if _much(cut, len(hyp), CUT):
+    # Those that say nothing are told of as empty.
+    endless = sum(c and bool(h) for h, c in zip(hyp, cut, strict=True))
+    if _much(endless, len(hyp), CUT):
         cure = (
             "that goes away as the loops do"
             if looping
             else "train longer, or raise decode.max_extra_length if targets are that long"
         )
         yield (
-            f"{_percent(cut, len(hyp))} of the translations ran to the length limit, "
+            f"{_percent(endless, len(hyp))} of the translations ran to the length limit, "
             f"{config.decode.max_extra_length} subwords beyond their source, without an end: "
             f"{cure}."
         )

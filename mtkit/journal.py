@@ -7,8 +7,11 @@ told of once.
 from __future__ import annotations
 
 import logging
+import socket
+import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 from mtkit.checkpoint import Run, goodness
@@ -36,24 +39,13 @@ class Journal:
         self._step = step
         self._active = active
         self._failed = False
-        self._board: Any = None
+        # The file of TensorBoard's events.
+        self._board: str | None = None
         # Read once; every validation asks for all of them several times.
         self._rows: list[dict[str, Any]] = []
-
-    def __enter__(self) -> Journal:
-        if self._active:
+        if active:
             self._attempt(self._read)
-            self._attempt(self._open_board)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._board is not None:
-            self._attempt(self._board.close)
+            self._open_board()
 
     def log(self, row: Mapping[str, float | int]) -> None:
         """Write down a row of training or validation metrics, with its `step`."""
@@ -61,16 +53,10 @@ class Journal:
             return
         self._rows.append(dict(row))
         self._attempt(lambda: self._run.log(dict(row)))
-        if self._board is None:
-            return
         kind = "valid" if "valid_loss" in row else "train"
         scalars = {key.removeprefix("valid_"): row[key] for key in row if key != "step"}
-
-        def draw() -> None:
-            for key, value in scalars.items():
-                self._board.add_scalar(f"{kind}/{key}", value, row["step"])
-
-        self._attempt(draw)
+        values = [{"tag": f"{kind}/{key}", "simple_value": value} for key, value in scalars.items()]
+        self._draw({"step": int(row["step"]), "summary": {"value": values}})
 
     def add_samples(
         self,
@@ -103,6 +89,11 @@ class Journal:
         values = self.values()
         return len(values) - 1 - values.index(max(values)) if values else 0
 
+    def is_best(self) -> bool:
+        """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
+        values = self.values()
+        return bool(values) and values[-1] == max(values)
+
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""
         return [row["loss"] for row in self._rows if "loss" in row][-20:]
@@ -134,22 +125,46 @@ class Journal:
         self._rows = self._run.metrics()
 
     def _open_board(self) -> None:
-        # tensorboardX writes TensorBoard's files without TensorBoard and what that depends on.
-        from tensorboardX import SummaryWriter
-
+        # Names are told apart by second and step.
+        now = int(time.time())
+        self._board = f"events.out.tfevents.{now}.{socket.gethostname()}.{self._step}"
+        first = {"file_version": "brain.Event:2"}
+        if not self._step:
+            self._draw(first)
+            return
         # Rows beyond the step that a run continues from are written again.
-        purge = self._step + 1 if self._step else None
-        self._board = SummaryWriter(
-            logdir=str(self._run.board_path),
-            purge_step=purge,
-            # Its names are told apart by the second alone.
-            filename_suffix=f".{self._step}",
-        )
+        again = self._step + 1
+        self._draw(first, {"step": again, "session_log": {"status": "START"}})
 
-    def _attempt(self, write: Callable[[], object]) -> None:
+    def _draw(self, *events: Mapping[str, Any]) -> None:
+        """Write events for TensorBoard, unless that has failed before."""
+        if self._board is None:
+            return
+        content = b"".join(_record(event) for event in events)
+        if not self._attempt(partial(self._run.add_to_board, self._board, content)):
+            # Nothing can be read behind an event of which only a part was written.
+            self._board = None
+
+    def _attempt(self, write: Callable[[], object]) -> bool:
+        """Whether that could be written."""
         try:
             write()
         except (MtkitError, OSError) as error:
             if not self._failed:
                 log.warning("%s; training goes on, its metrics will have gaps", error)
             self._failed = True
+            return False
+        return True
+
+
+def _record(event: Mapping[str, Any]) -> bytes:
+    """An event as TensorBoard's files have it: length, checksum, message, checksum."""
+    # tensorboardX knows TensorBoard's messages without TensorBoard and what that depends on. Its
+    # own writer has a thread, which a full disk ends, and then waits for it for ever.
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    message = Event(wall_time=time.time(), **event).SerializeToString()
+    length = struct.pack("<Q", len(message))
+    parts = (length, struct.pack("<I", masked_crc32c(length)))
+    return b"".join((*parts, message, struct.pack("<I", masked_crc32c(message))))

@@ -29,24 +29,7 @@ from mtkit.distributed import (
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
-from mtkit.trainer import (
-    Meter,
-    Trainer,
-    Validation,
-    clock,
-    label_smoothed_loss,
-    learning_rate,
-)
-
-__all__ = [
-    "Trainer",
-    "Validation",
-    "forecast",
-    "forecast_without_data",
-    "label_smoothed_loss",
-    "learning_rate",
-    "run",
-]
+from mtkit.trainer import Meter, Trainer, clock
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""One run's training (Section 5): the schedule, the loss, the update, and the order of events.
+"""One run's training (Section 5): the update, validation, and the order of events.
 
 `Trainer.fit` owns the order of events, `Trainer.update` the arithmetic. Every worker runs the
 same code on its share of an update; the first one writes and prints.
@@ -48,6 +48,7 @@ from mtkit.distributed import (
 from mtkit.errors import MtkitError
 from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.journal import Journal
+from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.model import Transformer, parameter_counts
 from mtkit.score import score
 from mtkit.tokenizer import FIXED_PIECES, PAD_ID
@@ -57,140 +58,6 @@ log = logging.getLogger(__name__)
 
 # Target tokens, and source tokens, that are taken to fit a device at a time.
 FITS = {"cuda": 25_000, "cpu": 4096}
-
-
-def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:
-    """The rate of update `step`, counted from 1 (Section 5.3, equation 3)."""
-    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
-
-
-def label_smoothed_loss(
-    logits: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
-) -> tuple[Tensor, Tensor]:
-    """Cross-entropy against smoothed targets (Section 5.4), as the paper's code has it.
-
-    The true token has probability 1 - ε, and ε is spread over the V - 1 others. (PyTorch's own
-    `label_smoothing` gives the true token a share of ε as well.)
-
-    Args:
-        logits: (..., V).
-        tgt_out: (...), the true tokens.
-        label_smoothing: ε.
-        pad_id: targets that do not count.
-
-    Returns:
-        The summed loss in natural logarithms, and the number of tokens it is summed over.
-    """
-    loss: Tensor = _SmoothedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        logits.flatten(0, -2), tgt_out.flatten(), label_smoothing, pad_id
-    )
-    return loss, (tgt_out != pad_id).sum()
-
-
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """The summed loss with its gradient, softmax minus smoothed target, in one buffer.
-
-    Written out because the (N, V) arrays are the largest of a step and a composition of
-    PyTorch's functions passes over them nine times.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float, pad_id: int
-    ) -> Tensor:
-        # Every token has the probability `low`, and the true one `extra` on top.
-        low = label_smoothing / (logits.shape[-1] - 1)
-        extra = 1.0 - label_smoothing - low
-        real = targets != pad_id
-        wide = _widened(logits)
-        normaliser = wide.logsumexp(-1)
-        truth = wide.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        # -Σ q·log p, with log p = logit - normaliser and Σ q = 1.
-        loss = normaliser - extra * truth - low * wide.sum(-1)
-        ctx.save_for_backward(logits, normaliser, targets, real)
-        ctx.low, ctx.extra = low, extra
-        return (loss * real).sum()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, normaliser, targets, real = ctx.saved_tensors
-        gradient = (_widened(logits) - normaliser.unsqueeze(-1)).exp_().sub_(ctx.low)
-        truth = targets.unsqueeze(-1)
-        gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -ctx.extra).expand_as(truth))
-        gradient.mul_((real * grad_outputs[0]).unsqueeze(-1))
-        return gradient.to(logits.dtype), None, None, None
-
-
-# Rows of logits that are worked out at a time: enough for the matrix units, and few enough to stay
-# in a cache.
-CHUNK = 256
-
-
-def loss_of_states(
-    states: Tensor, weight: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
-) -> Tensor:
-    """The sum that `label_smoothed_loss` gives, from what goes into the output layer.
-
-    The (N, V) logits never exist: some rows at a time are worked out, turned into their gradient,
-    and multiplied back, while they are in a cache; rows at padding are left out. On a CPU this is
-    faster than the logits are, and needs a fraction of their memory.
-
-    Args:
-        states: (..., D), the decoder's output.
-        weight: (V, D), of the output layer.
-        tgt_out: (...), the true tokens.
-        label_smoothing: ε.
-        pad_id: targets that do not count.
-    """
-    targets = tgt_out.flatten()
-    real = (targets != pad_id).nonzero().squeeze(-1)
-    rows = states.flatten(0, -2).index_select(0, real)
-    loss: Tensor = _OutputLoss.apply(  # type: ignore[no-untyped-call]
-        rows, weight, targets.index_select(0, real), label_smoothing
-    )
-    return loss
-
-
-class _OutputLoss(torch.autograd.Function):
-    """Output layer and smoothed cross-entropy with their gradients, rows by rows."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
-    ) -> Tensor:
-        V = len(weight)
-        low = label_smoothing / (V - 1)
-        extra = 1.0 - label_smoothing - low
-        rows_gradient = torch.empty_like(rows)
-        weight_gradient = torch.zeros_like(weight)
-        buffer = rows.new_empty(min(CHUNK, len(rows)), V)
-        total = rows.new_zeros(())
-        for start in range(0, len(rows), CHUNK):
-            x = rows[start : start + CHUNK]
-            truth = targets[start : start + CHUNK].unsqueeze(-1)
-            logits = torch.mm(x, weight.t(), out=buffer[: len(x)])
-            highest = logits.amax(-1, keepdim=True)
-            total -= extra * logits.gather(-1, truth).sum() + low * logits.sum()
-            powers = logits.sub_(highest).exp_()
-            normaliser = powers.sum(-1, keepdim=True)
-            total += (normaliser.log() + highest).sum()
-            # Softmax minus smoothed target.
-            gradient = powers.div_(normaliser).sub_(low)
-            gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -extra).expand_as(truth))
-            torch.mm(gradient, weight, out=rows_gradient[start : start + CHUNK])
-            weight_gradient.addmm_(gradient.t(), x)
-        ctx.save_for_backward(rows_gradient, weight_gradient)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        rows_gradient, weight_gradient = ctx.saved_tensors
-        return rows_gradient * grad_outputs[0], weight_gradient * grad_outputs[0], None, None
-
-
-def _widened(logits: Tensor) -> Tensor:
-    """Logits in at least float32, for sums over the vocabulary."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 @dataclass(frozen=True)
@@ -291,34 +158,36 @@ class Trainer:
         meter = Meter(self.spent)
         saved = self.step
         stopped = early = False
+        validation: Validation | None = None
         with (
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
-            Journal(run, self.step, active=first) as journal,
             self._watch,
+            CheckpointWriter(run) as writer,
         ):
-            writer = CheckpointWriter(run)
+            journal = Journal(run, self.step, active=first)
             early = self.workers.any(self._should_stop(journal))
             while self.step < settings.max_steps and not stopped and not early:
-                with self._explaining_memory(run):
+                with self._explaining_memory(writer):
                     meter.add(self.update(next(self.batches)))
                 bar.update()
                 last = self.step == settings.max_steps
-                validation = None
+                validation, best = None, False
                 if last or self.step % settings.log_every == 0:
-                    self._log(run, journal, meter, bar)
+                    self._log(writer, journal, meter, bar)
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused():
                         validation = self.validate()
-                        early = self._record(journal, validation, last=last)
-                if last or early or self.step % settings.checkpoint_every == 0:
+                        early, best = self._record(journal, validation, last=last)
+                due = last or early or self.step % settings.checkpoint_every == 0
+                if due or best:
                     with meter.paused():
-                        self.save(run, writer, validation)
+                        self.save(writer, validation, extra=not due)
                         saved = self.step
                 writer.settle(wait=False)
                 stopped = self.workers.any(bool(signals))
             if saved != self.step:
-                self.save(run, writer)
+                self.save(writer, validation)
             writer.finish()
             self.workers.wait()
         return not stopped or self.step >= settings.max_steps
@@ -440,9 +309,18 @@ class Trainer:
         )
 
     def save(
-        self, run: Run, writer: CheckpointWriter, validation: Validation | None = None
+        self,
+        writer: CheckpointWriter,
+        validation: Validation | None = None,
+        *,
+        extra: bool = False,
     ) -> None:
         """Begin to write a checkpoint.
+
+        Args:
+            writer: of the run.
+            validation: of this step, if there was one.
+            extra: as for `Run.save`.
 
         Raises:
             MtkitError: if a weight is not a finite number; nothing is saved then.
@@ -451,14 +329,14 @@ class Trainer:
         if not self.workers.first:
             return
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
-            raise self._diverged(run, self.step, "the weights are not finite")
+            raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "batches": self.batches.state_dict(),
             "spent": asdict(self.spent),
         }
         if validation is not None:
             state |= validation.row()
-        writer.save(self.step, weights=weights, optimizer=optimizer, state=state)
+        writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
 
     def state_dict(self) -> tuple[Tensors, Tensors]:
         """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
@@ -512,7 +390,7 @@ class Trainer:
         raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
 
     @contextmanager
-    def _explaining_memory(self, run: Run) -> Iterator[None]:
+    def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
         """Turn memory that runs out after all, in an update, into one line."""
         try:
             yield
@@ -520,7 +398,7 @@ class Trainer:
             if not _is_out_of_memory(error):
                 raise
             raise MtkitError(
-                f"step {self.step}: out of memory{self._on_worker()}; {run.last_good()}; lower "
+                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; lower "
                 f"train.device_batch_tokens (now {self._fits_at_a_time}) and start again"
             ) from error
 
@@ -630,13 +508,18 @@ class Trainer:
             self.optimizer.zero_grad()
         return True
 
-    def _log(self, run: Run, journal: Journal, meter: Meter, bar: tqdm[Any]) -> None:
+    def _log(
+        self, writer: CheckpointWriter, journal: Journal, meter: Meter, bar: tqdm[Any]
+    ) -> None:
         row = meter.read(self.step, self.workers)
         row["lr"] = self.optimizer.param_groups[0]["lr"]
         row["epoch"] = self.batches.epoch
         if (bad := meter.first_not_finite) is not None:
             step, loss = bad
-            raise self._diverged(run, step, f"the loss is {loss}")
+            writer.settle()
+            # Everybody comes here, and says the same once the first has settled.
+            self.workers.wait()
+            raise self._diverged(writer, step, f"the loss is {loss}")
         journal.log(row)
         if not self.workers.first:
             return
@@ -652,15 +535,19 @@ class Trainer:
                 clock(left),
             )
 
-    def _diverged(self, run: Run, step: int, what: str) -> MtkitError:
+    def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
         return MtkitError(
-            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {run.last_good()}; "
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {writer.last_good()}; "
             "try a longer train.warmup_steps or a lower train.learning_rate_scale"
         )
 
-    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> bool:
-        """Write down a validation; whether training should stop early because of it."""
-        early = False
+    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> tuple[bool, bool]:
+        """Write down a validation.
+
+        Returns:
+            Whether training should stop early because of it, and whether it is the best so far.
+        """
+        early = best = False
         if self.workers.first:
             journal.log({"step": self.step, **validation.row()})
             journal.add_samples(self.step, *self.valid_text, validation.translations)
@@ -672,14 +559,15 @@ class Trainer:
                 validation.bleu,
                 validation.chrf,
             )
-            early = self._should_stop(journal)
+            early, best = self._should_stop(journal), journal.is_best()
             found = self._findings(journal, validation)
-            flat = is_flat(journal.values())
+            # Whatever is best by: what counts as flat is known of this score.
+            flat = is_flat([row["valid_bleu"] for row in journal.validations()])
             if found and (last or early or (flat and not self._was_flat)):
                 log.warning("%s", paragraph(found))
             self._was_flat = flat
             journal.write_page(self.summary(), found)
-        return self.workers.any(early)
+        return self.workers.any(early), self.workers.any(best)
 
     def _should_stop(self, journal: Journal) -> bool:
         """Whether the validations so far ask for an early stop; said by the first worker."""
@@ -718,7 +606,7 @@ class Trainer:
             src=src,
             tgt=tgt,
             hyp=[translation.text for translation in validation.translations],
-            cut=sum(not translation.finished for translation in validation.translations),
+            cut=[not translation.finished for translation in validation.translations],
             cut_src=int((self.valid_pairs.src.lengths > limit).sum()),
         )
         return findings(self.config, trained, validated)

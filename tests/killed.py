@@ -1,23 +1,26 @@
 """A run that is killed again and again: killed.py FACTS KILLS SEED.
 
-Forks, because a fresh process would spend its time on importing PyTorch.
+Forks, because a fresh process would spend its time on importing PyTorch. Kills come after so much
+work, not after so much time, so that a run ends no earlier on a faster machine.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
 import signal
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from mtkit import checkpoint, train
 from mtkit.config import load_config
 from mtkit.data import PreparedData
+from mtkit.trainer import Trainer
 
 
 def die_while_saving(after: int) -> None:
@@ -34,25 +37,40 @@ def die_while_saving(after: int) -> None:
     checkpoint._sync = sync
 
 
+def die_while_training(after: int) -> None:
+    """Be killed when an update is about to be made, the `after`-th from now."""
+    original, count = Trainer.update, 0
+
+    def update(self: Trainer, batches: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, batches)
+
+    Trainer.update = update  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Kill as often as told, then let the run end."""
     facts = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     kills, rng = int(sys.argv[2]), random.Random(int(sys.argv[3]))
     torch.set_num_threads(1)
+    # What a run imports on its way, so that not every child does.
+    for library in ("torch._dynamo", "matplotlib.figure", "tensorboardX"):
+        importlib.import_module(library)
     config, data = load_config(facts["config"]), PreparedData.open(Path(facts["data"]))
     killed = 0
     while True:
-        # Half of the kills come at any time, and half in the middle of a save.
-        while_saving = rng.randint(1, 15) if killed % 2 else 0
+        # Half of the kills come between two updates, while the one before may be being saved, and
+        # half in the middle of a save.
+        while_saving, after = killed % 2, rng.randint(1, 15 if killed % 2 else 5)
         child = os.fork()
         if child == 0:
-            if killed < kills and while_saving:
-                die_while_saving(while_saving)
+            if killed < kills:
+                (die_while_saving if while_saving else die_while_training)(after)
             train.run(config, data, Path(facts["run"]), device="cpu", command=["killed"])
             os._exit(0)
-        if killed < kills and not while_saving:
-            time.sleep(rng.uniform(0.02, 0.6))
-            os.kill(child, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status == -signal.SIGKILL:
             killed += 1

@@ -8,14 +8,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtkit import checkpoint, train
-from mtkit.checkpoint import Run, average, find_run
+from mtkit.checkpoint import CheckpointWriter, Run, average, find_run
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
@@ -185,6 +188,17 @@ def test_weights_are_selected_by_name(which: str | None, value: float, words: st
 def test_where_there_are_fewer_the_default_averages_what_there_is(run: Run):
     save(run, 10)
     assert run.select(None)[0]["w"].unique().tolist() == [10.0]
+
+
+def test_where_there_are_only_extra_ones_the_default_averages_those(run: Run):
+    for step in (10, 20):
+        run.save(
+            step, weights={"w": torch.full((1,), step)}, optimizer={}, state={}, extra=step == 20
+        )
+    assert run.select(None)[0]["w"].unique().tolist() == [10.0]
+    assert run.select("last")[0]["w"].unique().tolist() == [20.0]
+    shutil.rmtree(run.path / "checkpoints" / "step-00000010")
+    assert run.select(None)[0]["w"].unique().tolist() == [20.0]
 
 
 @pytest.mark.parametrize(
@@ -382,6 +396,88 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
     assert left == ["step-00000010", "step-00000020"]
 
 
+def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of_and_no_save_fails(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    run = run.with_config(
+        run.config.model_copy(
+            update={"train": run.config.train.model_copy(update={"keep_checkpoints": 1})}
+        )
+    )
+    original = shutil.rmtree
+
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+        if "step-00000010" in path.name:
+            if ignore_errors:
+                return
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        original(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    with CheckpointWriter(run) as writer:
+        for step in (10, 20, 30):
+            writer.save(step, weights={"w": torch.ones(1)}, optimizer={}, state={})
+            writer.finish()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "could not be deleted" in warning
+    assert "step-00000010" in warning
+    assert "Permission denied" in warning
+    assert steps(run) == [30]
+
+
+def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    for step in (10, 20, 30, 40, 50, 60):
+        save(run, step)
+    with monkeypatch.context() as patch:
+
+        def killed(path: Path, *_: object) -> None:
+            (path / "model.safetensors").unlink()
+            raise KeyboardInterrupt
+
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.prune()
+    for saved in run.checkpoints():
+        saved.load_weights()
+    save(run, 70)
+    assert not list((run.path / "checkpoints").glob(".*"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_being_saved_is_waited_for_whatever_happens(
+    fails: bool, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    save(run, 10)
+    begun = threading.Event()
+    original = checkpoint.save_file
+
+    def slow(tensors: Any, path: Path) -> None:
+        begun.set()
+        time.sleep(0.1)
+        if fails:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        original(tensors, path)
+
+    def interrupted() -> None:
+        with CheckpointWriter(run) as writer:
+            writer.save(20, weights={"w": torch.ones(1)}, optimizer={}, state={})
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save_file", slow)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps(run) == ([10] if fails else [10, 20])
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == fails
+    if fails:
+        assert "step 20 was not saved" in told[0]
+        assert "No space left" in told[0]
+        assert "the last good checkpoint is step 10" in told[0]
+
+
 def test_leftovers_and_strange_names_are_no_checkpoints(run: Run):
     save(run, 10)
     for name in (".step-00000020.partial", "step-abc", "step-00000030.partial", "old"):
@@ -537,15 +633,22 @@ def test_rows_of_metrics_come_back_in_order(run: Run):
     assert run.metrics() == rows
 
 
-def test_a_row_that_a_kill_cut_short_is_left_out_and_swept_away(run: Run):
+@pytest.mark.parametrize("cut", [b"}\n", b'", "loss": 2.25}\n', b'\xbc", "loss": 2.25}\n'])
+def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Run):
     run.log({"step": 1, "loss": 2.5})
-    run.log({"step": 2, "loss": 2.25})
+    run.log({"step": 2, "by": "\u00fc", "loss": 2.25})
     file = run.path / "metrics.jsonl"
-    file.write_text(file.read_text()[:-5])
+    content = file.read_bytes()
+    assert content.endswith(cut)
+    file.write_bytes(content.removesuffix(cut))
     assert run.metrics() == [{"step": 1, "loss": 2.5}]
+    # A run that goes on, as the disk has room again, loses no other row.
+    run.log({"step": 3, "loss": 2.25})
+    assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 3, "loss": 2.25}]
     run.forget_metrics_after(1)
     run.log({"step": 2, "loss": 2.0})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0}]
+    assert file.read_bytes().count(b"\n") == 2
 
 
 def test_metrics_have_no_step_twice_after_a_resume(

@@ -283,7 +283,8 @@ def endless_run(
     config: Config, data: PreparedData, run: Path, *options: str
 ) -> subprocess.Popen[bytes]:
     """A run that has made some steps, saved none, and would go on for ever."""
-    endless = changed(config, "train", max_steps=100_000, checkpoint_every=100_000)
+    never = {"checkpoint_every": 100_000, "valid_every": 100_000}
+    endless = changed(config, "train", max_steps=100_000, **never)
     process = mtkit_train(endless, data, run, *options)
     metrics = run / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)

@@ -45,6 +45,11 @@ def mistaken(text: str, rng: random.Random, rate: float) -> str:
     return " ".join(said[:-1] if rng.random() < rate else said)
 
 
+def some(count: int, total: int) -> list[bool]:
+    """True for the first ones."""
+    return [place < count for place in range(total)]
+
+
 def healthy(pairs: Sequence[tuple[str, str]], *, seed: int = 0, rate: float = 0.3) -> Validated:
     """The translations of a model that gets most words right."""
     rng = random.Random(seed)
@@ -52,7 +57,7 @@ def healthy(pairs: Sequence[tuple[str, str]], *, seed: int = 0, rate: float = 0.
         src=[src for src, _ in pairs],
         tgt=[tgt for _, tgt in pairs],
         hyp=[mistaken(tgt, rng, rate) for _, tgt in pairs],
-        cut=len(pairs) // 200,
+        cut=some(len(pairs) // 200, len(pairs)),
         cut_src=0,
     )
 
@@ -138,7 +143,7 @@ def test_whatever_a_run_did_each_finding_is_a_sentence_on_one_line(
 ) -> None:
     src, tgt, hyp = zip(*triples, strict=True) if triples else ((), (), ())
     size = len(src)
-    validated = Validated(src, tgt, hyp, min(cut, size), min(cut_src, size))
+    validated = Validated(src, tgt, hyp, some(cut, size), min(cut_src, size))
     trained = Trained(1, 1.0, 0.0, 9, 10, losses, valid_loss, earlier)
     for sentence in findings(Config(), trained, validated):
         assert sentence.endswith(".")
@@ -160,7 +165,7 @@ def test_a_translation_with_all_but_one_word_of_its_source_counts_as_nearly_copi
     src = [f"a{i} b{i} c{i} d{i} e{i} f{i}" for i in range(50)]
     tgt = [f"u{i} v{i} w{i} x{i} y{i} z{i}" for i in range(50)]
     near = [f"{text[:-2]} !" if i < 10 else tgt[i] for i, text in enumerate(src)]
-    found = only(findings(SMALL, TRAINED, Validated(src, tgt, near, 0, 0)))
+    found = only(findings(SMALL, TRAINED, Validated(src, tgt, near, some(0, len(src)), 0)))
     assert found.startswith("20 % of the translations are their source unchanged, or nearly so (20")
 
 
@@ -169,19 +174,19 @@ def test_what_the_reference_copies_may_be_copied() -> None:
     words = [f"word{i} is {i}" for i in range(60)]
     translated = [f"Wort{i} ist {i}" for i in range(60)]
     src, tgt = names + words, names + translated
-    assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, 0, 0)) == []
+    assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, some(0, len(src)), 0)) == []
 
 
 def test_related_languages_may_share_most_words() -> None:
     src = [f"jeg har sett {i} hus i byen og det var fint" for i in range(60)]
     tgt = [f"jeg har set {i} hus i byen og det var fint" for i in range(60)]
     hyp = [f"jeg har set {i} hus i byen og det var smukt" for i in range(60)]
-    assert findings(SMALL, TRAINED, Validated(src, tgt, hyp, 0, 0)) == []
+    assert findings(SMALL, TRAINED, Validated(src, tgt, hyp, some(0, len(src)), 0)) == []
 
 
 def test_files_of_the_same_language_are_told() -> None:
     text = [f"sentence number {i}" for i in range(30)]
-    found = only(findings(SMALL, TRAINED, Validated(text, text, text, 0, 0)))
+    found = only(findings(SMALL, TRAINED, Validated(text, text, text, some(0, len(text)), 0)))
     assert found.startswith("100 % of the references are their source unchanged:")
 
 
@@ -205,13 +210,13 @@ def test_few_translations_for_many_sources_are_told_by_their_number(
 def test_a_source_that_occurs_often_is_translated_alike_without_a_finding() -> None:
     src = ["Yes."] * 300 + [f"This is {i}." for i in range(200)]
     tgt = ["Ja."] * 300 + [f"Das ist {i}." for i in range(200)]
-    assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, 0, 0)) == []
+    assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, some(0, len(src)), 0)) == []
 
 
 def test_sources_whose_references_are_the_same_may_have_one_translation() -> None:
     src = [f"report {i}" for i in range(100)]
     tgt = ["gut" if i % 2 else "schlecht" for i in range(100)]
-    assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, 0, 0)) == []
+    assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, some(0, len(src)), 0)) == []
 
 
 def test_empty_translations_are_told_unless_there_is_nothing_to_translate(
@@ -222,6 +227,21 @@ def test_empty_translations_are_told_unless_there_is_nothing_to_translate(
     found = only(findings(SMALL, TRAINED, empty))
     assert found.startswith("5.0 % of the translations are empty:")
     assert findings(SMALL, TRAINED, replace(empty, src=[""] * 50 + list(good.src[50:]))) == []
+
+
+@pytest.mark.parametrize(("cut", "told"), [(60, "though most"), (20, "too short")])
+def test_translations_that_are_empty_and_without_an_end_are_told_once(
+    cut: int, told: str, pairs: list[tuple[str, str]]
+) -> None:
+    good = healthy(pairs)
+    blank = [" "] * 60 + list(good.hyp[60:])
+    found = only(findings(SMALL, TRAINED, replace(good, hyp=blank, cut=some(cut, len(pairs)))))
+    assert found.startswith("6.0 % of the translations are empty")
+    assert told in found
+    # Others beside them are told of as ever, by their own number.
+    empty, endless = findings(SMALL, TRAINED, replace(good, hyp=blank, cut=some(180, len(pairs))))
+    assert empty.startswith("6.0 % of the translations are empty, though most of them ran")
+    assert endless.startswith("12 % of the translations ran to the length limit")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +265,7 @@ def test_three_times_the_same_word_is_no_loop_and_neither_is_one_in_the_referenc
 
 
 def test_translations_without_an_end_are_told_with_the_limit(pairs: list[tuple[str, str]]) -> None:
-    found = only(findings(SMALL, TRAINED, replace(healthy(pairs), cut=120)))
+    found = only(findings(SMALL, TRAINED, replace(healthy(pairs), cut=some(120, len(pairs)))))
     assert found.startswith("12 % of the translations ran to the length limit, 50 subwords")
 
 
@@ -267,7 +287,7 @@ def test_translations_of_other_lines_are_told_to_be_unrelated(
 def test_in_a_handful_of_sentences_nothing_is_told() -> None:
     src, tgt = ["a b", "c d", "e f", "g h"], ["u v", "w x", "y z", "s t"]
     for hyp in (src, ["u v"] * 4, [""] * 4):
-        assert findings(SMALL, TRAINED, Validated(src, tgt, hyp, 4, 0)) == []
+        assert findings(SMALL, TRAINED, Validated(src, tgt, hyp, [True] * 4, 0)) == []
 
 
 @pytest.mark.parametrize(

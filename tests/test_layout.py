@@ -30,6 +30,7 @@ FLOORS = {
     "tokenizer": 2,
     "score": 2,
     "cost": 2,
+    "loss": 2,
     "findings": 2,
     "config": 1,
     "distributed": 1,

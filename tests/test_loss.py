@@ -1,0 +1,155 @@
+"""The arithmetic of training: the paper's numbers, worked by hand or by another route."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtkit import loss as loss_module
+from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
+
+# ---------------------------------------------------------------------------------------------
+# The schedule
+
+
+def test_the_learning_rate_equals_values_worked_by_hand():
+    # 4^-½ · min(s^-½, s · 16^-1.5) = ½ · min(s^-½, s/64)
+    assert learning_rate(1, 4, 16) == pytest.approx(1 / 128, rel=1e-12)
+    assert learning_rate(8, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(16, 4, 16) == pytest.approx(1 / 8, rel=1e-12)
+    assert learning_rate(64, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(10_000, 4, 16) == pytest.approx(1 / 200, rel=1e-12)
+
+
+@pytest.mark.parametrize("warmup_steps", [1, 7, 4000])
+def test_the_learning_rate_peaks_at_warm_up(warmup_steps: int):
+    rates = [learning_rate(step, 512, warmup_steps) for step in range(1, 3 * warmup_steps + 3)]
+    assert rates.index(max(rates)) + 1 == warmup_steps
+    peak = warmup_steps - 1
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
+def test_the_peaks_of_base_and_big_are_those_of_the_paper(d_model: int, peak: float):
+    assert learning_rate(4000, d_model, 4000) == pytest.approx(peak, abs=0.005e-4)
+
+
+# ---------------------------------------------------------------------------------------------
+# The loss
+
+
+def test_the_smoothed_loss_equals_a_case_worked_by_hand():
+    # Probabilities 1/16, 1/2, 1/4, 1/8, 1/16; in bits 4, 1, 2, 3, 4. The truth is the second, so
+    # with ε = 0.2 the loss is 0.8·1 + 0.05·(4 + 2 + 3 + 4) = 1.45 bits.
+    logits = torch.tensor([[1 / 16, 1 / 2, 1 / 4, 1 / 8, 1 / 16]], dtype=torch.float64).log()
+    loss, count = label_smoothed_loss(logits, torch.tensor([1]), label_smoothing=0.2, pad_id=0)
+    assert loss.item() == pytest.approx(1.45 * math.log(2), abs=1e-12)
+    assert count.item() == 1
+
+
+def random_case(vocab_size: int = 11) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4, 6, vocab_size, dtype=torch.float64, generator=generator) * 3
+    targets = torch.randint(1, vocab_size, (4, 6), generator=generator)
+    targets[0, 4:] = 0
+    targets[2, 1:] = 0
+    return logits.requires_grad_(), targets
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+def test_the_smoothed_loss_is_pytorchs_with_the_share_of_the_truth_given_back(epsilon: float):
+    logits, targets = random_case()
+    V = logits.shape[-1]
+    # PyTorch spreads ε over all V, so ε·V/(V-1) leaves ε for the V - 1 others.
+    expected = F.cross_entropy(
+        logits.flatten(0, 1),
+        targets.flatten(),
+        ignore_index=0,
+        reduction="sum",
+        label_smoothing=epsilon * V / (V - 1),
+    )
+    (expected_gradient,) = torch.autograd.grad(expected, logits)
+    loss, count = label_smoothed_loss(logits, targets, label_smoothing=epsilon, pad_id=0)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert count.item() == 24 - 2 - 5
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 24, 100])
+def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states = torch.randn(4, 6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(11, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    wanted, _ = label_smoothed_loss(F.linear(states, weight), targets, **how)
+    found = loss_of_states(states, weight, targets, **how)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(found * 0.3, (states, weight)),
+        torch.autograd.grad(wanted * 0.3, (states, weight)),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
+    logits, targets = random_case()
+    loss, _ = label_smoothed_loss(logits, targets, label_smoothing=0.0, pad_id=0)
+    expected = sum(
+        -math.log(math.exp(row[target]) / sum(map(math.exp, row)))
+        for row, target in zip(
+            logits.flatten(0, 1).tolist(), targets.flatten().tolist(), strict=True
+        )
+        if target != 0
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_gradient_of_the_loss_equals_finite_differences():
+    logits, targets = random_case(vocab_size=5)
+
+    def loss(x: Tensor) -> Tensor:
+        # A factor, because the update divides by the number of tokens.
+        return label_smoothed_loss(x, targets, label_smoothing=0.1, pad_id=0)[0] * 0.25
+
+    assert torch.autograd.gradcheck(loss, (logits,))
+
+
+def test_padding_changes_neither_loss_nor_count():
+    logits, targets = random_case()
+    row, truth = logits[2:3, :1], targets[2:3, :1]
+    alone = label_smoothed_loss(row, truth, label_smoothing=0.1, pad_id=0)
+    # Whatever the model says at padding, even nonsense.
+    padded_logits = torch.cat((row, 1e4 * torch.ones(1, 5, 11, dtype=torch.float64)), dim=1)
+    padded = label_smoothed_loss(padded_logits, F.pad(truth, (0, 5)), label_smoothing=0.1, pad_id=0)
+    assert padded[0].item() == pytest.approx(alone[0].item(), rel=1e-12)
+    assert padded[1].item() == alone[1].item() == 1
+    (gradient,) = torch.autograd.grad(padded[0], logits)
+    assert gradient[0].abs().sum() == 0
+
+
+def test_the_loss_of_bf16_logits_is_summed_in_float32():
+    logits, targets = random_case()
+    rounded = logits.detach().bfloat16().requires_grad_()
+    exact = rounded.detach().double().requires_grad_()
+    for epsilon in (0.0, 0.1):
+        found, wanted = (
+            label_smoothed_loss(x, targets, label_smoothing=epsilon, pad_id=0)[0]
+            for x in (rounded, exact)
+        )
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+        (gradient,) = torch.autograd.grad(found, rounded)
+        (expected,) = torch.autograd.grad(wanted, exact)
+        assert gradient.dtype == torch.bfloat16
+        assert torch.allclose(gradient.double(), expected, rtol=1e-2, atol=1e-4)
