@@ -247,7 +247,7 @@ def main() -> int:
     rows = compare_logits(*random_case(), "small random weights, padding")
     different: dict[str, list[Difference]] = {}
     if arguments.run:
-        translator = Translator.load(arguments.run, device="cpu")
+        translator = Translator.load(arguments.run, device="cpu", prepared=False)
         lines = list(itertools.islice(read_lines(arguments.input), arguments.sentences))
         size = sum(p.numel() for p in translator.model.parameters()) / 1e6
         named = f"{size:.1f} M trained weights, 32 sentences"

@@ -154,8 +154,8 @@ def export(
         is_kind=lambda folder: (folder / _FACTS).is_file(),
     )
     which = checkpoint or _default_checkpoint(run)
-    greedy = run.config.decode.model_copy(update={"beam_size": 1})
-    translator = Translator.load(run, checkpoint=which, config=greedy, device="cpu")
+    greedy = run.config.decode.model_copy(update={"beam_size": 1, "precision": "fp32"})
+    translator = Translator.load(run, checkpoint=which, config=greedy, device="cpu", prepared=False)
     text, lines = _check_text(run, translator, check)
     facts = {
         "format": format,
@@ -563,7 +563,7 @@ def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: s
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
-    greedy = decode.model_copy(update={"beam_size": 1})
+    greedy = decode.model_copy(update={"beam_size": 1, "precision": "fp32"})
     match format:
         case "ctranslate2":
             return CTranslate2Model(folder, Tokenizer.load(folder / _SENTENCEPIECE), greedy)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # oneDNN's packed weights win between one row, where reading a transposed matrix in order is
 # faster, and so many, where every layout is as fast as the arithmetic.
-PACKED_ROWS = range(2, 65)
+PACKED_FROM, PACKED_TO = 2, 64
 # The most an 8-bit weight and a 7-bit activation can be. Their products add up in pairs to 16 bits
 # on CPUs without VNNI, and saturate with one bit more; with these the sums are exact everywhere.
 WEIGHT_MAX = 127
@@ -74,7 +74,7 @@ class Engine:
             (R, V) natural logarithms in float32 (float64 for a float64 model).
         """
         model = self.model
-        x = model.embedding(tokens) * math.sqrt(model.config.d_model)
+        x = torch.embedding(model.embedding.weight, tokens) * math.sqrt(model.config.d_model)
         x = x + model.positions(cache.steps, cache.steps + 1, like=x)
         cache.advance(rows, self.window)
         for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
@@ -97,7 +97,7 @@ class _Layer:
         self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
         self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
         norms: list[Sublayer] = [
-            residual.norm.forward for residual in layer.residuals if isinstance(residual, Residual)
+            _norm(residual.norm) for residual in layer.residuals if isinstance(residual, Residual)
         ]
         nothing: list[Sublayer] = [_unchanged] * len(norms)
         self.before, self.after = (norms, nothing) if pre else (nothing, norms)
@@ -117,6 +117,16 @@ class _Layer:
         x = self.after[1](x + self.cross_out(attended))
         y = self.before[2](x)
         return self.after[2](x + self.outer(self.inner(y).relu_()))
+
+
+def _norm(norm: nn.LayerNorm) -> Sublayer:
+    """The same without what lies between a module and the function it calls."""
+
+    def normed(x: Tensor) -> Tensor:
+        return torch.layer_norm(x, shape, weight, bias, norm.eps)
+
+    shape, weight, bias = list(norm.normalized_shape), norm.weight, norm.bias
+    return normed
 
 
 def _unchanged(x: Tensor) -> Tensor:
@@ -257,10 +267,16 @@ class DecoderCache:
             (R, H·K), of the live hypotheses.
         """
         B, W, H = self.shape
-        q = q.reshape(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
+        if W == 1:
+            q = q.reshape(B * H, 1, -1)
+        else:
+            q = q.reshape(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
         scores = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=self.scale)
-        heads = torch.bmm(scores.softmax(-1), values)
-        joined = heads.view(B, H, W, -1).transpose(1, 2).reshape(B * W, -1)
+        heads = torch.bmm(torch.softmax(scores, -1), values)
+        if W == 1:
+            joined = heads.view(B, -1)
+        else:
+            joined = heads.view(B, H, W, -1).transpose(1, 2).reshape(B * W, -1)
         return joined if self._rows is None else joined.index_select(0, self._rows)
 
     def _for_heads(self, bias: Tensor) -> Tensor:
@@ -290,8 +306,8 @@ class DenseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) to (..., N)."""
-        rows = x.numel() // x.shape[-1]
-        if rows in PACKED_ROWS and _has_onednn():
+        rows = len(x) if x.dim() == 2 else x.numel() // x.shape[-1]
+        if PACKED_FROM <= rows <= PACKED_TO and _has_onednn():
             if self._packed is None:
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.transposed.t(), rows)
             out: Tensor = torch.ops.mkldnn._linear_pointwise(

@@ -72,7 +72,7 @@ class Translator:
     """Translates lines of text with a trained model.
 
     Args:
-        model: on its device.
+        model: on its device, in evaluation mode; its weights are used where they are.
         tokenizer: of the model.
         config: beam size, length penalty and limits.
         device: where the model is.
@@ -90,6 +90,7 @@ class Translator:
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
+        self.engine = Engine(model)
 
     @classmethod
     def load(
@@ -99,6 +100,7 @@ class Translator:
         checkpoint: str | None = None,
         config: DecodeConfig | None = None,
         device: str = "auto",
+        prepared: bool = True,
     ) -> Translator:
         """The translator of a run folder.
 
@@ -108,6 +110,8 @@ class Translator:
                 run's configuration asks for.
             config: how to search; by default as the run's configuration says.
             device: `auto`, `cpu` or `cuda`.
+            prepared: bring the weights into the form that is fast and that `decode.precision`
+                asks for; False leaves the model as it was trained, for whoever wants the weights.
 
         Raises:
             MtkitError: if there is no such run, checkpoint or device.
@@ -123,7 +127,8 @@ class Translator:
         log.info("%s: %s", run.path, description)
         config = config or run.config.decode
         model.to(place).eval()
-        prepare(model, choose_precision(config.precision, place), place)
+        if prepared:
+            prepare(model, choose_precision(config.precision, place), place)
         choose_matrix_route(place)
         keep_freed_memory()
         return cls(model, tokenizer, config, device=place)
@@ -214,15 +219,12 @@ class Translator:
 
     @torch.inference_mode()
     def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
-        was_training = self.model.training
-        self.model.eval()
         tgt_out = _padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
         tgt_in = _padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
         logits = self.model(_padded([[*ids, EOS_ID] for ids in sources]).to(self.device), tgt_in)
         truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
         # Sums of many tokens are taken in float64.
         log_probs = (truth - logits.logsumexp(-1)).double().tolist()
-        self.model.train(was_training)
         results = []
         for ids, row in zip(targets, log_probs, strict=True):
             real = row[: len(ids) + 1]
@@ -235,14 +237,11 @@ class Translator:
 
     @torch.inference_mode()
     def _translate_batch(self, sources: list[list[int]], *, n_best: int) -> list[list[Translation]]:
-        was_training = self.model.training
-        self.model.eval()
         src = _padded([[*ids, EOS_ID] for ids in sources])
         beam_size = max(self.config.beam_size, n_best)
-        engine = Engine(self.model)
         found = beam_search(
-            engine.step,
-            engine.start(src.to(self.device), beam_size),
+            self.engine.step,
+            self.engine.start(src.to(self.device), beam_size),
             max_lengths=[len(ids) + 1 + self.config.max_extra_length for ids in sources],
             beam_size=beam_size,
             bos_id=BOS_ID,
@@ -252,7 +251,6 @@ class Translator:
             n_best=n_best,
             device=self.device,
         )
-        self.model.train(was_training)
         return [
             [
                 Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob, h.finished)

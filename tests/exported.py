@@ -63,7 +63,7 @@ def round_trips(folder: str, texts: str) -> list[dict[str, Any]]:
 
 def quantized(run: str, folder: str) -> dict[str, Any]:
     """Bytes of the weights for CTranslate2 by type, and whether the model is what it was."""
-    translator = Translator.load(run, device="cpu")
+    translator = Translator.load(run, device="cpu", prepared=False)
     model = translator.model
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     size = {}
