@@ -375,9 +375,9 @@ def launch_id() -> str:
     return os.environ.get(_LAUNCH) or os.environ.get("TORCHELASTIC_RUN_ID", "")
 
 
-def attempt() -> int:
-    """How often the workers were started again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def is_restarted() -> bool:
+    """Whether this process stands for one that ended before; not all workers need agree."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 @contextmanager
@@ -429,9 +429,7 @@ def joined(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
 
 def _meet(workers: Workers) -> Store:
     """Where workers leave each other notes, once all of them are there."""
-    store, _, _ = next(rendezvous("env://", timeout=_MEETING))
-    # It may be that of the workers before, which were others.
-    store = PrefixStore(f"attempt{attempt()}", store)
+    store: Store = next(rendezvous("env://", timeout=_MEETING))[0]
     store.set(f"here/{workers.rank}", "")
     store.wait([f"here/{rank}" for rank in range(workers.world_size)], _MEETING)
     store.set_timeout(_LONG)

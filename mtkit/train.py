@@ -20,10 +20,10 @@ from mtkit.cost import training_flops
 from mtkit.data import PreparedData
 from mtkit.distributed import (
     Workers,
-    attempt,
     choose_device,
     choose_matrix_route,
     describe_device,
+    is_restarted,
     joined,
     keep_freed_memory,
     launch_id,
@@ -103,7 +103,10 @@ def _run(
     # As the first worker sees it: on a shared file system another may have an older picture.
     if workers.first and not Run.may_create(run_path):
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
-    goes_on = workers.gather(workers.first and _goes_on(run_path, restart=restart))[0]
+    restarted = workers.any(is_restarted())
+    goes_on = workers.any(
+        workers.first and _goes_on(run_path, restart=restart, restarted=restarted)
+    )
     existing = workers.together(
         lambda: _run_to_continue(run_path, config, data) if goes_on else None
     )
@@ -197,7 +200,14 @@ def forecast(
     whole = config.model_copy(update={"train": config.train.model_copy(update={"sharded": False})})
     trainer = Trainer(whole if world_size > 1 else config, data, device=place)
     trainer.parts = trainer.parts_for(world_size)
-    trainer.check_memory()
+    try:
+        trainer.check_memory()
+    except MtkitError as error:
+        if world_size == 1 or not config.train.sharded:
+            raise
+        raise MtkitError(
+            f"{error} (tried with the whole model on one device; train.sharded leaves more room)"
+        ) from error
     # Seconds and tokens of a few batches, each made an update of its own.
     meter = Meter(trainer.spent)
     batches = (batch for update in trainer.batches for batch in update)
@@ -293,14 +303,20 @@ def _check_agreed(workers: Workers, config: Config, data: PreparedData) -> None:
             raise MtkitError(f"{worker_names(others)}: started with other {what} than worker 0")
 
 
-def _goes_on(path: Path, *, restart: bool) -> bool:
-    """Whether there is a run to continue."""
+def _goes_on(path: Path, *, restart: bool, restarted: bool) -> bool:
+    """Whether there is a run to continue.
+
+    Args:
+        path: of the run.
+        restart: what the command line asks for.
+        restarted: whether these workers are started again after a failure.
+    """
     if not Run(path, Config(), {}).checkpoints():
         # Killed before its first checkpoint, a run has nothing to lose.
         return False
-    # Workers that are started again after a failure go on with what they have begun themselves,
+    # Workers that are started again go on with what they have begun themselves, and nothing older,
     # whatever they were first asked.
-    return not restart or (attempt() > 0 and Run.open(path).manifest.get("launch") == launch_id())
+    return not restart or (restarted and Run.open(path).manifest.get("launch") == launch_id())
 
 
 def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:

@@ -76,7 +76,7 @@ def misbehave(
         step: of the update.
         once: not when started again.
     """
-    if rank not in (None, distributed.given_rank() or 0) or (once and distributed.attempt()):
+    if rank not in (None, distributed.given_rank() or 0) or (once and distributed.is_restarted()):
         return
     owner, name = WHERE[where]
     original = getattr(owner, name)
