@@ -46,19 +46,21 @@ def main() -> None:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
-        _say(f"mtkit: error: {error.format_message()}{hint}")
+        if os.environ.get("LOCAL_RANK", "0") == "0" or not _is_worker():
+            # All workers of a machine have the same command line.
+            _say(f"mtkit: error: {error.format_message()}{hint}")
         sys.exit(error.exit_code)
     except MtkitError as error:
         if not error.told:
             _say(f"mtkit: error: {error}")
         _leave(error.status)
     except (KeyboardInterrupt, click.Abort):
-        if os.environ.get("RANK", "0") == "0":
+        if not _is_later_worker():
             _say("mtkit: interrupted")
         _leave(130)
     except Exception:
         # Our bug. Those who start workers tell it from what a user can mend by the status.
-        if "RANK" not in os.environ:
+        if not _is_worker():
             raise
         from mtkit.distributed import BROKEN
 
@@ -68,11 +70,27 @@ def main() -> None:
 
 def _leave(status: int) -> None:
     """End the program; a worker at once, because its connections to others may never close."""
-    if "RANK" in os.environ:
-        sys.stderr.flush()
-        sys.stdout.flush()
+    if _is_worker():
+        with suppress(OSError):
+            sys.stderr.flush()
+            sys.stdout.flush()
         os._exit(status)
     sys.exit(status)
+
+
+def _is_worker() -> bool:
+    """Whether this process was started among workers."""
+    if "RANK" not in os.environ:
+        # Certainly not; the full answer takes as long as loading PyTorch.
+        return False
+    from mtkit.distributed import given_rank
+
+    return given_rank() is not None
+
+
+def _is_later_worker() -> bool:
+    """Whether another worker prints what all of them have to say."""
+    return _is_worker() and os.environ["RANK"] != "0"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -250,7 +268,7 @@ def prepare(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Start workers that break down again, from the last checkpoint, so many times.",
+    help="Start the workers again if one breaks down, at most this many times.",
 )
 @click.option("--restart", is_flag=True, help="Begin again, deleting the run's checkpoints.")
 @click.option(
@@ -273,24 +291,34 @@ def train(
     """Train a model on prepared data.
 
     Continues by itself where the run folder has a checkpoint of the same configuration and data.
-    Ctrl-C saves and stops. On several machines, start it with torchrun: torchrun ... -m mtkit train
+    Ctrl-C saves and stops. On several machines, start it with torchrun: torchrun ... -m -- mtkit
+    train ...
     """
     from mtkit import config as settings
 
     config = settings.load_config(config_name, overrides)
     where = data_path or (Path(config.data.dir) if config.data.dir else None)
-    if dry_run:
-        click.echo(_forecast(config, where, device), nl=False)
-        return 0
     from mtkit import distributed
     from mtkit import train as training
 
-    data = _find_data(where, quiet=distributed.is_launched())
-    if not distributed.is_worker() and not distributed.is_launched():
-        count = workers or distributed.workers_wanted(device)
-        if count > 1 or max_restarts:
-            return distributed.launch(sys.argv[1:], count, max_restarts=max_restarts)
+    alone = distributed.given_rank() is None
+    if not alone and not distributed.is_launched() and (workers or max_restarts):
+        raise click.UsageError(
+            "--workers and --max-restarts are for mtkit to start workers, and these were started"
+            " already; torchrun has --nproc-per-node and --max-restarts"
+        )
+    count = workers or distributed.workers_wanted(device)
+    if dry_run:
+        if not _is_later_worker():
+            click.echo(_forecast(config, where, device, count), nl=False)
+        return 0
+    data = _find_data(where)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
+    if alone and (count > 1 or max_restarts):
+        # Workers that start later must not find something newer.
+        found = [f"--data={data.path}", f"--run={target}"]
+        command = ["-m", "mtkit", *sys.argv[1:], *found]
+        return distributed.launch(command, count, max_restarts=max_restarts)
     finished = training.run(config, data, target, device=device, restart=restart, command=sys.argv)
     return 0 if finished else 130
 
@@ -574,7 +602,7 @@ def export(
         _say(usage.rstrip())
 
 
-def _forecast(config: Config, data_path: Path | None, device: str) -> str:
+def _forecast(config: Config, data_path: Path | None, device: str, world_size: int) -> str:
     """What a dry run prints; a shape can be looked at before there is any data."""
     from mtkit import train as training
     from mtkit.data import find_data
@@ -584,19 +612,19 @@ def _forecast(config: Config, data_path: Path | None, device: str) -> str:
             find_data(DATA_ROOT)
         except MtkitError:
             return training.forecast_without_data(config)
-    return training.forecast(config, _find_data(data_path), device=device)
+    data = _find_data(data_path)
+    return training.forecast(config, data, device=device, world_size=world_size)
 
 
 # Finding things, and saying what was found
 
 
-def _find_data(path: Path | None, *, quiet: bool = False) -> PreparedData:
+def _find_data(path: Path | None) -> PreparedData:
     from mtkit import data
 
     if path is None:
         path = data.find_data(DATA_ROOT)
-        if not quiet:
-            log.info("data: %s", path)
+        log.info("data: %s", path)
     return data.PreparedData.open(path)
 
 
@@ -752,7 +780,9 @@ def _width() -> int:
 
 
 def _say(message: str) -> None:
-    click.echo(message, err=True)
+    # A terminal that has gone away must not change how the program ends.
+    with suppress(OSError):
+        click.echo(message, err=True)
 
 
 class _NoteHandler(logging.Handler):
@@ -761,12 +791,18 @@ class _NoteHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
 
-        prefix = "mtkit: " if record.levelno < logging.WARNING else "mtkit: warning: "
-        tqdm.write(prefix + record.getMessage(), file=sys.stderr)
+        prefix = "mtkit: "
+        if record.levelno >= logging.WARNING:
+            prefix += f"{record.levelname.lower()}: "
+        # A terminal that has gone away must not end a run that is about to save.
+        with suppress(OSError):
+            tqdm.write(prefix + record.getMessage(), file=sys.stderr)
 
 
 def _configure_logging(*, quiet: bool) -> None:
     package = logging.getLogger("mtkit")
-    package.setLevel(logging.WARNING if quiet else logging.INFO)
+    level = logging.WARNING if quiet else logging.INFO
+    # The first worker says what all have to say; only errors are each one's own.
+    package.setLevel(logging.ERROR if _is_later_worker() else level)
     package.handlers = [_NoteHandler()]
     package.propagate = False

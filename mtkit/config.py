@@ -177,7 +177,9 @@ class TrainConfig(_Section):
         None, description="stop after this many validations in a row without a new best"
     )
     stall_timeout: Annotated[float, Field(gt=0.0)] = Field(
-        1800.0, description="seconds without progress after which a stalled worker ends the run"
+        1800.0,
+        description="seconds without progress after which a worker that stalls ends the run, "
+        "where there are several",
     )
 
 

@@ -17,29 +17,45 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from mtkit.errors import MtkitError
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing import PContext
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 log = logging.getLogger(__name__)
 
 Precision = Literal["auto", "fp32", "bf16"]
 Tensors = dict[str, Tensor]
+T = TypeVar("T")
 
 # Exit statuses of a worker, besides those of every command, for `launch` to act on.
 BROKEN = 70  # something that may go well the next time: a traceback, a stall
 LEFT_ALONE = 75  # another worker went away first
-_LAUNCHED = "MTKIT_LAUNCHED"
+_LAUNCH = "MTKIT_LAUNCH"
+
+# How long the workers may take to find each other. From then on `Watch` knows who stalls, so that
+# PyTorch's own limit on an exchange need never be reached.
+_MEETING = datetime.timedelta(minutes=10)
+_LONG = datetime.timedelta(days=1)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -59,9 +75,9 @@ def choose_device(name: str) -> torch.device:
         raise MtkitError("--device cuda: PyTorch sees no CUDA device; use --device cpu")
     if name == "cpu" or not available:
         return torch.device("cpu")
-    if "LOCAL_RANK" not in os.environ:
+    if given_rank() is None:
         return torch.device("cuda")
-    local_rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if local_rank >= gpus:
         raise MtkitError(f"worker {local_rank + 1} on this machine has no GPU; there are {gpus}")
     device = torch.device("cuda", local_rank)
@@ -70,7 +86,12 @@ def choose_device(name: str) -> torch.device:
 
 
 def workers_wanted(device: str) -> int:
-    """How many workers train if nobody says: one for each GPU, one on a CPU."""
+    """How many workers train if nobody says: one for each GPU, one on a CPU.
+
+    In a worker it is how many there are.
+    """
+    if given_rank() is not None:
+        return int(os.environ["WORLD_SIZE"])
     if device == "cpu" or not torch.cuda.is_available():
         return 1
     return torch.cuda.device_count()
@@ -160,78 +181,145 @@ def keep_freed_memory() -> None:
 class Workers:
     """The processes that train one model together, as one of them sees them.
 
-    Every worker must make the same calls in the same order.
+    Every worker must make the same calls in the same order. Each call marks that this worker waits
+    for the others; together with `progress` that is what `Watch` goes by.
 
     Attributes:
         rank: of this process, from 0.
-        size: how many there are.
+        world_size: how many there are.
+        moves: grows with all that this worker does.
+        is_waiting: whether what comes next depends on the others.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
         self.rank = rank
-        self.size = size
+        self.world_size = world_size
+        self.moves = 0
+        self.is_waiting = False
 
     @property
     def first(self) -> bool:
         """Whether this is the worker that writes and prints."""
         return self.rank == 0
 
+    def progress(self) -> None:
+        """Mark that something was done."""
+        self.moves += 1
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Within it, what comes next depends on the others."""
+        self.moves += 1
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.moves += 1
+            self.is_waiting = False
+
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of everybody's tensor, in place."""
-        if self.size > 1:
-            dist.all_reduce(tensor)
+        if self.world_size > 1:
+            with self.waiting():
+                dist.all_reduce(tensor)
+                if tensor.is_cuda:
+                    # Only queued so far; whoever reads it would wait, and seem to work.
+                    torch.cuda.synchronize(tensor.device)
         return tensor
 
     def any(self, flag: bool) -> bool:
         """Whether anybody's flag is set."""
         return bool(self.sum(torch.tensor(int(flag))))
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Return when everybody is here."""
         self.any(False)
 
     def gather(self, value: Any) -> list[Any]:
         """Everybody's value, which JSON can hold, in the order of ranks."""
-        if self.size == 1:
+        if self.world_size == 1:
             return [value]
         # As JSON, because PyTorch would pickle.
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        lengths = torch.zeros(self.size, dtype=torch.int64)
+        lengths = torch.zeros(self.world_size, dtype=torch.int64)
         lengths[self.rank] = len(text)
         self.sum(lengths)
         padded = nn.functional.pad(text, (0, int(lengths.max()) - len(text)))
-        found = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(found, padded)
+        found = [torch.empty_like(padded) for _ in range(self.world_size)]
+        with self.waiting():
+            dist.all_gather(found, padded)
         return [
             json.loads(bytes(row[:length].tolist()))
             for row, length in zip(found, lengths.tolist(), strict=True)
         ]
 
+    def together(self, action: Callable[[], T]) -> T:
+        """What the action gives here, once it has succeeded everywhere.
+
+        Raises:
+            MtkitError: the same one for everybody, naming the workers where the action raised one.
+        """
+        if self.world_size == 1:
+            return action()
+        reason = None
+        try:
+            result = action()
+        except MtkitError as error:
+            reason = str(error)
+        reasons = self.gather(reason)
+        failed = [rank for rank, said in enumerate(reasons) if said is not None]
+        if failed:
+            who = "" if len(failed) == self.world_size else f"{worker_names(failed)}: "
+            raise MtkitError(f"{who}{reasons[failed[0]]}")
+        return result
+
     def share_gradients(self, model: nn.Module) -> nn.Module:
         """The model with a backward pass that leaves everybody the mean of all gradients."""
-        if self.size == 1:
+        if self.world_size == 1:
             return model
-        # One size of bucket: by default the first is smaller, so that sums would depend on how
-        # often the buckets were filled before.
-        return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
+        with self.waiting():
+            # One size of bucket: by default the first is smaller, so that sums would depend on how
+            # often the buckets were filled before.
+            return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
 
     def shard(self, model: nn.Module, layers: Iterable[nn.Module]) -> nn.Module:
         """The model, each worker from now on holding a part of every layer (FSDP2)."""
-        if self.size == 1:
+        if self.world_size == 1:
             raise MtkitError("train.sharded: needs several workers; give --workers")
-        for layer in layers:
-            fully_shard(layer)
-        fully_shard(model)
+        with self.waiting():
+            for layer in layers:
+                fully_shard(layer)
+            fully_shard(model)
         return model
 
-    def gradients_stay(self, parallel: nn.Module, *, stay: bool) -> AbstractContextManager[Any]:
+    @contextmanager
+    def no_sync(self, parallel: nn.Module) -> Iterator[None]:
         """Within it, a backward pass adds up gradients here without telling the others."""
         if isinstance(parallel, DistributedDataParallel):
-            return parallel.no_sync() if stay else nullcontext()
-        if self.size > 1:
-            assert isinstance(parallel, FSDPModule)
-            parallel.set_requires_gradient_sync(not stay)
-        return nullcontext()
+            with parallel.no_sync():
+                yield
+        elif isinstance(parallel, FSDPModule):
+            parallel.set_requires_gradient_sync(False)
+            # The parts of the model come from the others all the same.
+            with self.waiting():
+                yield
+            parallel.set_requires_gradient_sync(True)
+        else:
+            yield
+        self.progress()
+
+
+def worker_names(ranks: Iterable[int]) -> str:
+    """Such as "worker 1, worker 3"."""
+    return ", ".join(f"worker {rank}" for rank in ranks)
+
+
+def whole_weights(model: nn.Module) -> Tensors:
+    """Weights of a sharded model put together, for the first worker, on the CPU."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_model_state_dict(model, options=options)  # type: ignore[return-value]
 
 
 def whole_state(
@@ -267,63 +355,119 @@ def load_whole_state(
     )
 
 
-@contextmanager
-def joined(device: torch.device) -> Iterator[Workers]:
-    """The workers this process was started among; itself alone where nobody started others."""
-    if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
-        yield Workers()
-        return
-    # Gloo carries what is said about tensors on the CPU, also between workers with GPUs.
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    # Stalls are found by `Watch`, which can say whose they are.
-    patience = datetime.timedelta(days=1)
-    try:
-        dist.init_process_group(backend, timeout=patience)
-    except (dist.DistError, RuntimeError, ValueError) as error:
-        raise MtkitError(f"the workers did not find each other: {_first_line(error)}") from error
-    try:
-        yield Workers(rank, size)
-    except MtkitError as error:
-        if size > 1:
-            error.told = _was_told(str(error))
-        raise
-    except RuntimeError as error:
-        if size > 1 and _is_about_others(error):
-            raise LeftAloneError(rank) from error
-        raise
-    dist.destroy_process_group()
+def given_rank() -> int | None:
+    """The rank that this process was started with; None if nobody started it among workers.
 
-
-class LeftAloneError(MtkitError):
-    """Another worker went away, and this one cannot go on; that one's message says why."""
-
-    status = LEFT_ALONE
-
-    def __init__(self, rank: int) -> None:
-        super().__init__(f"worker {rank}: lost contact with the other workers")
-        # One line for a machine is enough, and `launch` says more.
-        self.told = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
-
-
-def _was_told(message: str) -> bool:
-    """Whether another worker has met the same error and said so, as with wrong settings."""
-    try:
-        count: int = dist.distributed_c10d._get_default_store().add(f"told/{message}", 1)
-    except (dist.DistError, RuntimeError):
-        # The first worker keeps the store; it has ended, and not without a word.
-        return True
-    return count > 1
-
-
-def is_worker() -> bool:
-    """Whether this process is one of several workers."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    Every question whether this is a worker is answered here.
+    """
+    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return int(os.environ["RANK"])
+    return None
 
 
 def is_launched() -> bool:
     """Whether `launch` started this process."""
-    return _LAUNCHED in os.environ
+    return _LAUNCH in os.environ
+
+
+def launch_id() -> str:
+    """The same for all workers of a launch, however often they are started again."""
+    return os.environ.get(_LAUNCH) or os.environ.get("TORCHELASTIC_RUN_ID", "")
+
+
+def is_restarted() -> bool:
+    """Whether this process stands for one that ended before; not all workers need agree."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+@contextmanager
+def joined(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
+    """The workers this process was started among; itself alone where nobody started others.
+
+    Args:
+        device: where this one computes.
+        stall_timeout: seconds without progress after which a worker that stalls ends all of them.
+
+    Raises:
+        BrokenError: if they do not find each other.
+        LeftAloneError: if another one goes away.
+    """
+    rank = given_rank()
+    if rank is None:
+        yield Workers()
+        return
+    workers = Workers(rank, int(os.environ["WORLD_SIZE"]))
+    try:
+        store = _meet(workers)
+    except (dist.DistError, RuntimeError, ValueError) as error:
+        raise BrokenError(f"the workers did not find each other: {_first_line(error)}") from error
+    # Gloo carries what is said about tensors on the CPU, also between workers with GPUs.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    try:
+        with Watch(workers, store, patience=stall_timeout):
+            with workers.waiting():
+                dist.init_process_group(
+                    backend,
+                    store=PrefixStore("group", store),
+                    rank=rank,
+                    world_size=workers.world_size,
+                    timeout=_LONG,
+                )
+            yield workers
+            dist.destroy_process_group()
+    except MtkitError as error:
+        if workers.world_size > 1:
+            # The same error on another worker is the same error.
+            what = str(error).replace(f" on worker {rank}", "")
+            error.told = _was_told(what, store)
+        raise
+    except RuntimeError as error:
+        if workers.world_size > 1 and _is_about_others(error):
+            raise LeftAloneError(rank, _first_line(error)) from error
+        raise
+
+
+def _meet(workers: Workers) -> Store:
+    """Where workers leave each other notes, once all of them are there."""
+    store: Store = next(rendezvous("env://", timeout=_MEETING))[0]
+    store.set(f"here/{workers.rank}", "")
+    store.wait([f"here/{rank}" for rank in range(workers.world_size)], _MEETING)
+    store.set_timeout(_LONG)
+    return store
+
+
+class BrokenError(MtkitError):
+    """Something that may go well the next time, and about which there is a word to say."""
+
+    status = BROKEN
+
+
+class LeftAloneError(MtkitError):
+    """Another worker went away, and this one cannot go on; that one's message says why.
+
+    Args:
+        rank: of this one.
+        how: the first line of the error that this was found by.
+    """
+
+    status = LEFT_ALONE
+
+    def __init__(self, rank: int, how: str) -> None:
+        super().__init__(f"worker {rank}: lost contact with the other workers ({how})")
+        # One line for a machine is enough, and `launch` says it if nobody has more to say.
+        self.told = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
+        if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
+            # Where the engine looks for `ProcessFailure.message`.
+            Path(file).write_text(json.dumps({"message": str(self)}), encoding="utf-8")
+
+
+def _was_told(message: str, store: Store) -> bool:
+    """Whether another worker has met the same error and said so, as with wrong settings."""
+    try:
+        return store.add(f"told/{message}", 1) > 1
+    except (dist.DistError, RuntimeError):
+        # The first worker keeps the store; it has ended, and not without a word.
+        return True
 
 
 def _is_about_others(error: RuntimeError) -> bool:
@@ -345,59 +489,52 @@ class Watch:
 
     Args:
         workers: all of them.
+        store: for their reports.
         patience: seconds without progress.
         interval: seconds between two reports.
     """
 
-    def __init__(self, workers: Workers, *, patience: float, interval: float = 1.0) -> None:
+    def __init__(
+        self, workers: Workers, store: Store, *, patience: float, interval: float = 1.0
+    ) -> None:
         self._workers = workers
+        self._store = store
         self._patience = patience
         self._interval = min(interval, patience / 4)
-        self._count = 0
-        self._waiting = False
         self._parent = os.getppid()
         self._done = threading.Event()
-        self._seen = {rank: _Seen() for rank in range(workers.size)}
+        self._seen: dict[int, _Seen] = {}
 
     def __enter__(self) -> Watch:
-        if self._workers.size > 1:
+        self._seen = {rank: _Seen() for rank in range(self._workers.world_size)}
+        if self._workers.world_size > 1:
             # Two threads, because talking to a worker that is stopped may take for ever.
             threading.Thread(target=self._talk, name="talk", daemon=True).start()
-        if self._workers.size > 1 or is_launched():
+        if self._workers.world_size > 1 or is_launched():
             threading.Thread(target=self._look, name="watch", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
 
-    def progress(self) -> None:
-        """Something was done."""
-        self._count += 1
-        self._waiting = False
-
-    def waiting(self) -> None:
-        """What comes next depends on the others."""
-        self._count += 1
-        self._waiting = True
-
     def _talk(self) -> None:
         """Report to the first worker, which hears of everybody; the others hear of it."""
-        mine = self._workers.rank
-        store: Any = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]
-        others = [rank for rank in self._seen if self._workers.first or rank == 0]
+        mine = self._workers
+        store: Any = self._store.clone()  # type: ignore[attr-defined]
+        others = [rank for rank in self._seen if mine.first or rank == 0]
         beats = 0
         while not self._done.wait(self._interval):
             beats += 1
-            report = [beats, self._count, self._waiting, socket.gethostname()]
+            report = [beats, mine.moves, mine.is_waiting, socket.gethostname()]
             try:
-                store.set(f"watch/{mine}", json.dumps(report))
+                store.set(f"watch/{mine.rank}", json.dumps(report))
                 for rank in others:
-                    if rank == mine:
+                    if rank == mine.rank:
                         self._seen[rank].hear(report)
                     elif store.check([f"watch/{rank}"]):
                         self._seen[rank].hear(json.loads(store.get(f"watch/{rank}")))
             except (dist.DistError, RuntimeError):
-                # The first worker, which keeps the store, has ended, and so will training.
+                # Whoever keeps the store has ended, and so will training.
                 return
 
     def _look(self) -> None:
@@ -409,11 +546,11 @@ class Watch:
                 return
             if self._workers.first:
                 self._judge_all()
-            elif self._workers.size > 1 and self._seen[0].silent_for() > self._patience:
+            elif self._workers.world_size > 1 and self._seen[0].silent_for() > self._patience:
                 self._give_up("worker 0 has been silent", self._seen[0].silent_for())
 
     def _judge_all(self) -> None:
-        if self._workers.size == 1:
+        if self._workers.world_size == 1:
             return
         for rank, record in self._seen.items():
             if record.silent_for() > self._patience:
@@ -423,7 +560,8 @@ class Watch:
             working = [rank for rank, record in self._seen.items() if not record.waiting]
             names = ", ".join(f"worker {rank}{self._seen[rank].place}" for rank in working)
             if working:
-                self._give_up(f"{names} made no progress, and the others wait,", stuck)
+                others = ", and the others wait," if len(working) < len(self._seen) else ""
+                self._give_up(f"{names} made no progress{others}", stuck)
             self._give_up("all workers wait for each other", stuck)
 
     def _give_up(self, what: str, seconds: float) -> None:
@@ -438,18 +576,18 @@ class _Seen:
     """What was last heard of a worker, and when."""
 
     def __init__(self) -> None:
-        self._beats = self._count = -1
+        self._beats = self._moves = -1
         self._beat_at = self._moved_at = time.monotonic()
         self.waiting = False
         self.place = ""
 
     def hear(self, report: list[Any]) -> None:
-        beats, count, self.waiting, host = report
+        beats, moves, self.waiting, host = report
         now = time.monotonic()
         if beats != self._beats:
             self._beats, self._beat_at = beats, now
-        if count != self._count:
-            self._count, self._moved_at = count, now
+        if moves != self._moves:
+            self._moves, self._moved_at = moves, now
         self.place = "" if host == socket.gethostname() else f" on {host}"
 
     def silent_for(self) -> float:
@@ -464,12 +602,13 @@ class _Seen:
 
 
 def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> int:
-    """Run `mtkit` with these arguments in `count` workers, again if they break down.
+    """Run Python with these arguments in `count` workers, again if they break down.
 
-    Ctrl-C and SIGTERM are passed on to the workers, which save and stop.
+    What asks this process to end (Ctrl-C, SIGTERM, the terminal that goes away) is passed on to
+    the workers, which save and stop, unless this process ignores it, as after `nohup`.
 
     Args:
-        arguments: of the command line.
+        arguments: of Python, such as ["-m", "mtkit", "train"].
         count: workers.
         max_restarts: how often to start them again; never after an error that the same command
             would meet again, which is one that comes with an explanation.
@@ -481,34 +620,37 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
 
     # What it has to say is said below in one line.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
-    for attempt in range(max_restarts + 1):
-        context = start_processes(
-            name="mtkit",
-            entrypoint=sys.executable,
-            args=dict.fromkeys(range(count), ("-m", "mtkit", *arguments)),
-            envs=_environments(count, attempt),
-            logs_specs=DefaultLogsSpecs(redirects=Std.NONE),
-        )
-        with _passing_signals_on(context.pids) as stopped:
-            result = context.wait(timeout=-1, period=0.1)
+    identity = uuid.uuid4().hex
+    for again in range(max_restarts + 1):
+        with tempfile.TemporaryDirectory(prefix="mtkit-") as folder:
+            start = partial(
+                start_processes,
+                name="mtkit",
+                entrypoint=sys.executable,
+                args=dict.fromkeys(range(count), tuple(arguments)),
+                envs=_environments(count, again, identity),
+                logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
+            )
+            with _started(start) as (context, stopped):
+                result = context.wait(timeout=-1, period=0.1)
+            context.close()
         assert result is not None  # it waits for ever
-        context.close()
         if not result.failures:
             return 0
         # Whoever fails first takes the others with it, by a signal or because they are left alone.
         consequences = (-signal.SIGTERM, LEFT_ALONE)
-        cause = min(
-            result.failures.values(),
-            key=lambda f: consequences.index(f.exitcode) + 1 if f.exitcode in consequences else 0,
-        )
-        if stopped or cause.exitcode in (1, 2, 130):
-            return 130 if stopped and cause.exitcode < 0 else abs(cause.exitcode)
-        what = f"worker {cause.local_rank} {_how(cause.exitcode)}"
-        if attempt < max_restarts:
+        failures = list(result.failures.values())
+        causes = [f for f in failures if f.exitcode not in consequences][:1] or failures
+        status = causes[0].exitcode
+        if stopped or status in (1, 2, 130):
+            return 130 if stopped and status < 0 else abs(status)
+        # One of a kind; without a cause it cannot be known which came first.
+        what = "; ".join({f.exitcode: _how(f) for f in reversed(causes)}.values())
+        if again < max_restarts:
             log.warning(
                 "%s; starting again from the last checkpoint (%d of %d)",
                 what,
-                attempt + 1,
+                again + 1,
                 max_restarts,
             )
         else:
@@ -516,47 +658,66 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
     return 1
 
 
-def _environments(count: int, attempt: int) -> dict[int, dict[str, str]]:
+def threads_for(count: int) -> int:
+    """Threads for each of `count` workers on this machine, so that together they take all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (cores or 1) // count)
+
+
+def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
+        # Somebody else may take it before the first worker does: that one ends as BROKEN then.
         port = free.getsockname()[1]
     common = {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_RESTART_COUNT": str(attempt),
-        _LAUNCHED: "1",
+        "TORCHELASTIC_RESTART_COUNT": str(again),
+        # The first worker keeps the store, whatever a torchrun further out has set.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        _LAUNCH: identity,
     }
     if "OMP_NUM_THREADS" not in os.environ:
         # By default every worker would take all cores.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        common["OMP_NUM_THREADS"] = str(max(1, (cores or 1) // count))
+        common["OMP_NUM_THREADS"] = str(threads_for(count))
     return {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
 
 
 @contextmanager
-def _passing_signals_on(pids: Callable[[], dict[int, int]]) -> Iterator[list[int]]:
-    """Send workers SIGINT for every SIGINT or SIGTERM received, which are put into the list."""
+def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int]]]:
+    """Workers that are sent SIGINT for every signal that asks this process to end.
+
+    Gives the workers, and a list that these signals are put into.
+    """
     received: list[int] = []
+    # Those for which PyTorch, when it starts processes, installs a handler that raises.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    previous = {number: signal.getsignal(number) for number in numbers}
+    context = start()
 
     def pass_on(number: int, _: Any) -> None:
         received.append(number)
-        for pid in pids().values():
+        for pid in context.pids().values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
 
-    previous = {
-        number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    for number, handler in previous.items():
+        # What is ignored, as nohup has it, stays ignored.
+        signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
     try:
-        yield received
+        yield context, received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _how(exitcode: int) -> str:
+def _how(failure: ProcessFailure) -> str:
+    """How a worker ended."""
+    who, exitcode = f"worker {failure.local_rank}", failure.exitcode
     if exitcode < 0:
-        return f"was killed by {signal.Signals(-exitcode).name}"
-    return "broke down" if exitcode == BROKEN else f"ended with status {exitcode}"
+        return f"{who} was killed by {signal.Signals(-exitcode).name}"
+    if exitcode == LEFT_ALONE:
+        return str(failure.message)
+    return f"{who} broke down" if exitcode == BROKEN else f"{who} ended with status {exitcode}"

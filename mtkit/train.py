@@ -23,8 +23,12 @@ from mtkit.distributed import (
     choose_device,
     choose_matrix_route,
     describe_device,
+    is_restarted,
     joined,
     keep_freed_memory,
+    launch_id,
+    threads_for,
+    worker_names,
 )
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
@@ -58,10 +62,10 @@ def run(
 
     Raises:
         MtkitError: if the folder holds a run of another configuration or other data, which the
-            message names.
+            message names; if the workers do not have the same.
     """
     place = choose_device(device)
-    with joined(place) as workers:
+    with joined(place, stall_timeout=config.train.stall_timeout) as workers:
         return _run(config, data, run_path, place, workers, restart=restart, command=command)
 
 
@@ -78,25 +82,30 @@ def _run(
     _check_direction(config, data)
     if workers.first:
         data.verify()
-    if not Run.may_create(run_path):
+    _check_agreed(workers, config, data)
+    # As the first worker sees it: on a shared file system another may have an older picture.
+    if workers.first and not Run.may_create(run_path):
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
-    # Workers that are started again after a failure go on, whatever they were first asked.
-    restart = restart and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-    existing = None if restart else _existing_run(run_path)
-    if existing is not None:
-        _check_same(existing, config, data)
+    restarted = workers.any(is_restarted())
+    goes_on = workers.any(
+        workers.first and _goes_on(run_path, restart=restart, restarted=restarted)
+    )
+    existing = workers.together(
+        lambda: _run_to_continue(run_path, config, data) if goes_on else None
+    )
     keep_freed_memory()
     route = choose_matrix_route(place)
     trainer = Trainer(config, data, device=place, workers=workers)
     # Nobody may write before everybody has looked.
-    workers.wait()
+    workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, {})
     if workers.first:
         log.info(
             "training %s on %s: %s, %s, matrices by %s, %s parameters",
             run_path,
             data.path,
-            describe_device(place) + (f", {workers.size} workers" if workers.size > 1 else ""),
+            describe_device(place)
+            + (f", {workers.world_size} workers" if workers.world_size > 1 else ""),
             trainer.precision,
             route,
             f"{sum(parameter_counts(trainer.model).values()):,}",
@@ -146,20 +155,42 @@ def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> 
         },
         "seed": config.train.seed,
         "command": command or sys.argv,
+        "launch": launch_id(),
     }
 
 
-def forecast(config: Config, data: PreparedData, *, device: str = "auto") -> str:
+def forecast(
+    config: Config, data: PreparedData, *, device: str = "auto", world_size: int = 1
+) -> str:
     """What `--dry-run` prints: the resolved configuration, as YAML, with the forecast as comments.
 
-    Builds the model, runs the largest batch, and times a few; writes nothing.
+    Builds the model, runs the largest batch, and times a few; writes nothing. All of that is one
+    worker's share of the work, with the whole model, in this process.
+
+    Args:
+        config: what would be trained.
+        data: what on.
+        device: `auto`, `cpu` or `cuda`.
+        world_size: how many workers would train.
     """
     _check_direction(config, data)
     place = choose_device(device)
     keep_freed_memory()
     choose_matrix_route(place)
-    trainer = Trainer(config, data, device=place)
-    trainer.check_memory()
+    if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads_for(world_size))
+    # One worker alone has nobody to share the model with.
+    whole = config.model_copy(update={"train": config.train.model_copy(update={"sharded": False})})
+    trainer = Trainer(whole if world_size > 1 else config, data, device=place)
+    trainer.parts = trainer.parts_for(world_size)
+    try:
+        trainer.check_memory()
+    except MtkitError as error:
+        if world_size == 1 or not config.train.sharded:
+            raise
+        raise MtkitError(
+            f"{error} (tried with the whole model on one device; train.sharded leaves more room)"
+        ) from error
     # Seconds and tokens of a few batches, each made an update of its own.
     meter = Meter(trainer.spent)
     batches = (batch for update in trainer.batches for batch in update)
@@ -173,7 +204,8 @@ def forecast(config: Config, data: PreparedData, *, device: str = "auto") -> str
         config.model, len(trainer.tokenizer), pairs.src.lengths, pairs.tgt.lengths
     )
     epochs = config.train.max_steps / updates
-    seconds = epochs * tokens / speed
+    seconds = epochs * tokens / speed / world_size
+    several = world_size > 1
     return _forecast(
         config,
         [
@@ -182,10 +214,13 @@ def forecast(config: Config, data: PreparedData, *, device: str = "auto") -> str
             f"an update: {tokens / updates:,.0f} target tokens, "
             f"{trainer.micro_batches} micro-batches",
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
-            f"device: {describe_device(place)}",
-            f"memory at the largest batch: {_peak(place)}",
-            f"speed: {speed:,.0f} target tokens/s over {trainer.step} batches",
-            f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation",
+            f"device: {describe_device(place)}" + (f", {world_size} workers" if several else ""),
+            f"memory at the largest batch: {_peak(place)}"
+            + (", before the model is sharded" if several and config.train.sharded else ""),
+            f"speed: {speed:,.0f} target tokens/s over {trainer.step} batches"
+            + (", by one worker alone" if several else ""),
+            f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"
+            + (f", if all {world_size} workers keep that speed" if several else ""),
             f"cost: {_cost(epochs * flops, seconds, config)}",
         ],
     )
@@ -243,13 +278,32 @@ def _cost(flops: float, seconds: float | None, config: Config) -> str:
     return text
 
 
-def _existing_run(path: Path) -> Run | None:
-    """The run to continue. Killed before its first checkpoint, a run has nothing to lose."""
-    saved = Run(path, Config(), {}).checkpoints()
-    return Run.open(path) if saved else None
+def _check_agreed(workers: Workers, config: Config, data: PreparedData) -> None:
+    """Refuse workers that were started with different things, which they may find by themselves."""
+    for what, value in (("data", data.fingerprint), ("settings", dump_config(config))):
+        values = workers.gather(value)
+        if others := [rank for rank, theirs in enumerate(values) if theirs != values[0]]:
+            raise MtkitError(f"{worker_names(others)}: started with other {what} than worker 0")
 
 
-def _check_same(run: Run, config: Config, data: PreparedData) -> None:
+def _goes_on(path: Path, *, restart: bool, restarted: bool) -> bool:
+    """Whether there is a run to continue.
+
+    Args:
+        path: of the run.
+        restart: what the command line asks for.
+        restarted: whether these workers are started again after a failure.
+    """
+    if not Run(path, Config(), {}).checkpoints():
+        # Killed before its first checkpoint, a run has nothing to lose.
+        return False
+    # Workers that are started again go on with what they have begun themselves, and nothing older,
+    # whatever they were first asked.
+    return not restart or (restarted and Run.open(path).manifest.get("launch") == launch_id())
+
+
+def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
+    run = Run.open(path)
     if "exported" in run.manifest:
         raise MtkitError(
             f"{run.path}: was made by mtkit export, without what training needs to go on; "
@@ -266,6 +320,7 @@ def _check_same(run: Run, config: Config, data: PreparedData) -> None:
             f"{run.path}: was begun with other settings: {', '.join(changed)}; "
             "give another --run, or --restart"
         )
+    return run
 
 
 def _check_direction(config: Config, data: PreparedData) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from mtkit import __version__
-from mtkit.checkpoint import CheckpointWriter, Run, Tensors
+from mtkit.checkpoint import Checkpoint, CheckpointWriter, Run, Tensors
 from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
 from mtkit.data import (
@@ -36,7 +36,6 @@ from mtkit.data import (
     split,
 )
 from mtkit.distributed import (
-    Watch,
     Workers,
     arithmetic,
     choose_precision,
@@ -44,6 +43,7 @@ from mtkit.distributed import (
     is_launched,
     load_whole_state,
     whole_state,
+    whole_weights,
 )
 from mtkit.errors import MtkitError
 from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
@@ -121,7 +121,7 @@ class Trainer:
         self.precision = choose_precision(self.settings.precision, device)
         self.batches = self._plan()
         self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
-        self.parts = self._parts(self._fits_at_a_time)
+        self.parts = self.parts_for(self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = Transformer(config.model, len(self.tokenizer), PAD_ID).to(device)
         if self.settings.compile:
@@ -141,7 +141,6 @@ class Trainer:
         self._was_flat = False
         self._unseen: int | None = None
         self._frequency_loss: float | None = None
-        self._watch = Watch(self.workers, patience=self.settings.stall_timeout)
 
     @property
     def micro_batches(self) -> int:
@@ -162,7 +161,6 @@ class Trainer:
         with (
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
-            self._watch,
             CheckpointWriter(run) as writer,
         ):
             journal = Journal(run, self.step, active=first)
@@ -189,7 +187,7 @@ class Trainer:
             if saved != self.step:
                 self.save(writer, validation)
             writer.finish()
-            self.workers.wait()
+            self.workers.barrier()
         return not stopped or self.step >= settings.max_steps
 
     def update(self, batches: Sequence[IntArray]) -> Tensor:
@@ -210,20 +208,17 @@ class Trainer:
         tokens = int(tgt.sum())
         self.spent.tokens += tokens
         self.spent.flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
-        shares = list(enumerate(split(batches, self.parts)))[workers.rank :: workers.size]
+        shares = list(enumerate(split(batches, self.parts)))[workers.rank :: workers.world_size]
         summed = torch.zeros((), device=self.device)
         for place, indices in shares:
             # Dropout depends on seed, step and place alone: a resumed run needs no random state,
             # and who works on a share makes no difference.
             torch.manual_seed(_mix(settings.seed, self.step, place))
             last = place == shares[-1][0]
-            if last:
-                self._watch.waiting()
-            with workers.gradients_stay(self._parallel, stay=not last):
+            with workers.waiting() if last else workers.no_sync(self._parallel):
                 loss = self._share_of_loss(indices, label_smoothing=settings.label_smoothing)
                 # Gradients are averaged over the workers.
-                torch.autograd.backward(loss * (workers.size / tokens))
-            self._watch.progress()
+                torch.autograd.backward(loss * (workers.world_size / tokens))
             summed += loss.detach()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -237,13 +232,12 @@ class Trainer:
             # way: the first worker puts the model together and works alone.
             model, workers = self._whole_model(), Workers()
             if not self.workers.first:
-                self.workers.wait()
-                self._watch.progress()
+                self.workers.barrier()
                 return Validation(math.nan, 0.0, 0.0, [])
         with torch.inference_mode(), arithmetic(self.precision, self.device):
             validation = self._validate(model.eval(), workers)
         if self.settings.sharded:
-            self.workers.wait()
+            self.workers.barrier()
         return validation
 
     def _validate(self, model: Transformer, workers: Workers) -> Validation:
@@ -252,22 +246,23 @@ class Trainer:
         budget = max(min(self.batches.budget, self._fits_at_a_time), longest)
         plan = plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=budget)
         summed = torch.zeros((), dtype=torch.float64)
-        for indices in plan[workers.rank :: workers.size]:
+        for indices in plan[workers.rank :: workers.world_size]:
             summed += self._loss(model, pairs, indices, label_smoothing=0.0).item()
-            self._watch.progress()
+            self.workers.progress()
         loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         greedy = self.config.decode.model_copy(update={"beam_size": 1})
         translator = Translator(model, self.tokenizer, greedy, device=self.device)
         src, tgt = self.valid_text
         mine = []
-        for (found,) in translator.translate_nbest(src[workers.rank :: workers.size], n_best=1):
+        share = src[workers.rank :: workers.world_size]
+        for (found,) in translator.translate_nbest(share, n_best=1):
             mine.append([found.text, found.score, found.log_prob, found.finished])
-            self._watch.progress()
+            self.workers.progress()
         shares = workers.gather(mine)
         translations = [Translation("", 0.0, 0.0)] * len(src)
-        for rank, share in enumerate(shares):
-            translations[rank :: workers.size] = [Translation(*fields) for fields in share]
+        for rank, rows in enumerate(shares):
+            translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]
         texts = [translation.text for translation in translations]
         bleu, chrf = (score(texts, [tgt], metric=metric).value for metric in ("bleu", "chrf"))
         return Validation(loss, bleu, chrf, translations)
@@ -282,7 +277,8 @@ class Trainer:
         self.model.train()
         try:
             # Also the first time that workers exchange gradients.
-            torch.autograd.backward(self._share_of_loss(indices, label_smoothing=0.1))
+            with self.workers.waiting():
+                torch.autograd.backward(self._share_of_loss(indices, label_smoothing=0.1))
             return
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
@@ -364,30 +360,31 @@ class Trainer:
     def resume(self, run: Run) -> None:
         """Go on from the newest checkpoint that is whole.
 
+        The first worker chooses it: on a shared file system another may not see it listed yet.
+
         Raises:
-            MtkitError: if every checkpoint is damaged.
+            MtkitError: if every checkpoint is damaged, or some workers cannot read the chosen one.
         """
-        for checkpoint in reversed(run.checkpoints()):
-            try:
-                weights = checkpoint.load_weights()
-                optimizer = checkpoint.load_optimizer()
-                state = checkpoint.load_state()
-            except MtkitError as error:
-                if self.workers.first:
-                    log.warning("%s", error)
-                continue
-            self._load(weights, optimizer)
-            self.batches.load_state_dict(state["batches"])
-            self.spent = Spent(**state["spent"])
-            self.step = checkpoint.step
-            self.workers.wait()
-            if self.workers.first:
-                aside = run.set_aside_after(self.step)
-                run.forget_metrics_after(self.step)
-                renamed = f" (renamed: {', '.join(aside)})" if aside else ""
-                log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
-            return
-        raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
+        found = _newest_whole(run) if self.workers.first else None
+        # By its place in the run, whose folder may have another name on another machine.
+        chosen = self.workers.gather(
+            found and (found[0].step, str(found[0].path.relative_to(run.path)))
+        )[0]
+        if chosen is None:
+            raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
+        step, place = chosen
+        _, weights, optimizer, state = self.workers.together(
+            lambda: found or _read(Checkpoint(run.path / place, step))
+        )
+        self._load(weights, optimizer)
+        self.batches.load_state_dict(state["batches"])
+        self.spent = Spent(**state["spent"])
+        self.step = step
+        if self.workers.first:
+            aside = run.set_aside_after(self.step)
+            run.forget_metrics_after(self.step)
+            renamed = f" (renamed: {', '.join(aside)})" if aside else ""
+            log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
     @contextmanager
     def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
@@ -403,7 +400,7 @@ class Trainer:
             ) from error
 
     def _on_worker(self) -> str:
-        return f" on worker {self.workers.rank}" if self.workers.size > 1 else ""
+        return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
 
     def _rate(self, step: int) -> float:
         """The learning rate of an update."""
@@ -429,7 +426,7 @@ class Trainer:
 
     def _whole_model(self) -> Transformer:
         """A copy of the sharded model in one piece; on the first worker only."""
-        weights, _ = whole_state(self.model, self.optimizer)
+        weights = whole_weights(self.model)
         with torch.device("meta"):
             model = Transformer(self.config.model, len(self.tokenizer), PAD_ID)
         if weights:
@@ -473,16 +470,23 @@ class Trainer:
             self.pairs, budget=wanted // groups, per_update=groups, seed=self.settings.seed
         )
 
-    def _parts(self, fits: int) -> int:
-        """Into how many micro-batches every batch is cut, so that each fits and all can share."""
-        longest = self._longest()
+    def parts_for(self, world_size: int) -> int:
+        """Into how many micro-batches every batch is cut, so that each fits and all can share.
+
+        Args:
+            world_size: how many workers share.
+
+        Raises:
+            MtkitError: if the longest pair does not fit.
+        """
+        fits, longest = self._fits_at_a_time, self._longest()
         if longest > fits:
             raise MtkitError(
                 f"train.device_batch_tokens: {fits} tokens at a time cannot hold the longest pair, "
                 f"which has {longest}; raise it"
             )
         parts = self.batches.parts_that_fit(fits)
-        while parts * self.batches.per_update % self.workers.size:
+        while parts * self.batches.per_update % world_size:
             parts += 1
         return parts
 
@@ -518,7 +522,7 @@ class Trainer:
             step, loss = bad
             writer.settle()
             # Everybody comes here, and says the same once the first has settled.
-            self.workers.wait()
+            self.workers.barrier()
             raise self._diverged(writer, step, f"the loss is {loss}")
         journal.log(row)
         if not self.workers.first:
@@ -614,7 +618,7 @@ class Trainer:
     def summary(self) -> dict[str, str]:
         """Facts about the run for its page."""
         spent, count = self.spent, sum(parameter_counts(self.model).values())
-        others = f" × {self.workers.size}" if self.workers.size > 1 else ""
+        others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
         return {
             "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
             "Parameters": f"{count:,}",
@@ -721,6 +725,29 @@ def _stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
+
+
+Saved = tuple[Checkpoint, Tensors, Tensors, dict[str, Any]]
+
+
+def _read(checkpoint: Checkpoint) -> Saved:
+    """A checkpoint with its weights, its optimizer's tensors and its counters."""
+    return (
+        checkpoint,
+        checkpoint.load_weights(),
+        checkpoint.load_optimizer(),
+        checkpoint.load_state(),
+    )
+
+
+def _newest_whole(run: Run) -> Saved | None:
+    """The newest checkpoint that can be read; those that cannot are told of."""
+    for checkpoint in reversed(run.checkpoints()):
+        try:
+            return _read(checkpoint)
+        except MtkitError as error:
+            log.warning("%s", error)
+    return None
 
 
 def _copy(tensor: Tensor) -> Tensor:

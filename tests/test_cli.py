@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import logging
 import re
 import resource
 import shutil
@@ -12,14 +13,15 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from mtkit import __version__
+from mtkit import __version__, distributed
+from mtkit import train as training
 from mtkit.checkpoint import Run
-from mtkit.cli import commands, main
+from mtkit.cli import _configure_logging, commands, main
 from mtkit.config import dump_config, load_config
 from mtkit.corpora import CATALOGUE
 from mtkit.data import PreparedData
@@ -360,6 +362,86 @@ def test_a_wrong_setting_is_named(setting: str, words: tuple[str, ...], prepared
     error = prepared.refused("train", "--config", "demo", "--set", setting, "--device", "cpu")
     for word in words:
         assert word in error
+
+
+def test_a_dry_run_counts_on_the_workers_that_would_train(
+    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    arguments = ["train", "--config", tiny_yaml, "--dry-run", "--device", "cpu"]
+    alone = prepared.mtkit(*arguments).out.partition("\ndata:")[0]
+    assert "workers" not in alone
+    several = ["--workers", "3", "--set", "train.sharded=true"]
+    outcome = prepared.mtkit(*arguments, *several)
+    assert outcome.status == 0, outcome.err
+    (device,) = re.findall("# device: .*", outcome.out)
+    assert device.endswith(", 3 workers")
+    assert "target tokens/s over" in outcome.out
+    assert ", by one worker alone" in outcome.out
+    assert "if all 3 workers keep that speed" in outcome.out
+    # Cut so that all three have as many.
+    for text, rest in ((alone, 1), (outcome.out, 0)):
+        (micro_batches,) = re.findall(r"(\d+) micro-batches", text)
+        assert min(int(micro_batches) % 3, 1) == rest
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines of workers that would have been started."""
+    commands: list[list[str]] = []
+
+    def launch(arguments: list[str], count: int, **_: Any) -> int:
+        commands.append(arguments)
+        return 0
+
+    monkeypatch.setattr(distributed, "launch", launch)
+    return commands
+
+
+def test_workers_are_told_what_to_train_so_that_nothing_newer_is_found_later(
+    prepared: Place, tiny_yaml: Path, launched: list[list[str]]
+):
+    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--workers", "2")
+    assert outcome.status == 0
+    (command,) = launched
+    assert command[:3] == ["-m", "mtkit", "train"]
+    assert command[-2:] == ["--data=data/tiny", "--run=runs/tiny-tiny"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_worker_of_torchrun_starts_no_others(
+    count: int,
+    prepared: Place,
+    tiny_yaml: Path,
+    launched: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(training, "run", lambda *_, **__: True)
+    monkeypatch.setattr("mtkit.cli._leave", sys.exit)
+    for name, value in {"RANK": 0, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, str(value))
+    assert prepared.mtkit("train", "--config", tiny_yaml).status == 0
+    for option in ("--workers", "--max-restarts"):
+        assert "torchrun" in prepared.refused("train", "--config", tiny_yaml, option, "2")
+    assert not launched
+
+
+def test_notes_warnings_and_errors_are_told_apart_and_later_workers_have_errors_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def say() -> str:
+        _configure_logging(quiet=False)
+        logger = logging.getLogger("mtkit.test")
+        logger.info("a note")
+        logger.warning("take care")
+        logger.error("it broke")
+        return capsys.readouterr().err
+
+    assert say() == "mtkit: a note\nmtkit: warning: take care\nmtkit: error: it broke\n"
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    assert say() == "mtkit: error: it broke\n"
 
 
 def test_a_wrong_configuration_file_is_named(prepared: Place):

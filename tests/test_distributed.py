@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +22,11 @@ import pytest
 import torch
 from conftest import changed
 
+from mtkit import distributed
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.distributed import Workers, choose_matrix_route, choose_precision
+from mtkit.distributed import Watch, Workers, choose_matrix_route, choose_precision
 
 WORKER = Path(__file__).parent / "worker.py"
 CPU = torch.device("cpu")
@@ -53,11 +59,17 @@ class Team:
         places = {"config": str(self._config), "data": str(data.path), "run": str(run)}
         self._facts.write_text(json.dumps(places | facts), encoding="utf-8")
 
-    def start(self, count: int) -> list[subprocess.Popen[bytes]]:
+    def start(
+        self, count: int, *, ranks: Sequence[int] | None = None, port: int | None = None
+    ) -> list[subprocess.Popen[bytes]]:
+        """Start all of them, or some ranks only; they meet at a free port, or at a given one."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        together = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            meeting = {
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port or free.getsockname()[1]),
+            }
+        together = {"WORLD_SIZE": str(count)} | meeting
         return [
             subprocess.Popen(
                 [sys.executable, WORKER, self._facts],
@@ -66,14 +78,31 @@ class Team:
                 | (together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}),
                 stderr=subprocess.PIPE,
             )
-            for r in range(count)
+            for r in (range(count) if ranks is None else ranks)
         ]
 
     def train(self, count: int) -> None:
         """Run to the end."""
-        team = self.start(count)
+        statuses, said = self.end(self.start(count))
+        assert statuses == [0] * count, "\n".join(said)
+
+    def end(self, team: list[subprocess.Popen[bytes]]) -> tuple[list[int], list[str]]:
+        """What becomes of them by themselves: statuses, and what they say."""
         said = [process.communicate(timeout=120)[1].decode() for process in team]
-        assert [process.returncode for process in team] == [0] * count, "\n".join(said)
+        return [process.returncode for process in team], said
+
+    def use_command_line(self, *options: str) -> None:
+        """Have them be `mtkit train`, which handles errors, with these options."""
+        facts = json.loads(self._facts.read_text(encoding="utf-8"))
+        places = [f"--{name}={facts[name]}" for name in ("config", "data", "run")]
+        facts["arguments"] = ["train", "--device=cpu", *places, *options]
+        self._facts.write_text(json.dumps(facts), encoding="utf-8")
+
+    def launch(self, count: int, *options: str, max_restarts: int = 0) -> int:
+        """Have `launch` start them, from this process."""
+        self.use_command_line(*options)
+        command = [str(WORKER), str(self._facts)]
+        return distributed.launch(command, count, max_restarts=max_restarts)
 
 
 def losses(run: Path) -> list[float]:
@@ -169,7 +198,7 @@ def test_more_workers_than_pairs_in_a_batch_leave_some_idle(
 def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=["fail", 1, 5])
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour={"how": "fail", "rank": 1})
     first, second = team.start(2)
     err = [process.communicate(timeout=60)[1].decode() for process in (first, second)]
     assert first.returncode != 0
@@ -181,30 +210,196 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
 
 
 @pytest.mark.parametrize(
-    ("how", "who", "message"),
+    ("how", "who", "where", "message"),
     [
-        ("stop", 1, "worker 1 has been silent for"),
-        ("hang", 1, "worker 1 made no progress, and the others wait,"),
-        ("hang", 0, "worker 0 made no progress, and the others wait,"),
-        ("stop", 0, "worker 0 has been silent for"),
+        ("stop", 1, "update", "worker 1 has been silent"),
+        ("hang", 1, "update", "worker 1 made no progress, and the others wait,"),
+        ("hang", 0, "update", "worker 0 made no progress, and the others wait,"),
+        ("stop", 0, "update", "worker 0 has been silent"),
+        # Others wait for it elsewhere than in a backward pass.
+        ("hang", 0, "save", "worker 0 made no progress, and the others wait,"),
+        # Before the first update.
+        ("hang", 1, "start", "worker 1 made no progress, and the others wait,"),
     ],
 )
 def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
-    how: str, who: int, message: str, config: Config, tiny_data: PreparedData, tmp_path: Path
+    how: str,
+    who: int,
+    where: str,
+    message: str,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
 ):
     config = changed(config, "train", stall_timeout=3.0)
-    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=[how, who, 5])
+    misbehaviour = {"how": how, "rank": who, "where": where}
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
     team_of_two = team.start(2)
     watcher = team_of_two[1 - who if how == "stop" else 0]
     try:
         _, err = watcher.communicate(timeout=60)
         assert watcher.returncode == 70, err.decode()
-        assert message in err.decode()
+        # No other worker is named.
+        assert message in [line.partition(" for ")[0] for line in err.decode().splitlines()]
         assert "train.stall_timeout is 3" in err.decode()
     finally:
         for process in team_of_two:
             process.kill()
             process.communicate()
+
+
+def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    team = Team(config, tiny_data, tmp_path / "run", meeting=2)
+    team.use_command_line()
+    (status,), (said,) = team.end(team.start(2, ranks=[0]))
+    assert status == 70, said
+    assert "mtkit: error: the workers did not find each other: " in said
+
+
+def test_a_meeting_place_that_somebody_else_has_taken_is_worth_another_start(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    team = Team(config, tiny_data, tmp_path / "run", meeting=2)
+    team.use_command_line()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        (status,), (said,) = team.end(team.start(2, ranks=[0], port=other.getsockname()[1]))
+    assert status == 70, said
+    assert said.count("\n") == 1
+    assert "EADDRINUSE" in said
+
+
+# ---------------------------------------------------------------------------------------------
+# Started by `launch`
+
+
+@pytest.fixture
+def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread for each worker, and PyTorch's engine as talkative as before."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    engine = logging.getLogger("torch.distributed.elastic")
+    before = engine.level
+    yield
+    engine.setLevel(before)
+
+
+@pytest.mark.usefixtures("launching")
+def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+):
+    misbehaviour = {"how": "crash", "rank": 1, "once": True}
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    assert team.launch(2, max_restarts=1) == 0
+    err = capfd.readouterr().err
+    assert "ValueError: a bug" in err
+    assert "continuing from step 3" in err
+    assert caplog.messages == [
+        "worker 1 broke down; starting again from the last checkpoint (1 of 1)"
+    ]
+    assert len(losses(tmp_path / "run")) == 6
+
+
+@pytest.mark.usefixtures("launching")
+def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    misbehaviour = {"how": "die", "rank": 1}
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    assert team.launch(2) == 1
+    assert caplog.messages == [
+        "worker 1 was killed by SIGKILL; the same command goes on from the last checkpoint"
+    ]
+
+
+@pytest.mark.usefixtures("launching")
+def test_if_all_lose_contact_the_reason_is_what_pytorch_says(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+):
+    misbehaviour = {"how": "lose contact"}
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    assert team.launch(2) == 1
+    (message,) = caplog.messages
+    assert "lost contact with the other workers (NCCL error: the cable is loose)" in message
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("launching")
+def test_memory_that_runs_out_everywhere_is_told_once(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour={"how": "exhaust"})
+    assert team.launch(2) == 1
+    err = capfd.readouterr().err
+    assert err.count("mtkit: error: ") == 1
+    assert re.search(r"step 4: out of memory on worker \d; ", err)
+
+
+@pytest.mark.usefixtures("launching")
+def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(
+    config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.path, run)
+    misbehaviour = {"how": "die", "rank": 1, "where": "start", "once": True}
+    team = Team(config, tiny_data, run, misbehaviour=misbehaviour)
+    # To continue the old run with these settings would be refused.
+    assert team.launch(2, "--restart", max_restarts=1) == 0
+    assert len(losses(run)) == 6
+
+
+# ---------------------------------------------------------------------------------------------
+# All the same
+
+
+@pytest.mark.parametrize(
+    ("sees", "misbehaviour", "message"),
+    [
+        ("data", None, "worker 1: started with other data than worker 0"),
+        (None, {"how": "fail", "rank": 1, "where": "read"}, "worker 1: the disk of worker 1 is on"),
+    ],
+)
+def test_a_worker_that_would_train_something_else_is_named(
+    sees: str | None,
+    misbehaviour: dict[str, Any] | None,
+    message: str,
+    tiny_config: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run.path, run)
+    facts = {"sees": [1, sees]} if sees else {"misbehaviour": misbehaviour}
+    team = Team(changed(tiny_config, "train", max_steps=6), tiny_data, run, **facts)
+    statuses, said = team.end(team.start(2))
+    assert 0 not in statuses
+    for text in said:
+        assert f"MtkitError: {message}" in text
+    assert [saved.step for saved in Run.open(run).checkpoints()] == [2, 4]
+
+
+def test_what_to_continue_is_chosen_by_the_first_worker(
+    tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    config = changed(tiny_config, "train", max_steps=6)
+    # The second worker does not see the checkpoints listed, as on a slow shared file system.
+    for name, facts in (("run", {}), ("late", {"sees": [1, "checkpoints"]})):
+        shutil.copytree(tiny_run.path, tmp_path / name)
+        Team(config, tiny_data, tmp_path / name, **facts).train(2)
+    assert len(losses(tmp_path / "run")) == 3
+    assert losses(tmp_path / "run") == losses(tmp_path / "late")
+    assert_equal_weights(tmp_path / "run", tmp_path / "late")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -305,6 +500,52 @@ def test_ctrl_c_has_all_workers_save_and_stop(
 
 
 @needs_proc
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
+    ignored: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    run = tmp_path / "run"
+    # What nohup does.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
+    try:
+        process = endless_run(config, tiny_data, run, "--workers", "2")
+    finally:
+        if ignored:
+            signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    if ignored:
+        steps = len(losses(run))
+        wait_for(lambda: len(losses(run)) > steps + 20, process)
+        process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err.decode()
+    assert "Traceback" not in err.decode()
+    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
+
+
+def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    shutil.copytree(tiny_data.path, tmp_path / "data" / "tiny")
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(changed(config, "train", max_steps=2)), encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*torchrun, "-m", "--", "mtkit", "train", "--config", file, "--run=run", "--device=cpu"],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    err = done.stderr.decode()
+    assert done.returncode == 0, err
+    assert err.count("mtkit: data: data/tiny") == 1
+    assert err.count("2 workers") == 1
+    assert len(losses(tmp_path / "run")) == 2
+
+
+@needs_proc
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
     workers: int, config: Config, tiny_data: PreparedData, tmp_path: Path
@@ -352,6 +593,23 @@ def test_alone_there_is_nobody_to_ask():
     assert workers.gather({"a": 1}) == [{"a": 1}]
     assert workers.any(True)
     assert not workers.any(False)
+
+
+def test_the_time_before_a_watch_begins_counts_for_nobody(monkeypatch: pytest.MonkeyPatch):
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(threading.Thread, "start", lambda _: None)
+    given_up: list[str] = []
+    watch = Watch(Workers(0, 2), torch.distributed.HashStore(), patience=10.0)
+    monkeypatch.setattr(watch, "_give_up", lambda what, _: given_up.append(what))
+    now = 100.0
+    with watch:
+        now = 109.0
+        watch._judge_all()
+        assert not given_up
+        now = 111.0
+        watch._judge_all()
+        assert given_up[0] == "worker 0 has been silent"
 
 
 @pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])

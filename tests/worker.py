@@ -1,4 +1,8 @@
-"""One worker of a training run, as `torchrun` would start it: worker.py FACTS, a file of JSON."""
+"""One worker of a training run, as `torchrun` would start it: worker.py FACTS, a file of JSON.
+
+Facts are the places of `config`, `data` and `run`; or `arguments` of the command line, which then
+handles errors too. A worker may be told to misbehave.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +12,91 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from mtkit import train
+from mtkit import cli, distributed, train
+from mtkit.checkpoint import Checkpoint, Run
 from mtkit.config import load_config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.trainer import Trainer
 
 
-def misbehave(how: str, rank: int, step: int) -> None:
-    """Have a worker, before an update, do what workers should not."""
-    if int(os.environ.get("RANK", "0")) != rank:
+def fail() -> None:
+    """An error with an explanation."""
+    raise MtkitError("the disk of worker 1 is on fire")
+
+
+def crash() -> None:
+    """An error without one."""
+    raise ValueError("a bug")
+
+
+def lose_contact() -> None:
+    """What PyTorch raises when another worker is gone, and sometimes for other reasons."""
+    raise RuntimeError("NCCL error: the cable is loose\nand many lines more")
+
+
+def exhaust() -> None:
+    """What PyTorch raises when a device is full."""
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+HOW: dict[str, Callable[[], None]] = {
+    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "hang": lambda: time.sleep(1000),
+    "fail": fail,
+    "crash": crash,
+    "lose contact": lose_contact,
+    "exhaust": exhaust,
+}
+WHERE: dict[str, tuple[Any, str]] = {
+    "start": (Trainer, "__init__"),
+    "update": (Trainer, "update"),
+    "save": (Run, "save"),
+    "read": (Checkpoint, "load_weights"),
+}
+
+
+def misbehave(
+    how: str, *, rank: int | None = None, where: str = "update", step: int = 5, once: bool = False
+) -> None:
+    """Have a worker do what workers should not.
+
+    Args:
+        how: what it does.
+        rank: of whom; None is everybody.
+        where: before what.
+        step: of the update.
+        once: not when started again.
+    """
+    if rank not in (None, distributed.given_rank() or 0) or (once and distributed.is_restarted()):
         return
-    original = Trainer.update
+    owner, name = WHERE[where]
+    original = getattr(owner, name)
 
-    def update(self: Trainer, batches: Any) -> Tensor:
-        if self.step + 1 == step:
-            if how == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if how == "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            if how == "hang":
-                time.sleep(1000)
-            if how == "fail":
-                raise MtkitError("the disk of worker 1 is on fire")
-            if how == "crash":
-                raise ValueError("a bug")
-        return original(self, batches)
+    def patched(self: Any, *arguments: Any, **options: Any) -> Any:
+        if where != "update" or self.step + 1 == step:
+            HOW[how]()
+        return original(self, *arguments, **options)
 
-    Trainer.update = update  # type: ignore[method-assign]
+    setattr(owner, name, patched)
+
+
+def see_otherwise(rank: int, what: str) -> None:
+    """Have a worker see other data, or no checkpoints."""
+    if distributed.given_rank() != rank:
+        return
+    if what == "data":
+        PreparedData.fingerprint = "another"  # type: ignore[assignment,method-assign]
+    else:
+        Run.checkpoints = lambda _: []  # type: ignore[assignment,method-assign]
 
 
 def main() -> None:
@@ -51,7 +106,14 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_default_dtype(getattr(torch, facts.get("dtype", "float32")))
     if "misbehaviour" in facts:
-        misbehave(*facts["misbehaviour"])
+        misbehave(**facts["misbehaviour"])
+    if "sees" in facts:
+        see_otherwise(*facts["sees"])
+    if "meeting" in facts:
+        distributed._MEETING = timedelta(seconds=facts["meeting"])
+    if "arguments" in facts:
+        sys.argv = ["mtkit", *facts["arguments"]]
+        cli.main()
     data = PreparedData.open(Path(facts["data"]))
     train.run(load_config(facts["config"]), data, Path(facts["run"]), device="cpu")
 
