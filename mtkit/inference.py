@@ -346,7 +346,8 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) to (..., N), in float32."""
-        largest = torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True).clamp_min_(TINY)
+        # The infinity norm would be one call, and is ten times slower.
+        largest = x.abs().amax(-1, keepdim=True).clamp_min_(TINY)
         out: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             x / largest, 1 / ACTIVATION_MAX, ACTIVATION_MAX + 1, self._packed
         )
