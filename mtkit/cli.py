@@ -6,6 +6,7 @@ needs is imported inside it, so that help answers at once.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import shutil
@@ -23,7 +24,7 @@ from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.checkpoint import Run
-    from mtkit.config import Config, DecodeConfig
+    from mtkit.config import Config
     from mtkit.data import PreparedData, Split
     from mtkit.score import System
     from mtkit.translate import Scored, Translator
@@ -146,6 +147,11 @@ def _decode_options(function: Command) -> Command:
         click.option("--length-penalty", type=float, help="alpha of ((5 + length) / 6) ** alpha."),
         click.option(
             "--batch-tokens", type=click.IntRange(1), help="Source tokens translated at a time."
+        ),
+        click.option(
+            "--precision",
+            type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+            help="Of matrix products; auto is fp32. int8 is for x86 CPUs: faster, a little worse.",
         ),
         _device_option,
     )[::-1]:
@@ -333,16 +339,26 @@ def train(
     type=click.IntRange(1),
     help="Print this many translations of each line: line number, score and text, tab-separated.",
 )
+@click.option(
+    "--target-prefix",
+    "prefix_path",
+    type=PathArgument,
+    help="File with what each translation is to begin with, a line for each line of input.",
+)
+@click.option("--min-length", type=click.IntRange(0), help="Subwords before an output may end.")
+@click.option("--max-length", type=click.IntRange(1), help="Most subwords of an output.")
+@click.option(
+    "--no-repeat-ngram",
+    type=click.IntRange(0),
+    help="So many subwords in a row never come twice in an output; 0 allows all.",
+)
 def translate(
     run_path: Path | None,
     input_path: Path | None,
     output_path: Path | None,
-    checkpoint: str | None,
-    beam_size: int | None,
-    length_penalty: float | None,
-    batch_tokens: int | None,
-    device: str,
     nbest: int | None,
+    prefix_path: Path | None,
+    **decode: Any,
 ) -> None:
     """Translate lines of text: one line in, one line out, in order."""
     run = _find_run(run_path)
@@ -358,17 +374,16 @@ def translate(
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
         output = stack.enter_context(_output(output_path))
-        translator = _load_translator(
-            run,
-            checkpoint=checkpoint,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            batch_tokens=batch_tokens,
-            device=device,
-        )
+        prefixes = None if prefix_path is None else iter(_lines_of(prefix_path))
+        translator = _load_translator(run, **decode)
         number = 0
         for window in ready_lines(lines):
-            found = translator.translate_window(window, first_line=number + 1, n_best=nbest or 1)
+            found = translator.translate_window(
+                window,
+                first_line=number + 1,
+                n_best=nbest or 1,
+                prefixes=_next_prefixes(prefixes, len(window), prefix_path, number),
+            )
             for translations in found:
                 number += 1
                 if nbest is None:
@@ -378,6 +393,22 @@ def translate(
                     row = f"{number}\t{translation.score:.6f}\t{translation.text}\n"
                     output.write(row.encode())
             output.flush()
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise MtkitError(f"{prefix_path}: has more lines than the input, which has {number:,}")
+
+
+def _next_prefixes(
+    prefixes: Iterator[str] | None, count: int, path: Path | None, number: int
+) -> list[str] | None:
+    """Those of the next `count` lines, after `number` before them."""
+    if prefixes is None:
+        return None
+    window = list(itertools.islice(prefixes, count))
+    if len(window) < count:
+        raise MtkitError(
+            f"{path}: ends after {number + len(window):,} lines, before the input does"
+        )
+    return window
 
 
 @commands.command(epilog=_example("mtkit score"))
@@ -655,18 +686,6 @@ def _data_of(run: Run, path: Path | None) -> PreparedData:
     return data
 
 
-def _decode_config(
-    run: Run, beam_size: int | None, length_penalty: float | None, batch_tokens: int | None
-) -> DecodeConfig:
-    given = {
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        "batch_tokens": batch_tokens,
-    }
-    changes = {key: value for key, value in given.items() if value is not None}
-    return run.config.decode.model_copy(update=changes)
-
-
 def _systems_of_files(
     hypotheses: tuple[Path, ...], references: tuple[Path, ...]
 ) -> tuple[list[System], list[list[str]]]:
@@ -716,17 +735,13 @@ def _scored(run: Run, src_path: Path, hyp_path: Path, decode: dict[str, Any]) ->
 
 
 def _load_translator(
-    run: Run,
-    *,
-    checkpoint: str | None,
-    beam_size: int | None,
-    length_penalty: float | None,
-    batch_tokens: int | None,
-    device: str,
+    run: Run, *, checkpoint: str | None, device: str, **settings: Any
 ) -> Translator:
+    """Of a run; `settings` are those of its configuration's `decode` that are not None."""
     from mtkit.translate import Translator
 
-    config = _decode_config(run, beam_size, length_penalty, batch_tokens)
+    changes = {key: value for key, value in settings.items() if value is not None}
+    config = run.config.decode.model_copy(update=changes)
     return Translator.load(run, checkpoint=checkpoint, config=config, device=device)
 
 

@@ -195,6 +195,15 @@ class DecodeConfig(_Section):
     max_extra_length: Annotated[int, Field(ge=0)] = Field(
         50, description="longest output, in subwords beyond the length of the input"
     )
+    min_length: Annotated[int, Field(ge=0)] = Field(
+        0, description="subwords of an output before it may end"
+    )
+    max_length: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="most subwords of an output, whatever max_extra_length allows"
+    )
+    no_repeat_ngram: Annotated[int, Field(ge=0)] = Field(
+        0, description="subwords in a row that never come twice in an output; 0 allows all"
+    )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
     batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
     max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")

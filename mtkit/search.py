@@ -286,7 +286,7 @@ def _constrain(
     """Forbid, in place, the next tokens that the constraints exclude."""
     done = len(history)
     forced: dict[int, int] = {}
-    if constraints.prefixes is not None:
+    if constraints.prefixes is not None and done < max(map(len, constraints.prefixes), default=0):
         for row, sentence in enumerate(sentences_R):
             prefix = constraints.prefixes[sentence]
             if done < len(prefix):

@@ -10,9 +10,10 @@ import itertools
 import logging
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from mtkit.data import plan_batches
 from mtkit.distributed import choose_device, choose_matrix_route, keep_freed_memory
 from mtkit.inference import Engine, choose_precision, prepare
 from mtkit.model import Transformer
-from mtkit.search import beam_search, length_penalty
+from mtkit.search import Constraints, beam_search, length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 # Lines that are sorted by length together, and the characters at which a window is full anyway.
 WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -133,27 +136,52 @@ class Translator:
         keep_freed_memory()
         return cls(model, tokenizer, config, device=place)
 
-    def translate(self, lines: Iterable[str]) -> Iterator[str]:
+    def translate(
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None
+    ) -> Iterator[str]:
         """The best translation of each line, in order.
 
         Reads `lines` in windows and yields a window's translations when all of it is translated;
         memory is bounded by the window.
+
+        Args:
+            lines: of the source language.
+            prefixes: what each translation is to begin with, a line each; empty for free choice.
+
+        Raises:
+            ValueError: if there are more or fewer prefixes than lines, when that is reached.
         """
-        for hypotheses in self.translate_nbest(lines, n_best=1):
+        for hypotheses in self.translate_nbest(lines, n_best=1, prefixes=prefixes):
             yield hypotheses[0].text
 
-    def translate_nbest(self, lines: Iterable[str], *, n_best: int) -> Iterator[list[Translation]]:
+    def translate_nbest(
+        self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
+    ) -> Iterator[list[Translation]]:
         """The `n_best` best translations of each line, best first; there may be fewer."""
-        return itertools.chain.from_iterable(
-            self.translate_window(window, first_line=first, n_best=n_best)
-            for first, window in _windows(lines)
-        )
+        if prefixes is None:
+            prefixes = itertools.repeat("")
+            pairs = zip(lines, prefixes, strict=False)
+        else:
+            pairs = zip(lines, prefixes, strict=True)
+        for first, window in _windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+            yield from self.translate_window(
+                [line for line, _ in window],
+                first_line=first,
+                n_best=n_best,
+                prefixes=[prefix for _, prefix in window],
+            )
 
     def translate_window(
-        self, lines: list[str], *, first_line: int = 1, n_best: int = 1
+        self,
+        lines: list[str],
+        *,
+        first_line: int = 1,
+        n_best: int = 1,
+        prefixes: list[str] | None = None,
     ) -> list[list[Translation]]:
         """Translate lines all at once; `first_line` is the number of the first, for notes."""
         encoded = self._encode_sources(lines, first_line=first_line)
+        begun = self.tokenizer.encode_batch(prefixes) if prefixes is not None else [[]] * len(lines)
         # A blank line stays one; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in lines]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
@@ -163,7 +191,9 @@ class Translator:
         budget = max(self.config.batch_tokens, int(lengths.max()))
         for rows in plan_batches(lengths, lengths, budget=budget):
             batch = [int(i) for i in wanted[rows]]
-            found = self._translate_batch([encoded[i] for i in batch], n_best=n_best)
+            found = self._translate_batch(
+                [encoded[i] for i in batch], [begun[i] for i in batch], n_best=n_best
+            )
             for index, translations in zip(batch, found, strict=True):
                 results[index] = translations
         return results
@@ -236,19 +266,26 @@ class Translator:
         return results
 
     @torch.inference_mode()
-    def _translate_batch(self, sources: list[list[int]], *, n_best: int) -> list[list[Translation]]:
+    def _translate_batch(
+        self, sources: list[list[int]], prefixes: list[list[int]], *, n_best: int
+    ) -> list[list[Translation]]:
+        config = self.config
         src = _padded([[*ids, EOS_ID] for ids in sources])
-        beam_size = max(self.config.beam_size, n_best)
+        beam_size = max(config.beam_size, n_best)
         found = beam_search(
             self.engine.step,
             self.engine.start(src.to(self.device), beam_size),
-            max_lengths=[len(ids) + 1 + self.config.max_extra_length for ids in sources],
+            max_lengths=[
+                self._limit(len(ids) + 1, len(prefix))
+                for ids, prefix in zip(sources, prefixes, strict=True)
+            ],
             beam_size=beam_size,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
-            alpha=self.config.length_penalty,
-            penalty_form=self.config.length_penalty_form,
+            alpha=config.length_penalty,
+            penalty_form=config.length_penalty_form,
             n_best=n_best,
+            constraints=Constraints(config.min_length, config.no_repeat_ngram, prefixes),
             device=self.device,
         )
         return [
@@ -258,6 +295,13 @@ class Translator:
             ]
             for hypotheses in found
         ]
+
+    def _limit(self, source: int, prefix: int) -> int:
+        """The most tokens of an output, EOS counted, for so many of source and forced prefix."""
+        longest = source + self.config.max_extra_length
+        if self.config.max_length is not None:
+            longest = min(longest, self.config.max_length + 1)
+        return max(longest, prefix + 1)
 
 
 def _padded(sentences: list[list[int]]) -> Tensor:
@@ -306,12 +350,12 @@ def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
             raise item
 
 
-def _windows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Full windows, each with the number of its first line, from 1."""
+def _windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
+    """Full windows, each with the number of its first line, from 1; `size` is in characters."""
     first, window, characters = 1, [], 0
-    for line in lines:
-        window.append(line)
-        characters += len(line)
+    for item in items:
+        window.append(item)
+        characters += size(item)
         if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
             yield first, window
             first, window, characters = first + len(window), [], 0

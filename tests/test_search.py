@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtkit.search import Hypothesis, beam_search, length_penalty
+from mtkit.search import Constraints, Hypothesis, beam_search, length_penalty, top_k
 
 BOS, EOS = 0, 1
 
@@ -42,7 +42,16 @@ def log_probs(table: int, prefix: tuple[int, ...], vocab: int) -> list[float]:
     return weights.log_softmax(0).tolist()
 
 
-def search(tables: list[int], *, width: int, limit: int, alpha: float, vocab: int, n_best: int = 1):
+def search(
+    tables: list[int],
+    *,
+    width: int,
+    limit: int,
+    alpha: float,
+    vocab: int,
+    n_best: int = 1,
+    constraints: Constraints | None = None,
+):
     cache = Prefixes(tables, width)
 
     def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
@@ -62,6 +71,7 @@ def search(tables: list[int], *, width: int, limit: int, alpha: float, vocab: in
         eos_id=EOS,
         alpha=alpha,
         n_best=n_best,
+        constraints=constraints,
     )
     return found, cache
 
@@ -212,3 +222,75 @@ def test_no_sentences_give_no_results() -> None:
 
 def test_a_hypothesis_is_a_plain_value() -> None:
     assert Hypothesis((2,), -1.0, -0.5, True) == Hypothesis((2,), -1.0, -0.5, True)
+
+
+def constrained(constraints: Constraints, *, width: int, limit: int = 6) -> list[list[Hypothesis]]:
+    return search(
+        list(range(10)), width=width, limit=limit, alpha=0.6, vocab=5, constraints=constraints
+    )[0]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_outputs_begin_with_their_forced_prefixes_and_keep_the_models_probability(
+    width: int,
+) -> None:
+    prefixes = [[2, 3], [], [4], [3, 3, 3], [2], [], [4, 4], [2, 2], [3], [2, 4]]
+    found = constrained(Constraints(prefixes=prefixes), width=width)
+    for table, (prefix, (best,)) in enumerate(zip(prefixes, found, strict=True)):
+        assert best.tokens[: len(prefix)] == tuple(prefix)
+        whole = (*best.tokens, EOS) if best.finished else best.tokens
+        assert best.log_prob == pytest.approx(total(table, whole, 5))
+
+
+def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it() -> None:
+    vocab, limit = 4, 4
+    prefixes = [[2], [3], [3, 2], []]
+    (found, _) = search(
+        list(range(4)),
+        width=32,
+        limit=limit,
+        alpha=0.6,
+        vocab=vocab,
+        constraints=Constraints(prefixes=prefixes),
+    )
+    for table, (prefix, (best,)) in enumerate(zip(prefixes, found, strict=True)):
+        possible = [
+            (score, tokens)
+            for score, tokens in enumerated(table, limit=limit, alpha=0.6, vocab=vocab)
+            if tokens[: len(prefix)] == tuple(prefix)
+        ]
+        assert (best.tokens, best.score) == (possible[0][1], pytest.approx(possible[0][0]))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_no_output_ends_before_the_least_length(width: int) -> None:
+    plain = [len(best.tokens) for (best,) in constrained(Constraints(), width=width)]
+    assert min(plain) < 3
+    long = [len(best.tokens) for (best,) in constrained(Constraints(min_length=3), width=width)]
+    assert min(long) == 3
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_ngram_comes_twice(n: int) -> None:
+    def repeats(tokens: tuple[int, ...]) -> bool:
+        ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
+        return len(set(ngrams)) < len(ngrams)
+
+    least = {"width": 3, "limit": 9}
+    free = constrained(Constraints(min_length=4 - n), **least)
+    assert any(repeats(best.tokens) for (best,) in free)
+    held = constrained(Constraints(min_length=4 - n, no_repeat_ngram=n), **least)
+    assert not any(repeats(best.tokens) for (best,) in held)
+
+
+@pytest.mark.parametrize("V", [130, 128 * 8, 5_003])
+def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtkit.search.TWO_STAGES_FROM", 0)
+    values = torch.randn(7, V, generator=torch.Generator().manual_seed(V))
+    values[:, 5:60] = -torch.inf
+    # The last columns, which fill no block, can be among them.
+    values[3, -1] = 9.0
+    for k in (1, 8):
+        found, wanted = top_k(values, k), values.topk(k)
+        assert torch.equal(found[0], wanted.values)
+        assert torch.equal(found[1], wanted.indices)
