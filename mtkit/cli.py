@@ -6,7 +6,8 @@ needs is imported inside it, so that help answers at once.
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+import json
 import logging
 import os
 import shutil
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mtkit.config import Config
     from mtkit.data import PreparedData, Split
     from mtkit.score import System
-    from mtkit.translate import Scored, Translator
+    from mtkit.translate import Scored, Translation, Translator
 
 log = logging.getLogger(__name__)
 
@@ -352,19 +353,33 @@ def train(
     type=click.IntRange(0),
     help="So many subwords in a row never come twice in an output; 0 allows all.",
 )
+@click.option(
+    "--restart", is_flag=True, help="Forget what an interrupted start with --output has done."
+)
 def translate(
     run_path: Path | None,
     input_path: Path | None,
     output_path: Path | None,
     nbest: int | None,
     prefix_path: Path | None,
+    restart: bool,
     **decode: Any,
 ) -> None:
-    """Translate lines of text: one line in, one line out, in order."""
+    """Translate lines of text: one line in, one line out, in order.
+
+    With --output, what is done lies beside the file until all is: after a kill, the same command
+    goes on. Started on several machines with torchrun, it shares the lines out among them.
+    """
     run = _find_run(run_path)
     from mtkit.data import decode_lines, open_binary
-    from mtkit.translate import ready_lines
+    from mtkit.distributed import given_rank, given_world_size
+    from mtkit.job import Job
+    from mtkit.translate import ready_lines, windows
 
+    if restart and not _keeps_parts(output_path):
+        raise click.UsageError("--restart is for a translation into a file with --output")
+    if restart and given_world_size() > 1:
+        raise click.UsageError("--restart: run it once without torchrun, or delete the parts")
     with ExitStack() as stack:
         if input_path is None:
             if sys.stdin.isatty():
@@ -373,42 +388,76 @@ def translate(
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
-        output = stack.enter_context(_output(output_path))
-        prefixes = None if prefix_path is None else iter(_lines_of(prefix_path))
+        prefixes = None if prefix_path is None else list(_lines_of(prefix_path))
+        if prefixes is not None:
+            lines = _as_many_as(prefixes, lines, name=str(prefix_path))
         translator = _load_translator(run, **decode)
-        number = 0
-        for window in ready_lines(lines):
+
+        def translated(first_line: int, window: list[str]) -> bytes:
+            start = first_line - 1
             found = translator.translate_window(
                 window,
-                first_line=number + 1,
+                first_line=first_line,
                 n_best=nbest or 1,
-                prefixes=_next_prefixes(prefixes, len(window), prefix_path, number),
+                prefixes=prefixes and prefixes[start : start + len(window)],
             )
-            for translations in found:
-                number += 1
-                if nbest is None:
-                    output.write(f"{translations[0].text}\n".encode())
-                    continue
-                for translation in translations:
-                    row = f"{number}\t{translation.score:.6f}\t{translation.text}\n"
-                    output.write(row.encode())
+            return _rows(found, first_line=first_line, numbered=nbest is not None)
+
+        if output_path is not None and _keeps_parts(output_path):
+            how = _how(run, translator, nbest=nbest, prefixes=prefixes)
+            rank, world_size = given_rank() or 0, given_world_size()
+            job = Job(output_path, how, restart=restart, rank=rank, world_size=world_size)
+            job.run((window for _, window in windows(lines, size=len)), translated)
+            return
+        output = stack.enter_context(_stream(output_path))
+        number = 1
+        for window in ready_lines(lines):
+            output.write(translated(number, window))
             output.flush()
-        if prefixes is not None and next(prefixes, None) is not None:
-            raise MtkitError(f"{prefix_path}: has more lines than the input, which has {number:,}")
+            number += len(window)
 
 
-def _next_prefixes(
-    prefixes: Iterator[str] | None, count: int, path: Path | None, number: int
-) -> list[str] | None:
-    """Those of the next `count` lines, after `number` before them."""
-    if prefixes is None:
-        return None
-    window = list(itertools.islice(prefixes, count))
-    if len(window) < count:
-        raise MtkitError(
-            f"{path}: ends after {number + len(window):,} lines, before the input does"
-        )
-    return window
+def _rows(found: list[list[Translation]], *, first_line: int, numbered: bool) -> bytes:
+    """The best of each line, or all with the line's number and the score."""
+    if not numbered:
+        return "".join(f"{translations[0].text}\n" for translations in found).encode()
+    return "".join(
+        f"{number}\t{translation.score:.6f}\t{translation.text}\n"
+        for number, translations in enumerate(found, first_line)
+        for translation in translations
+    ).encode()
+
+
+def _how(
+    run: Run, translator: Translator, *, nbest: int | None, prefixes: list[str] | None
+) -> dict[str, str]:
+    """Whatever a translation depends on besides its input."""
+    settings = translator.config.model_dump()
+    # How much is translated at a time changes nothing.
+    del settings["batch_tokens"], settings["average_checkpoints"]
+    return {
+        "run": f"{run.path.name} {_digest(json.dumps(run.manifest, sort_keys=True))}",
+        "checkpoint": translator.checkpoint,
+        **{f"decode.{name}": str(value) for name, value in settings.items()},
+        "--nbest": str(nbest),
+        "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _as_many_as(prefixes: list[str], lines: Iterator[str], *, name: str) -> Iterator[str]:
+    """The lines, if there are as many of them."""
+    count = 0
+    for line in lines:
+        if count == len(prefixes):
+            raise MtkitError(f"{name}: ends after {count:,} lines, but the input goes on")
+        yield line
+        count += 1
+    if count < len(prefixes):
+        raise MtkitError(f"{name}: has {len(prefixes):,} lines, but the input has {count:,}")
 
 
 @commands.command(epilog=_example("mtkit score"))
@@ -756,22 +805,21 @@ def _lines_of(path: Path) -> Iterator[str]:
     return read_lines(path)
 
 
+def _keeps_parts(output: Path | None) -> bool:
+    """Whether the output is a file that can appear as a whole; a device or a pipe cannot."""
+    return output is not None and (output.is_file() or not output.exists())
+
+
 @contextmanager
-def _output(path: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output, or a file that appears under its name when it is whole."""
+def _stream(path: Path | None) -> Iterator[IO[bytes]]:
     if path is None:
         yield sys.stdout.buffer
         return
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        with partial.open("wb") as file:
+        with path.open("wb") as file:
             yield file
-        partial.replace(path)
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
 
 
 def _with_bar(lines: Iterable[str], *, total: int) -> Iterable[str]:

@@ -365,6 +365,11 @@ def given_rank() -> int | None:
     return None
 
 
+def given_world_size() -> int:
+    """How many processes were started together; 1 if nobody started this one among workers."""
+    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
+
+
 def is_launched() -> bool:
     """Whether `launch` started this process."""
     return _LAUNCH in os.environ

@@ -94,6 +94,8 @@ class Translator:
         self.config = config
         self.device = device
         self.engine = Engine(model)
+        # Which weights of the run these are, in words; `load` knows.
+        self.checkpoint = ""
 
     @classmethod
     def load(
@@ -134,7 +136,9 @@ class Translator:
             prepare(model, choose_precision(config.precision, place), place)
         choose_matrix_route(place)
         keep_freed_memory()
-        return cls(model, tokenizer, config, device=place)
+        translator = cls(model, tokenizer, config, device=place)
+        translator.checkpoint = description
+        return translator
 
     def translate(
         self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None
@@ -163,7 +167,7 @@ class Translator:
             pairs = zip(lines, prefixes, strict=False)
         else:
             pairs = zip(lines, prefixes, strict=True)
-        for first, window in _windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+        for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
             yield from self.translate_window(
                 [line for line, _ in window],
                 first_line=first,
@@ -350,7 +354,7 @@ def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
             raise item
 
 
-def _windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
+def windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
     """Full windows, each with the number of its first line, from 1; `size` is in characters."""
     first, window, characters = 1, [], 0
     for item in items:

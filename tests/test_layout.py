@@ -35,6 +35,7 @@ FLOORS = {
     "config": 1,
     "distributed": 1,
     "page": 1,
+    "job": 1,
     "errors": 0,
 }
 

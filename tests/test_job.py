@@ -1,0 +1,159 @@
+"""A long translation that is stopped, killed, shared out, or gone on with by mistake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtkit.checkpoint import Run
+from mtkit.errors import MtkitError
+from mtkit.job import Job
+
+WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]
+HOW = {"run": "a", "decode.beam_size": "4"}
+
+
+def upper(first_line: int, window: list[str]) -> bytes:
+    return "".join(f"{first_line + i} {line.upper()}\n" for i, line in enumerate(window)).encode()
+
+
+WHOLE = "1 ONE\n2 TWO\n3 \n4 A\u2028B\n5 THREE\n"
+
+
+def stopping_at(line: int) -> Callable[[int, list[str]], bytes]:
+    def translate(first_line: int, window: list[str]) -> bytes:
+        if first_line >= line:
+            raise KeyboardInterrupt
+        return upper(first_line, window)
+
+    return translate
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_output_is_that_of_all_windows_and_nothing_else_is_left(tmp_path: Path) -> None:
+    Job(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    assert names(tmp_path) == [".out.parts"]
+    asked = []
+
+    def translate(first_line: int, window: list[str]) -> bytes:
+        asked.append(first_line)
+        return upper(first_line, window)
+
+    Job(tmp_path / "out", HOW).run(WINDOWS, translate)
+    assert asked == [5]
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(1))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "windows", "message"),
+    [
+        (HOW | {"decode.beam_size": "5"}, WINDOWS, "begun with decode.beam_size 4, not 5"),
+        (HOW, [["one", "two"], ["other"], ["three"]], r"other input \(from line 3 on\)"),
+        (HOW, WINDOWS[:1], "begun with more input"),
+    ],
+)
+def test_something_else_is_never_mixed_in(
+    how: dict[str, str], windows: list[list[str]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    with pytest.raises(MtkitError, match=message):
+        Job(tmp_path / "out", how).run(windows, upper)
+    # Nothing of the first is lost by that.
+    Job(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
+
+
+def test_restart_begins_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    Job(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
+    assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
+
+
+def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+
+    def work(rank: int) -> None:
+        def translate(first_line: int, window: list[str]) -> bytes:
+            done.append((rank, first_line))
+            return upper(first_line, window)
+
+        Job(tmp_path / "out", HOW, rank=rank, world_size=2).run(WINDOWS, translate)
+
+    # The first comes early and waits for the parts of the other.
+    first = threading.Thread(target=work, args=(0,))
+    first.start()
+    time.sleep(0.1)
+    work(1)
+    first.join(timeout=20)
+    assert sorted(done) == [(0, 1), (0, 5), (1, 3)]
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+# Windows of 20 lines, so that a short text has many.
+CHILD = """
+import sys
+import mtkit.translate
+mtkit.translate.WINDOW_LINES = 20
+from mtkit.cli import main
+sys.argv = ["mtkit", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_killed_translation_goes_on_to_the_same_output(
+    seed: int, tiny_run: Run, tmp_path: Path
+) -> None:
+    lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+
+    arguments = ["--run", str(tiny_run.path), "--input", "in"]
+
+    def start(output: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", CHILD, "-q", "translate", *arguments, "--output", output],
+            cwd=tmp_path,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+
+    assert start("whole").wait(timeout=120) == 0
+    killed = 0
+    parts = tmp_path / ".out.parts"
+    for enough in (2, 6, 11):
+        child = start("out")
+        while child.poll() is None and len(list(parts.glob("0*"))) < enough:
+            time.sleep(0.002)
+        child.send_signal(signal.SIGKILL)
+        killed += child.wait(timeout=60) == -signal.SIGKILL
+    assert killed >= 2
+    assert start("out").wait(timeout=120) == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert names(tmp_path) == ["in", "out", "whole"]
