@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import load_config
-from mtkit.distributed import keep_freed_memory
+from mtkit.devices import keep_freed_memory
 from mtkit.inference import Engine
 from mtkit.loss import label_smoothed_loss
 from mtkit.model import Transformer, sinusoidal_positions

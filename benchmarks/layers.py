@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import ModelConfig
-from mtkit.distributed import keep_freed_memory
+from mtkit.devices import keep_freed_memory
 from mtkit.model import SelfAttention
 
 HEAD_WIDTH = 64

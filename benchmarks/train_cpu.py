@@ -169,7 +169,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
     """`mtkit.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.distributed import choose_device, choose_matrix_route, keep_freed_memory
+    from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
     from mtkit.trainer import Trainer
 
     size = setting.size

@@ -85,7 +85,7 @@ def _is_worker() -> bool:
     if "RANK" not in os.environ:
         # Certainly not; the full answer takes as long as loading PyTorch.
         return False
-    from mtkit.distributed import given_rank
+    from mtkit.devices import given_rank
 
     return given_rank() is not None
 
@@ -307,14 +307,15 @@ def train(
     where = data_path or (Path(config.data.dir) if config.data.dir else None)
     from mtkit import distributed
     from mtkit import train as training
+    from mtkit.devices import given_rank, workers_wanted
 
-    alone = distributed.given_rank() is None
+    alone = given_rank() is None
     if not alone and not distributed.is_launched() and (workers or max_restarts):
         raise click.UsageError(
             "--workers and --max-restarts are for mtkit to start workers, and these were started"
             " already; torchrun has --nproc-per-node and --max-restarts"
         )
-    count = workers or distributed.workers_wanted(device)
+    count = workers or workers_wanted(device)
     if dry_run:
         if not _is_later_worker():
             click.echo(_forecast(config, where, device, count), nl=False)
@@ -372,7 +373,7 @@ def translate(
     """
     run = _find_run(run_path)
     from mtkit.data import decode_lines, open_binary
-    from mtkit.distributed import given_rank, given_world_size
+    from mtkit.devices import given_rank, given_world_size
     from mtkit.job import Job
     from mtkit.translate import ready_lines, windows
 

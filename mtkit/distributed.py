@@ -1,4 +1,4 @@
-"""Where a run works: devices, arithmetic, and the workers that train one model together.
+"""The workers that train one model together.
 
 Workers are processes, one per GPU, or some on a CPU. `launch` starts them on this machine through
 PyTorch's elastic engine, and `torchrun` starts them on several; either way `joined` finds the
@@ -9,7 +9,6 @@ to each other goes through `Workers`.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import datetime
 import json
 import logging
@@ -22,10 +21,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -35,6 +34,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from mtkit.devices import given_rank
 from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Precision = Literal["auto", "fp32", "bf16"]
 Tensors = dict[str, Tensor]
 T = TypeVar("T")
 
@@ -56,122 +55,6 @@ _LAUNCH = "MTKIT_LAUNCH"
 # PyTorch's own limit on an exchange need never be reached.
 _MEETING = datetime.timedelta(minutes=10)
 _LONG = datetime.timedelta(days=1)
-
-
-# ---------------------------------------------------------------------------------------------
-# Devices and arithmetic
-
-
-def choose_device(name: str) -> torch.device:
-    """The device for `auto`, `cpu` or `cuda`; `auto` takes a GPU if there is one.
-
-    Of several workers on a machine, each gets its own GPU.
-
-    Raises:
-        MtkitError: if `cuda` is asked for and there is none.
-    """
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise MtkitError("--device cuda: PyTorch sees no CUDA device; use --device cpu")
-    if name == "cpu" or not available:
-        return torch.device("cpu")
-    if given_rank() is None:
-        return torch.device("cuda")
-    local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if local_rank >= gpus:
-        raise MtkitError(f"worker {local_rank + 1} on this machine has no GPU; there are {gpus}")
-    device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)
-    return device
-
-
-def workers_wanted(device: str) -> int:
-    """How many workers train if nobody says: one for each GPU, one on a CPU.
-
-    In a worker it is how many there are.
-    """
-    if given_rank() is not None:
-        return int(os.environ["WORLD_SIZE"])
-    if device == "cpu" or not torch.cuda.is_available():
-        return 1
-    return torch.cuda.device_count()
-
-
-def describe_device(device: torch.device) -> str:
-    """A few words that name the device."""
-    if device.type == "cuda":
-        return f"GPU ({torch.cuda.get_device_name(device)})"
-    threads = torch.get_num_threads()
-    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def has_native_bf16(device: torch.device) -> bool:
-    """Whether the device multiplies bfloat16 matrices in hardware."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    able = torch.cpu.get_capabilities()
-    return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-
-
-def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
-    """The arithmetic of matrix products; `auto` is bf16 where the hardware has it."""
-    native = has_native_bf16(device)
-    if wanted == "bf16" and not native:
-        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
-    if wanted == "auto":
-        return "bf16" if native else "fp32"
-    return wanted
-
-
-def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Within it, matrix products are in `precision`; weights and sums stay in float32."""
-    if precision == "fp32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
-
-
-def choose_matrix_route(device: torch.device) -> str:
-    """Have float32 matrix products computed by the faster of PyTorch's two libraries.
-
-    On AMD CPUs with AVX-512, MKL runs at less than half the speed of oneDNN. The switch is
-    `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
-    result of one product decides: oneDNN stays only if it is as exact as float32 is.
-
-    Returns:
-        A few words for the log. The choice depends on the CPU alone, never on a clock, because a
-        repeated run is to give the same weights.
-    """
-    if device.type != "cpu":
-        return "cuBLAS"
-    able = torch.cpu.get_capabilities()
-    if "AMD" in str(able.get("cpu_name", "")) and able.get("avx512_f", False):
-        torch.set_float32_matmul_precision("medium")
-        generator = torch.Generator().manual_seed(1)
-        x, y = (torch.randn(256, 256, generator=generator) for _ in range(2))
-        exact = x.double() @ y.double().t()
-        error = (nn.functional.linear(x, y) - exact).abs().max() / exact.abs().max()
-        if error < 1e-6:
-            return "oneDNN"
-        torch.set_float32_matmul_precision("highest")
-    return "MKL" if torch.backends.mkl.is_available() else "PyTorch's default"  # type: ignore[no-untyped-call]
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep large freed blocks instead of returning them to the system.
-
-    A training step on a CPU frees and asks again for the same hundreds of megabytes. By default
-    each of them comes back as fresh pages that the kernel must zero and map, which was a quarter
-    of a step of the `small` preset. Other systems are left as they are.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return
-    mallopt(trim_threshold, 2**31 - 1)
-    mallopt(mmap_max, 0)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -353,21 +236,6 @@ def load_whole_state(
         optim_state_dict={"state": dict(moments), "param_groups": groups},  # type: ignore[arg-type]
         options=StateDictOptions(full_state_dict=True),
     )
-
-
-def given_rank() -> int | None:
-    """The rank that this process was started with; None if nobody started it among workers.
-
-    Every question whether this is a worker is answered here.
-    """
-    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
-        return int(os.environ["RANK"])
-    return None
-
-
-def given_world_size() -> int:
-    """How many processes were started together; 1 if nobody started this one among workers."""
-    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
 
 
 def is_launched() -> bool:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mtkit.distributed import has_native_bf16
+from mtkit.devices import has_native_bf16
 from mtkit.errors import MtkitError
 from mtkit.model import DecoderLayer, Residual, Transformer
 

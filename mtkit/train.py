@@ -18,18 +18,8 @@ from mtkit.checkpoint import Run
 from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData
-from mtkit.distributed import (
-    Workers,
-    choose_device,
-    choose_matrix_route,
-    describe_device,
-    is_restarted,
-    joined,
-    keep_freed_memory,
-    launch_id,
-    threads_for,
-    worker_names,
-)
+from mtkit.devices import choose_device, choose_matrix_route, describe_device, keep_freed_memory
+from mtkit.distributed import Workers, is_restarted, joined, launch_id, threads_for, worker_names
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID

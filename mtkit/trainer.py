@@ -35,16 +35,8 @@ from mtkit.data import (
     plan_batches,
     split,
 )
-from mtkit.distributed import (
-    Workers,
-    arithmetic,
-    choose_precision,
-    describe_device,
-    is_launched,
-    load_whole_state,
-    whole_state,
-    whole_weights,
-)
+from mtkit.devices import arithmetic, choose_precision, describe_device
+from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
 from mtkit.errors import MtkitError
 from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.journal import Journal

@@ -22,7 +22,7 @@ from torch import Tensor
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
-from mtkit.distributed import choose_device, choose_matrix_route, keep_freed_memory
+from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
 from mtkit.inference import Engine, choose_precision, prepare
 from mtkit.model import Transformer
 from mtkit.search import Constraints, beam_search, length_penalty

@@ -26,7 +26,8 @@ from mtkit import distributed
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.distributed import Watch, Workers, choose_matrix_route, choose_precision
+from mtkit.devices import choose_matrix_route, choose_precision
+from mtkit.distributed import Watch, Workers
 
 WORKER = Path(__file__).parent / "worker.py"
 CPU = torch.device("cpu")

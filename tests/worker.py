@@ -23,6 +23,7 @@ from mtkit import cli, distributed, train
 from mtkit.checkpoint import Checkpoint, Run
 from mtkit.config import load_config
 from mtkit.data import PreparedData
+from mtkit.devices import given_rank
 from mtkit.errors import MtkitError
 from mtkit.trainer import Trainer
 
@@ -76,7 +77,7 @@ def misbehave(
         step: of the update.
         once: not when started again.
     """
-    if rank not in (None, distributed.given_rank() or 0) or (once and distributed.is_restarted()):
+    if rank not in (None, given_rank() or 0) or (once and distributed.is_restarted()):
         return
     owner, name = WHERE[where]
     original = getattr(owner, name)
@@ -91,7 +92,7 @@ def misbehave(
 
 def see_otherwise(rank: int, what: str) -> None:
     """Have a worker see other data, or no checkpoints."""
-    if distributed.given_rank() != rank:
+    if given_rank() != rank:
         return
     if what == "data":
         PreparedData.fingerprint = "another"  # type: ignore[assignment,method-assign]
