@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,6 +109,14 @@ def _logging_is_restored() -> Iterator[None]:
     yield
     package.level, package.handlers, package.propagate = before
     package.setLevel(before[0])
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_are_heeded() -> None:
+    """A shell that starts the tests in the background has them, and their children, ignore some."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="session")

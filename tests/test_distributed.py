@@ -450,7 +450,7 @@ def test_the_command_starts_workers_and_prints_once(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     process = mtkit_train(config, tiny_data, tmp_path / "run", "--workers", "2")
-    out, err = process.communicate(timeout=120)
+    out, err = ended(process, within=120)
     assert process.returncode == 0, err.decode()
     assert out == b""
     text = err.decode()
@@ -467,12 +467,20 @@ def test_an_error_that_all_workers_meet_is_told_once(
     process = mtkit_train(
         config, tiny_data, tmp_path / "run", "--workers", "2", "--max-restarts", "3"
     )
-    _, err = process.communicate(timeout=120)
+    _, err = ended(process, within=120)
     assert process.returncode == 1
     # Told once, and not tried again: the same would happen.
     assert err.decode().count("mtkit: error:") == 1
     assert "the loss is" in err.decode()
     assert "starting again" not in err.decode()
+
+
+def ended(process: subprocess.Popen[bytes], *, within: float) -> tuple[bytes, bytes]:
+    """What a process that ends in so many seconds has said; one that does not is not left over."""
+    try:
+        return process.communicate(timeout=within)
+    finally:
+        process.kill()
 
 
 def endless_run(
@@ -494,7 +502,7 @@ def test_ctrl_c_has_all_workers_save_and_stop(
     run = tmp_path / "run"
     process = endless_run(config, tiny_data, run, "--workers", "2")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = ended(process, within=60)
     assert process.returncode == 130, err.decode()
     assert "Traceback" not in err.decode()
     assert Run.open(run).checkpoints()[-1].step == len(losses(run))
@@ -518,7 +526,7 @@ def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
         steps = len(losses(run))
         wait_for(lambda: len(losses(run)) > steps + 20, process)
         process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = ended(process, within=60)
     assert process.returncode == 130, err.decode()
     assert "Traceback" not in err.decode()
     assert Run.open(run).checkpoints()[-1].step == len(losses(run))
@@ -562,7 +570,7 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
         before = set(workers_of(process))
         os.kill(max(before), signal.SIGKILL)
         wait_for(partial(started_anew, process, before), process)
-    _, err = process.communicate(timeout=120)
+    _, err = ended(process, within=120)
     assert process.returncode == 0, err.decode()
     assert "was killed by SIGKILL; starting again from the last checkpoint (2 of 2)" in err.decode()
     assert_equal_weights(tmp_path / "whole", run)
@@ -579,7 +587,7 @@ def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
     assert len(workers) == 2
     process.kill()
     # The workers hold its pipes until they end.
-    process.communicate(timeout=60)
+    ended(process, within=60)
     assert Run.open(run).checkpoints()
 
 

@@ -427,13 +427,8 @@ def test_the_second_signal_stops_at_once(
         raise AssertionError("went on")
 
     monkeypatch.setattr(Trainer, "update", twice)
-    # Where a shell has started the tests in the background, it had SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
 
 
 def test_ctrl_c_ends_the_program_with_130_and_the_next_start_goes_on(
