@@ -14,7 +14,8 @@ one core, with one thread; those of one setting take turns: A B, B A, and so on.
 at a time. The sentences are sorted by length and cut into batches. What is timed is from subwords
 to subwords, all of the text once; cutting text into subwords and joining them is nobody's. Before
 the rounds each translates the longest batch, or eight batches of one, untimed.
-Ratios are of seconds for the same sentences, paired by round. Tokens are those of the best
+Ratios are of seconds for the same sentences, paired by round, by the clock
+and by the time that the CPU has worked. Tokens are those of the best
 translations, EOS not counted.
 
 Everyone has the same limit on an output: the longest source of the batch, EOS counted, and 50 more.
@@ -525,6 +526,7 @@ class Row:
         peak_bytes: the most memory it had.
         bleu: of its translations.
         ratios: its seconds over mtkit's, of each round: how many times as fast mtkit is.
+        cpu_ratios: the same of `cpu_seconds`, which other load on the machine hardly changes.
         left_out: why it was not measured.
     """
 
@@ -540,6 +542,7 @@ class Row:
     peak_bytes: int | None = None
     bleu: float | None = None
     ratios: list[float] = field(default_factory=list)
+    cpu_ratios: list[float] = field(default_factory=list)
     left_out: str | None = None
 
 
@@ -586,7 +589,13 @@ def race(
         if ours.name == "mtkit" and ours.left_out is None:
             for row in rows:
                 if row.left_out is None:
-                    row.ratios = [b / a for a, b in zip(ours.seconds, row.seconds, strict=True)]
+                    row.ratios, row.cpu_ratios = (
+                        [b / a for a, b in zip(mine, theirs, strict=True)]
+                        for mine, theirs in (
+                            (ours.seconds, row.seconds),
+                            (ours.cpu_seconds, row.cpu_seconds),
+                        )
+                    )
     finally:
         for process in processes.values():
             process.close()
@@ -600,6 +609,7 @@ def table(rows: list[Row]) -> str:
         "batch",
         "implementation",
         "mtkit / it, median (range)",
+        "the same by CPU time",
         "seconds",
         "output tokens/s",
         "peak memory",
@@ -619,7 +629,10 @@ def table(rows: list[Row]) -> str:
                 str(row.beam),
                 str(row.batch),
                 f"{title} {row.facts['version']}",
-                "1" if row.name == "mtkit" else spread(row.ratios, ".2f"),
+                *(
+                    "1" if row.name == "mtkit" else spread(values, ".2f")
+                    for values in (row.ratios, row.cpu_ratios)
+                ),
                 spread(row.seconds, ".1f"),
                 f"{row.tokens / statistics.median(row.seconds):,.0f}",
                 "–" if row.peak_bytes is None else f"{row.peak_bytes / 2**20:,.0f} MiB",
