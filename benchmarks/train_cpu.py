@@ -24,24 +24,21 @@ inside the feed-forward network is off, as in the paper, wherever a toolkit can 
 with (0.9, 0.98), the paper's schedule with 4,000 steps of warm-up, no clipping of gradients,
 sinusoidal positions, and one matrix for both embeddings and the output.
 
-This file runs in every environment, so at its top it imports nothing but torch and numpy.
+This file runs in every environment, so at its top it imports nothing but torch, numpy and peers.py,
+which makes the environments.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import dataclasses
 import functools
-import importlib.metadata
 import json
-import logging
 import math
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -55,6 +52,22 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+# Last, because the modules beside this file are not for the toolkits to import.
+sys.path.append(str(Path(__file__).parent))
+from peers import (
+    TOOLKITS,
+    LeftOutError,
+    Process,
+    give_back_memory,
+    last_cores,
+    peak_bytes,
+    processor,
+    python_of,
+    serve,
+    spread,
+    version_of,
+)
 
 # Those of mtkit.tokenizer, which the peers' environments do not have.
 PAD, BOS, EOS, UNK = range(4)
@@ -655,76 +668,35 @@ def initialise(model: nn.Module, setting: Setting) -> None:
                     nn.init.xavier_uniform_(matrix)
 
 
-@dataclass(frozen=True)
-class Toolkit:
-    """How to set up one row of the table.
-
-    Attributes:
-        title: in the table.
-        start: makes the peer, in its own process.
-        package: with its version; installed without its requirements, which pin an old torch or
-            bring what training does not need.
-        needs: what it cannot be imported without, torch and numpy excepted.
-        first: what must be installed before anything else.
-        note: what to know about the row.
-    """
-
-    title: str
-    start: Callable[[Setting, Batch], Peer]
-    package: str | None = None
-    needs: str = ""
-    first: str = ""
-    note: str = ""
-
-
-TOOLKITS = {
-    "mtkit": Toolkit("mtkit", mtkit),
-    "torch": Toolkit(
-        "torch.nn.Transformer, plain loop",
+# By the names of `peers.TOOLKITS`: how to make each, in its own process, and what to know about it.
+PEERS: dict[str, tuple[Callable[[Setting, Batch], Peer], str]] = {
+    "mtkit": (mtkit, ""),
+    "torch": (
         plain,
-        note="drops out attention weights and feed-forward activations too, and has one more norm "
-        "at the end of either stack",
+        "drops out attention weights and feed-forward activations too, and has one more norm at "
+        "the end of either stack",
     ),
-    "marian": Toolkit(
-        "Hugging Face MarianMT",
+    "marian": (
         marian,
-        "transformers==5.23.0",
-        "huggingface-hub>=1.31,<3 packaging pyyaml regex safetensors tokenizers>=0.23.1,<0.24 tqdm",
-        note="the Trainer's LabelSmoother and default optimizer, without the Trainer",
+        "the Trainer's LabelSmoother and default optimizer, without the Trainer",
     ),
-    "joeynmt": Toolkit(
-        "JoeyNMT",
+    "joeynmt": (
         joeynmt,
-        "joeynmt==2.3.0",
-        "importlib-metadata matplotlib packaging pyyaml sentencepiece==0.2.0 subword-nmt "
-        "tensorboard",
-        note="the step of its TrainManager, without the TrainManager; drops out attention weights "
-        "and feed-forward activations too",
-    ),
-    "sockeye": Toolkit(
-        "Sockeye",
-        sockeye,
-        "sockeye==3.1.34",
-        "pyyaml sacrebleu",
-        note="the step of its trainer on the model that it traces, without the trainer",
-    ),
-    "eole": Toolkit(
-        "eole",
-        eole,
-        "eole==0.6.4",
-        "configargparse huggingface-hub pillow pydantic pyonmttok>=1.38.1,<2 pyyaml rich "
-        "sacrebleu safetensors sentencepiece<=0.2.2 six tokenizers torch-optimi",
-        note="its own trainer; pre-norm, because its decoder knows no other; drops out "
+        "the step of its TrainManager, without the TrainManager; drops out attention weights and "
         "feed-forward activations too",
     ),
-    "fairseq": Toolkit(
-        "fairseq",
+    "sockeye": (
+        sockeye,
+        "the step of its trainer on the model that it traces, without the trainer",
+    ),
+    "eole": (
+        eole,
+        "its own trainer; pre-norm, because its decoder knows no other; drops out feed-forward "
+        "activations too",
+    ),
+    "fairseq": (
         fairseq,
-        "fairseq==0.12.2",
-        "bitarray cffi cython hydra-core==1.0.7 omegaconf==2.0.6 pyyaml regex sacrebleu tqdm",
-        # A newer one refuses the metadata of this omegaconf.
-        first="pip<24.1",
-        note="its own trainer, repaired where Python 3.11 and numpy 2 keep it from being imported",
+        "its own trainer, repaired where Python 3.11 and numpy 2 keep it from being imported",
     ),
 }
 
@@ -740,15 +712,15 @@ class Worker:
         torch.set_num_threads(setting.threads)
         torch.manual_seed(setting.seed)
         self.batches, self.valid = read_batches(setting.batches)
-        self.peer = TOOLKITS[name].start(setting, self.batches[0])
+        start, note = PEERS[name]
+        self.peer = start(setting, self.batches[0])
         initialise(self.peer.model, setting)
         self.peer.model.train()
-        package = TOOLKITS[name].package or name
         self.facts = {
-            "version": importlib.metadata.version(package.partition("==")[0]),
+            "version": version_of(name),
             "torch": str(torch.__version__),
             "python": platform.python_version(),
-            "note": self.peer.note or TOOLKITS[name].note,
+            "note": self.peer.note or note,
             "parameters": sum(p.numel() for p in self.peer.model.parameters() if p.requires_grad),
         }
         self.step = 0
@@ -808,60 +780,6 @@ class Worker:
         )
         self.peer.model.train()
         return summed / sum(batch.num_tokens for batch in batches)
-
-
-def give_back_memory() -> None:
-    """Return what is free to the system, so that all toolkits fit into memory together."""
-    with contextlib.suppress(OSError, AttributeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def peak_bytes() -> int | None:
-    """The most memory that this process has ever had, where Linux says so.
-
-    Not `getrusage`: a process inherits that number from the one that started it.
-    """
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
-def serve(name: str, setting: Setting) -> None:
-    """Answer requests from standard input until it ends."""
-    # What toolkits print must not come between the answers.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-
-    def answer(make: Callable[[], dict[str, Any]]) -> bool:
-        try:
-            result = make()
-        except Exception as error:
-            logging.exception(name)
-            result = {"error": one_line(error)}
-        answers.write(json.dumps(result) + "\n")
-        return "error" not in result
-
-    worker: Worker | None = None
-
-    def start() -> dict[str, Any]:
-        nonlocal worker
-        worker = Worker(name, setting)
-        return worker.facts
-
-    if not answer(start):
-        return
-    for line in sys.stdin:
-        request = json.loads(line)
-        if not answer(functools.partial(getattr(worker, request.pop("do")), **request)):
-            return
-
-
-def one_line(error: BaseException) -> str:
-    """An error as a reason in a list."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}"[:200]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -924,148 +842,6 @@ def read_batches(path: str) -> tuple[list[Batch], list[Batch]]:
                 parts = (arrays[f"{batch} {other}"] for other in ("src", "tgt", "indices"))
                 found[batch.split()[0]].append(Batch.of(*parts))
     return found["train"], found["valid"]
-
-
-# ---------------------------------------------------------------------------------------------
-# The environments
-
-
-class LeftOutError(Exception):
-    """A toolkit cannot take part; the message is the reason, in one line."""
-
-
-def python_of(name: str, peers: Path) -> Path:
-    """The interpreter of a toolkit's own environment, made if it is not there yet.
-
-    Raises:
-        LeftOutError: if it cannot be installed.
-    """
-    if name == "mtkit":
-        return Path(sys.executable)
-    toolkit, folder = TOOLKITS[name], peers / name
-    python = folder / "bin" / "python"
-    if name == "torch":
-        # As here, whatever the build is called.
-        versions = {key: importlib.metadata.version(key) for key in ("torch", "numpy")}
-        steps = [[f"{key}=={version.partition('+')[0]}" for key, version in versions.items()]]
-    else:
-        python_of("torch", peers)
-        steps = [toolkit.first.split(), ["--no-deps", str(toolkit.package)], toolkit.needs.split()]
-    # Kept beside what it describes, so that another version is another environment.
-    made, wanted = folder / "made-of.json", json.dumps(steps)
-    if made.is_file() and made.read_text() == wanted:
-        return python
-    print(f"installing {toolkit.title}", file=sys.stderr)
-    run([sys.executable, "-m", "venv", "--clear", str(folder)])
-    if name != "torch":
-        # One torch for all of them: what the other environment has is seen after what this has.
-        shared = site_packages(peers / "torch" / "bin" / "python")
-        (site_packages(python) / "torch.pth").write_text(f"{shared}\n")
-    for step in steps:
-        if step:
-            run([str(python), "-m", "pip", "install", "--quiet", *step])
-    made.write_text(wanted)
-    return python
-
-
-def site_packages(python: Path) -> Path:
-    """Where an interpreter's packages are."""
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    return Path(run([str(python), "-c", code]).strip())
-
-
-def run(command: list[str]) -> str:
-    """What a command prints.
-
-    Raises:
-        LeftOutError: if it fails, with its last error.
-    """
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError as error:
-        raise LeftOutError(one_line(error)) from error
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.lower().startswith("error")] or lines
-        raise LeftOutError((errors or [f"exit status {done.returncode}"])[-1][:200])
-    return done.stdout
-
-
-class Process:
-    """A worker, seen from the outside.
-
-    Args:
-        name: of its toolkit.
-        python: the interpreter it runs with.
-        setting: what it is told.
-        cores: that it may use; None where the system cannot pin.
-        log: file for what it prints.
-        extra: environment variables.
-
-    Raises:
-        LeftOutError: if it does not start.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        python: Path,
-        setting: Setting,
-        *,
-        cores: Sequence[int] | None,
-        log: Path,
-        extra: dict[str, str],
-    ) -> None:
-        variables = os.environ | extra | {"OMP_NUM_THREADS": str(setting.threads)}
-        variables |= {"MKL_NUM_THREADS": str(setting.threads), "PYTHONNOUSERSITE": "1"}
-        if name != "mtkit":
-            variables.pop("PYTHONPATH", None)
-        with log.open("w") as stderr:
-            self._process = subprocess.Popen(
-                # -P: the modules beside this file are not for the toolkits to import.
-                [str(python), "-P", __file__, "--worker", name, json.dumps(asdict(setting))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                env=variables,
-                # Before anything is imported, so that every thread inherits it.
-                preexec_fn=None if cores is None else lambda: os.sched_setaffinity(0, cores),
-            )
-        self._log = log
-        self.facts = self._answer()
-
-    def ask(self, do: str, **arguments: int) -> dict[str, Any]:
-        """Have a method of `Worker` called, and wait for what it returns.
-
-        Raises:
-            LeftOutError: if it fails.
-        """
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-            self._process.stdin.flush()
-        return self._answer()
-
-    def close(self) -> None:
-        """Let it end."""
-        for stream in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(BrokenPipeError):
-                if stream is not None:
-                    stream.close()
-        self._process.wait()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            status = self._process.wait()
-            raise LeftOutError(f"ended with status {status}; see {self._log}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            self.close()
-            raise LeftOutError(f"{answer['error']}; see {self._log}")
-        return answer
 
 
 # ---------------------------------------------------------------------------------------------
@@ -1160,16 +936,6 @@ def ratios(rows: dict[str, Row], name: str, *, cpu: bool = False) -> list[float]
     return [a / b for a, b in zip(ours, theirs, strict=True)]
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """Median and range."""
-    if not values:
-        return "–"
-    middle = format(statistics.median(values), form)
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({format(min(values), form)} to {format(max(values), form)})"
-
-
 def table(rows: dict[str, Row]) -> str:
     """The rows in Markdown, and a note for each that needs one."""
     columns = [
@@ -1218,15 +984,6 @@ def describe(facts: dict[str, Any]) -> str:
     )
 
 
-def processor() -> str:
-    """The name of the CPU."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -1248,7 +1005,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of mtkit's"
     )
-    parser.add_argument("--only", nargs="+", choices=TOOLKITS, default=list(TOOLKITS))
+    parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument(
         "--keep-freed-memory",
         action="store_true",
@@ -1268,17 +1025,13 @@ def main() -> None:
     if arguments.worker is not None:
         name, text = arguments.worker
         fields = json.loads(text)
-        serve(name, Setting(**fields | {"size": Size(**fields["size"])}))
+        setting = Setting(**fields | {"size": Size(**fields["size"])})
+        serve(name, lambda: Worker(name, setting))
         return
     peers = arguments.peers_dir.resolve()
     peers.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
-    cores = None
-    if hasattr(os, "sched_setaffinity"):
-        # The last ones: a system's own work tends to be on the first.
-        cores = sorted(os.sched_getaffinity(0))[-arguments.threads :]
-        if len(cores) < arguments.threads:
-            sys.exit(f"--threads {arguments.threads}: there are {len(cores)} cores")
+    cores = last_cores(arguments.threads)
     extra = {}
     if arguments.keep_freed_memory:
         extra = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
@@ -1301,7 +1054,16 @@ def main() -> None:
             )
             python = python_of(name, peers)
             log = peers / f"{name}-{seed}.log"
-            return Process(name, python, setting, cores=cores, log=log, extra=extra)
+            return Process(
+                name,
+                python,
+                script=__file__,
+                setting=asdict(setting),
+                threads=arguments.threads,
+                cores=cores,
+                log=log,
+                extra=extra,
+            )
 
         race = Race(arguments.only, start)
         try:
