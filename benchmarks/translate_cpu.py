@@ -159,7 +159,7 @@ def mtkit(setting: Setting) -> Engine:
     import torch
 
     from mtkit.config import DecodeConfig
-    from mtkit.distributed import choose_device, choose_matrix_route, keep_freed_memory
+    from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
     from mtkit.inference import Engine as Decoder
     from mtkit.inference import prepare
     from mtkit.search import Constraints, beam_search
