@@ -157,4 +157,4 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
+        raise MtkitError(f"{path}: {error.strerror}") from error
