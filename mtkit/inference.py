@@ -32,9 +32,13 @@ Sublayer = Callable[[Tensor], Tensor]
 
 log = logging.getLogger(__name__)
 
-# oneDNN's packed weights win between one row, where reading a transposed matrix in order is
-# faster, and so many, where every layout is as fast as the arithmetic.
+# oneDNN's packed weights win for large matrices, which do not stay in a cache, between one row,
+# where reading a transposed matrix in order is faster, and so many, where every layout is as fast
+# as the arithmetic.
+PACKED_SIZE = 2_000_000
 PACKED_FROM, PACKED_TO = 2, 64
+# While the keys of a layer are fewer numbers, to copy them all is quicker than to manage room.
+COPIED_TO = 2**16
 # The most an 8-bit weight and a 7-bit activation can be. Their products add up in pairs to 16 bits
 # on CPUs without VNNI, and saturate with one bit more; with these the sums are exact everywhere.
 WEIGHT_MAX = 127
@@ -109,14 +113,14 @@ class _Layer:
         y = self.before[0](x)
         q, k, v = torch.split(cache.spread(self.in_proj(y)), self.sizes, dim=-1)
         keys, values = own.append(k, v, newest=cache.seen)
-        attended = cache.attend(q, keys, values, cache.ancestor_bias)
-        x = self.after[0](x + self.own_out(attended))
+        attended = cache.attend(q, keys.transpose(1, 2), values, cache.ancestor_bias)
+        x = self.after[0](self.own_out(attended).add_(x))
         y = self.before[1](x)
         q = cache.spread(self.q_proj(y))
         attended = cache.attend(q, *memory_kv, cache.memory_bias)
-        x = self.after[1](x + self.cross_out(attended))
+        x = self.after[1](self.cross_out(attended).add_(x))
         y = self.before[2](x)
-        return self.after[2](x + self.outer(self.inner(y).relu_()))
+        return self.after[2](self.outer(self.inner(y).relu_()).add_(x))
 
 
 def _norm(norm: nn.LayerNorm) -> Sublayer:
@@ -134,32 +138,33 @@ def _unchanged(x: Tensor) -> Tensor:
 
 
 class LayerCache:
-    """Self-attention keys and values of one decoder layer, (B·H, steps·W, K), room doubling."""
+    """Self-attention keys and values of one decoder layer, each (B·H, steps·W, K)."""
 
     def __init__(self, sentences: int, slots: int, n_heads: int) -> None:
         self.shape = sentences, slots, n_heads
         self.length = 0
         self._room = 0
-        self._k: Tensor
-        self._v: Tensor
+        self._kv: list[Tensor] = []
 
-    def append(self, k: Tensor, v: Tensor, *, newest: int) -> tuple[Tensor, Tensor]:
-        """Add the (B·W, H·K) of one step; return the `newest` so far, (B·H, newest, K)."""
-        B, W, H = self.shape
+    def append(self, k: Tensor, v: Tensor, *, newest: int) -> list[Tensor]:
+        """Add the (B·W, H·K) of one step; return keys and values of the `newest` positions."""
+        added = [_by_head(x, self.shape) for x in (k, v)]
         start = self.length
-        self.length = end = start + W
-        if end > self._room:
-            self._room = max(2 * start, 16 * W)
-            self._k = self._grown(self._k if start else None, k, start)
-            self._v = self._grown(self._v if start else None, v, start)
-        for buffer, new in ((self._k, k), (self._v, v)):
-            buffer.view(B, H, self._room, -1).narrow(2, start, W).copy_(
-                new.reshape(B, W, H, -1).transpose(1, 2)
-            )
-        return (
-            self._k.narrow(1, end - newest, newest),
-            self._v.narrow(1, end - newest, newest),
-        )
+        self.length = end = start + self.shape[1]
+        if k.numel() // self.shape[1] * end <= COPIED_TO:
+            if start:
+                added = [torch.cat(pair, dim=1) for pair in zip(self._kv, added, strict=True)]
+            self._kv = added
+            self._room = end
+        else:
+            if end > self._room:
+                self._room = 2 * end
+                self._kv = [_with_room(x[:, :start], self._room) for x in self._kv or added]
+            for buffer, new in zip(self._kv, added, strict=True):
+                buffer[:, start:end] = new
+        if newest == self._room:
+            return self._kv
+        return [buffer.narrow(1, end - newest, newest) for buffer in self._kv]
 
     def select(self, sentences: Tensor, rows: Tensor) -> None:
         """Keep these sentences; `rows` are theirs of all B·H."""
@@ -167,15 +172,7 @@ class LayerCache:
         self.shape = len(sentences), W, H
         # Room that is not used yet need not be copied.
         self._room = self.length
-        self._k = self._k[:, : self.length].index_select(0, rows)
-        self._v = self._v[:, : self.length].index_select(0, rows)
-
-    def _grown(self, buffer: Tensor | None, new: Tensor, used: int) -> Tensor:
-        B, _, H = self.shape
-        grown = new.new_empty(B * H, self._room, new.shape[-1] // H)
-        if buffer is not None:
-            grown[:, :used] = buffer[:, :used]
-        return grown
+        self._kv = [buffer[:, : self.length].index_select(0, rows) for buffer in self._kv]
 
 
 class DecoderCache:
@@ -204,7 +201,9 @@ class DecoderCache:
         self.shape = B, beam_size, H
         self.scale = 1 / math.sqrt(K)
         self.steps = self.seen = 0
-        self.memory_kv = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in memory_kv]
+        self.memory_kv = [
+            (k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv
+        ]
         self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
         # What attention adds to its scores, to be broadcast to (B·H, W, N).
         self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
@@ -260,18 +259,15 @@ class DecoderCache:
 
         Args:
             q: (B·W, H·K), of all slots.
-            keys, values: (B·H, N, K).
+            keys: (B·H, K, N).
+            values: (B·H, N, K).
             bias: what is added to the scores, to be broadcast to (B·H, W, N).
 
         Returns:
             (R, H·K), of the live hypotheses.
         """
         B, W, H = self.shape
-        if W == 1:
-            q = q.reshape(B * H, 1, -1)
-        else:
-            q = q.reshape(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
-        scores = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=self.scale)
+        scores = torch.baddbmm(bias, _by_head(q, self.shape), keys, alpha=self.scale)
         heads = torch.bmm(torch.softmax(scores, -1), values)
         if W == 1:
             joined = heads.view(B, -1)
@@ -283,6 +279,21 @@ class DecoderCache:
         """(B, W, N) as what broadcasts to (B·H, W, N)."""
         B, _, H = self.shape
         return bias if B == 1 else bias.repeat_interleave(H, dim=0)
+
+
+def _by_head(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(B·W, H·K) as (B·H, W, K)."""
+    B, W, H = shape
+    if W == 1:
+        return x.reshape(B * H, 1, -1)
+    return x.view(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
+
+
+def _with_room(x: Tensor, room: int) -> Tensor:
+    """(B·H, N, K) at the beginning of (B·H, room, K)."""
+    grown = x.new_empty(len(x), room, x.shape[-1])
+    grown[:, : x.shape[1]] = x
+    return grown
 
 
 class DenseLinear(nn.Module):
@@ -301,22 +312,23 @@ class DenseLinear(nn.Module):
         # Plain attributes, which are found sooner than buffers.
         self.transposed = weight.detach().t().contiguous()
         self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()
+        self._packs = weight.numel() >= PACKED_SIZE and _has_onednn()
         # Made when first needed: only small batches are.
         self._packed: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) to (..., N)."""
-        rows = len(x) if x.dim() == 2 else x.numel() // x.shape[-1]
-        if PACKED_FROM <= rows <= PACKED_TO and _has_onednn():
-            if self._packed is None:
-                self._packed = torch.ops.mkldnn._reorder_linear_weight(self.transposed.t(), rows)
-            out: Tensor = torch.ops.mkldnn._linear_pointwise(
-                x, self._packed, self.bias, "none", [], ""
-            )
-            return out
-        if x.dim() == 2:
+        if x.dim() > 2:
+            return self.forward(x.flatten(0, -2)).view(*x.shape[:-1], -1)
+        rows = len(x)
+        if not self._packs or not PACKED_FROM <= rows <= PACKED_TO:
             return torch.addmm(self.bias, x, self.transposed)
-        return torch.addmm(self.bias, x.flatten(0, -2), self.transposed).view(*x.shape[:-1], -1)
+        if self._packed is None:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.transposed.t(), rows)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._packed, self.bias, "none", [], ""
+        )
+        return out
 
 
 class Int8Linear(nn.Module):
