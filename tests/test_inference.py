@@ -26,7 +26,11 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("shape", [(1, 40), (5, 40), (64, 40), (65, 40), (3, 7, 40), (1, 1, 40)])
 @pytest.mark.parametrize("biased", [True, False])
-def test_a_dense_layer_equals_pytorchs(shape: tuple[int, ...], biased: bool) -> None:
+@pytest.mark.parametrize("packed_from", [0, 2_000_000])
+def test_a_dense_layer_equals_pytorchs(
+    shape: tuple[int, ...], biased: bool, packed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.inference.PACKED_SIZE", packed_from)
     plain = nn.Linear(40, 24, bias=biased)
     laid_out = DenseLinear(plain.weight, plain.bias)
     x = drawn(*shape)
@@ -111,10 +115,16 @@ def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize(("alpha", "copied_to"), [(0.0, 2**16), (0.6, 2**16), (0.6, 0), (0.6, 400)])
 def test_the_search_finds_what_a_plain_one_finds(
-    tiny_run: Run, beam_size: int, alpha: float
+    tiny_run: Run,
+    beam_size: int,
+    alpha: float,
+    copied_to: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Small caches grow by copying, large ones have room; some begin small.
+    monkeypatch.setattr("mtkit.inference.COPIED_TO", copied_to)
     plain = Translator.load(tiny_run, device="cpu", prepared=False).model
     changes = {"beam_size": beam_size, "length_penalty": alpha, "max_extra_length": 4}
     config = tiny_run.config.decode.model_copy(update=changes)
