@@ -3,6 +3,7 @@
 `Engine` runs the decoder of a Transformer step by step, with what it remembers in a
 `DecoderCache`. It computes what `Transformer.forward` does, written flat, because a step has so
 little arithmetic that every call counts. It works on any model, also on one in training.
+`Ensemble` is several of them in the place of one.
 
 `prepare` gives a model that only translates other linear layers: laid out for few rows, in half
 precision, or in 8 bits.
@@ -17,7 +18,7 @@ import functools
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -415,3 +416,47 @@ def _has_int8() -> bool:
 @functools.cache
 def _has_onednn() -> bool:
     return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
+
+
+class Ensemble:
+    """Several models as one engine, which gives the mean of their probabilities.
+
+    Args:
+        engines: of models on one device that share a vocabulary; one or more.
+    """
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        sizes = {engine.model.vocab_size for engine in engines}
+        if len(sizes) != 1:
+            raise ValueError(f"models of one vocabulary are needed, not of {sorted(sizes)} tokens")
+        self.engines = tuple(engines)
+
+    def start(self, src: Tensor, beam_size: int) -> EnsembleCache:
+        """Encode `src` (B, S) with every model, as `Engine.start` does."""
+        return EnsembleCache([engine.start(src, beam_size) for engine in self.engines])
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
+        """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""
+        log_probs = (
+            engine.step(tokens, rows, own)
+            for engine, own in zip(self.engines, cache.caches, strict=True)
+        )
+        # Sums of logarithms' exponentials: what no model finds likely stays above zero.
+        return functools.reduce(torch.logaddexp, log_probs) - math.log(len(self.engines))
+
+
+class EnsembleCache:
+    """What each model of an ensemble remembers of the same hypotheses."""
+
+    def __init__(self, caches: Sequence[DecoderCache]) -> None:
+        self.caches = caches
+
+    def reorder(self, parents: Tensor) -> None:
+        """As `DecoderCache.reorder`."""
+        for cache in self.caches:
+            cache.reorder(parents)
+
+    def select(self, sentences: Tensor) -> None:
+        """As `DecoderCache.select`."""
+        for cache in self.caches:
+            cache.select(sentences)

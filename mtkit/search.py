@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -25,6 +26,11 @@ BLOCK = 64
 # Sentences that are done stay in the batch until they are so large a part of it: to leave is a
 # copy of all caches, and they cost no more than their share of attention.
 DONE_PART = 0.25
+# Probabilities of drawn tokens are added up in float64, so many values at a time: on a CPU as many
+# as stay in its cache, on a GPU as many as are worth a call.
+DRAWN_AT_ONCE_CPU, DRAWN_AT_ONCE_GPU = 2**18, 2**24
+# The most probable tokens among which the end of the nucleus is looked for before all are sorted.
+NUCLEUS = 256
 
 Array = NDArray[Any]
 
@@ -54,12 +60,14 @@ class Hypothesis:
         log_prob: sum of the natural log-probabilities of its tokens, EOS counted if it ended.
         score: `log_prob` over the length penalty.
         finished: False if it was cut off at the length limit.
+        token_log_probs: what `log_prob` is the sum of, a number for each token.
     """
 
     tokens: tuple[int, ...]
     log_prob: float
     score: float
     finished: bool
+    token_log_probs: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,24 @@ class Constraints:
     min_length: int = 0
     no_repeat_ngram: int = 0
     prefixes: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What tokens are drawn from; in this order, each from what the one before leaves.
+
+    Attributes:
+        temperature: log-probabilities are divided by it; above 0. Below 1 it makes the probable
+            more probable.
+        top_k: only so many of the most probable tokens are drawn; 0 for all.
+        top_p: only the fewest of the most probable tokens that have this much of the probability
+            together, and always one; above 0, and 1 for all. Known as nucleus sampling (Holtzman
+            et al. 2020).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
 
 
 def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
@@ -193,8 +219,12 @@ def beam_search(
             score = log_prob / penalty(length)
             finished = found[active[place]]
             if score > finished.worst:
-                tokens = history.tokens(active[place], parents_BC[place, rank], length - 1)
-                finished.add(Hypothesis(tokens, log_prob, score, finished=True))
+                slot = parents_BC[place, rank]
+                finished.add(
+                    history.hypothesis(
+                        active[place], slot, length - 1, log_prob, score, finished=True
+                    )
+                )
 
         # The best W that go on, in order; of 2·W candidates at most W ended.
         keep_BW = np.argsort(ended_BC | ~possible_BC, axis=1, kind="stable")[:, :W]
@@ -202,7 +232,7 @@ def beam_search(
         log_probs_BW = np.where(going_on, np.take_along_axis(top_BC, keep_BW, axis=1), -np.inf)
         parents_BW = np.take_along_axis(parents_BC, keep_BW, axis=1)
         tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
-        history.append(active, tokens_BW, parents_BW)
+        history.append(active, tokens_BW, parents_BW, log_probs_BW)
 
         # The penalty grows or falls with the length, by the sign of alpha: one end is largest.
         worst = np.array([found[sentence].worst for sentence in active])
@@ -214,9 +244,9 @@ def beam_search(
             alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
             for slot in alive[: n_best - len(found[active[place]].best)]:
                 log_prob = float(log_probs_BW[place, slot])
-                tokens = history.tokens(active[place], slot, length)
+                score = log_prob / penalty(length)
                 results[active[place]].append(
-                    Hypothesis(tokens, log_prob, log_prob / penalty(length), finished=False)
+                    history.hypothesis(active[place], slot, length, log_prob, score, finished=False)
                 )
         log_probs_BW[at_limit] = -np.inf
         live: Array = np.any(log_probs_BW > -np.inf, axis=1)
@@ -229,6 +259,178 @@ def beam_search(
             cache.select(on_device(kept))
             active, log_probs_BW, tokens_BW = active[kept], log_probs_BW[kept], tokens_BW[kept]
     return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+
+
+def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
+    """Random numbers for `sample`, of which none depends on how many others are asked for.
+
+    Philox (Salmon et al. 2011) is a function of a key, here the seed and the line, and of a
+    counter, here the sample and the step.
+
+    Args:
+        seed: from 0, in 64 bits.
+        lines: a number for each of B sentences, likewise.
+        n_samples: W, drawn for each sentence.
+        steps: T, the most tokens of a hypothesis.
+
+    Returns:
+        (B, W, T) in [0, 1), multiples of 2 ** -53.
+    """
+    bits = np.empty((len(lines), n_samples, steps), dtype=np.uint64)
+    for of_line, line in zip(bits, lines, strict=True):
+        philox = np.random.Philox(key=np.array([seed, line], dtype=np.uint64))
+        for of_sample in of_line:
+            of_sample[:] = philox.random_raw(steps)
+            # Four numbers come with every count, and a sample has 2 ** 64 counts.
+            philox.advance(2**64 - -(-steps // 4))
+    return (bits >> np.uint64(11)) * 2.0**-53
+
+
+def sample(
+    step: Step[Cache],
+    cache: Cache,
+    *,
+    max_lengths: Sequence[int],
+    uniforms_BWT: Array,
+    bos_id: int,
+    eos_id: int,
+    alpha: float,
+    penalty_form: PenaltyForm = "gnmt",
+    sampling: Sampling | None = None,
+    constraints: Constraints | None = None,
+    device: torch.device | None = None,
+) -> list[list[Hypothesis]]:
+    """Hypotheses of B sentences, W of each, every one drawn by itself.
+
+    A token is where its random number falls when the probabilities, of all tokens that may come
+    in order of their ids, are laid side by side. With the numbers of `uniforms`, a hypothesis
+    depends on the seed, its line and its place among the samples, and on nothing else in the
+    batch, as far as `step` does not.
+
+    Args:
+        step: from tokens, slots and cache to log-probabilities.
+        cache: of B sentences with W slots each; it is never reordered.
+        max_lengths: per sentence, the most tokens of an output, EOS counted.
+        uniforms_BWT: for each step of each sample a number in [0, 1); T is the largest of
+            `max_lengths` or more.
+        bos_id: first token of every hypothesis.
+        eos_id: the token that ends one.
+        alpha: strength of the length penalty.
+        penalty_form: of `length_penalty`.
+        sampling: what is drawn from; by default the model's own distribution.
+        constraints: on outputs; a token that they exclude leaves its probability to the others.
+        device: where `step` works.
+
+    Returns:
+        For each sentence W hypotheses, in the order of its samples and not by score; fewer if
+        constraints left some of them no token to go on with. Equal ones are not put together.
+        Log-probabilities and scores are those of the model, whatever was drawn from.
+    """
+    penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
+    sampling = sampling or Sampling()
+    W = uniforms_BWT.shape[1]
+    limits = np.array(max_lengths, dtype=np.int64)
+    drawn: list[dict[int, Hypothesis]] = [{} for _ in limits]
+    history = _History(len(limits), W)
+    active = np.arange(len(limits))
+    log_probs_BW = np.zeros((len(active), W))
+    tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
+    live_BW = np.repeat(limits[:, None] > 0, W, axis=1)
+    own_slots_W = np.arange(W)
+    while live_BW.any():
+        length = len(history) + 1
+        rows_R = np.flatnonzero(live_BW)
+        on_device = partial(torch.as_tensor, device=device)
+        next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
+        if constraints is not None:
+            _constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
+        uniforms_R = uniforms_BWT[active, :, length - 1].flat[rows_R]
+        tokens_R = _draw(next_RV, on_device(uniforms_R), sampling)
+        tokens_BW.flat[rows_R] = tokens_R.cpu().numpy()
+        gains_R = next_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
+        log_probs_BW.flat[rows_R] += gains_R.double().cpu().numpy()
+        history.append(active, tokens_BW, own_slots_W, log_probs_BW)
+
+        live_BW &= log_probs_BW > -np.inf
+        ended_BW = tokens_BW == eos_id
+        stopped_BW = live_BW & (ended_BW | (limits[active] <= length)[:, None])
+        for place, slot in zip(*stopped_BW.nonzero(), strict=True):
+            ended = bool(ended_BW[place, slot])
+            log_prob = float(log_probs_BW[place, slot])
+            drawn[active[place]][slot] = history.hypothesis(
+                active[place],
+                slot,
+                length - 1 if ended else length,
+                log_prob,
+                log_prob / penalty(length),
+                finished=ended,
+            )
+        live_BW &= ~stopped_BW
+        live: Array = np.any(live_BW, axis=1)
+        if not live.any():
+            break
+        if live.mean() <= 1 - DONE_PART:
+            kept = live.nonzero()[0]
+            cache.select(on_device(kept))
+            active, live_BW = active[kept], live_BW[kept]
+            log_probs_BW, tokens_BW = log_probs_BW[kept], tokens_BW[kept]
+    return [[hypotheses[slot] for slot in sorted(hypotheses)] for hypotheses in drawn]
+
+
+def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:
+    """A token for each row, (R,), on the same device.
+
+    Args:
+        log_probs_RV: need not add up to a probability of 1.
+        uniforms_R: in [0, 1), float64.
+        sampling: what is drawn from.
+    """
+    R, V = log_probs_RV.shape
+    at_once = DRAWN_AT_ONCE_CPU if log_probs_RV.device.type == "cpu" else DRAWN_AT_ONCE_GPU
+    tokens_R = torch.empty(R, dtype=torch.int64, device=log_probs_RV.device)
+    rows = max(1, at_once // V)
+    for start in range(0, R, rows):
+        some = slice(start, start + rows)
+        sums = _weights(log_probs_RV[some], sampling).cumsum(-1)
+        falls_at = uniforms_R[some].unsqueeze(1) * sums[:, -1:]
+        tokens_R[some] = torch.searchsorted(sums, falls_at, right=True).squeeze(1)
+    # A row without any token that may come has no sums.
+    return tokens_R.clamp_(max=V - 1)
+
+
+def _weights(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
+    """What the probabilities of draws are proportional to, (R, V) in float64."""
+    V = log_probs_RV.shape[1]
+    weights = log_probs_RV.double()
+    weights = ((weights - weights.amax(-1, keepdim=True)) / sampling.temperature).exp()
+    if 0 < sampling.top_k < V:
+        least = top_k(log_probs_RV, sampling.top_k)[0][:, -1:]
+        count = torch.full_like(least, sampling.top_k, dtype=torch.int64)
+        weights.masked_fill_(~_largest(log_probs_RV, count, least), 0)
+    if sampling.top_p < 1:
+        wanted = sampling.top_p * weights.sum(-1, keepdim=True)
+        ordered = top_k(weights, min(NUCLEUS, V))[0]
+        if (ordered.sum(-1, keepdim=True) < wanted).any():
+            ordered = weights.sort(descending=True).values
+        count = (ordered.cumsum(-1) < wanted).sum(-1, keepdim=True) + 1
+        # All together can have less than wanted by rounding.
+        count.clamp_(max=ordered.shape[1])
+        weights.masked_fill_(~_largest(weights, count, ordered.gather(1, count - 1)), 0)
+    return weights
+
+
+def _largest(values_RV: Tensor, count_R1: Tensor, least_R1: Tensor) -> Tensor:
+    """Where the `count` largest of each row are, (R, V); of equal ones those with the least ids.
+
+    `least` is the smallest of them.
+    """
+    reached = values_RV >= least_R1
+    if (reached.sum(-1, keepdim=True) == count_R1).all():
+        return reached
+    above = values_RV > least_R1
+    equal = reached & ~above
+    room = count_R1 - above.sum(-1, keepdim=True)
+    return above | (equal & (equal.cumsum(-1) <= room))
 
 
 class _Finished:
@@ -255,24 +457,54 @@ class _History:
 
     def __init__(self, sentences: int, slots: int) -> None:
         self._shape = sentences, slots
-        self._steps: list[tuple[Array, Array]] = []
+        self._steps: list[tuple[Array, Array, Array]] = []
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def append(self, sentences: Array, tokens_BW: Array, parents_BW: Array) -> None:
-        """One more token in the slots of these sentences, each behind that of its parent slot."""
+    def append(
+        self, sentences: Array, tokens_BW: Array, parents_BW: Array, log_probs_BW: Array
+    ) -> None:
+        """One more token in the slots of these sentences, each behind that of its parent slot.
+
+        `log_probs_BW` are those of the whole hypotheses, up to that token. `parents_BW` need only
+        broadcast to that shape.
+        """
         tokens, parents = np.zeros(self._shape, np.int64), np.zeros(self._shape, np.int64)
+        totals = np.zeros(self._shape)
         tokens[sentences], parents[sentences] = tokens_BW, parents_BW
-        self._steps.append((tokens, parents))
+        totals[sentences] = log_probs_BW
+        self._steps.append((tokens, parents, totals))
 
     def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
         """The first `length` tokens of the hypothesis in a slot after so many steps."""
-        backwards = []
-        for tokens, parents in reversed(self._steps[:length]):
+        return tuple(self._trace(sentence, slot, length)[0])
+
+    def hypothesis(
+        self,
+        sentence: int,
+        slot: int,
+        length: int,
+        log_prob: float,
+        score: float,
+        *,
+        finished: bool,
+    ) -> Hypothesis:
+        """The one in a slot after so many steps; if it is finished, `log_prob` has EOS besides."""
+        tokens, totals = self._trace(sentence, slot, length)
+        if finished:
+            totals.append(log_prob)
+        gains = tuple(total - before for before, total in pairwise([0.0, *totals]))
+        return Hypothesis(tuple(tokens), log_prob, score, finished, gains)
+
+    def _trace(self, sentence: int, slot: int, length: int) -> tuple[list[int], list[float]]:
+        """Tokens, and the log-probability up to each."""
+        backwards, totals_backwards = [], []
+        for tokens, parents, totals in reversed(self._steps[:length]):
             backwards.append(int(tokens[sentence, slot]))
+            totals_backwards.append(float(totals[sentence, slot]))
             slot = parents[sentence, slot]
-        return tuple(reversed(backwards))
+        return backwards[::-1], totals_backwards[::-1]
 
 
 def _constrain(

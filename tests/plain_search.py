@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID
 
 Found = tuple[float, tuple[int, ...]]
@@ -13,9 +14,16 @@ Found = tuple[float, tuple[int, ...]]
 
 @torch.inference_mode()
 def plain_search(
-    model: Transformer, src: list[int], *, beam_size: int, alpha: float, limit: int
+    model: Callable[[Tensor, Tensor], Tensor],
+    src: list[int],
+    *,
+    beam_size: int,
+    alpha: float,
+    limit: int,
 ) -> Found:
     """Score and tokens of the best hypothesis for `src`, which ends with EOS.
+
+    `model` is a `Transformer`, or whatever else gives logits (B, T, V) for sources and prefixes.
 
     Every step runs the whole model over the whole prefix of every hypothesis, and there are
     `limit` steps, whatever has been found by then.
@@ -26,7 +34,7 @@ def plain_search(
     for length in range(1, limit + 1):
         prefixes = torch.tensor([tokens for _, tokens in alive])
         source = torch.tensor([src]).expand(len(alive), -1)
-        log_probs: Tensor = model(source, prefixes)[:, -1].double().log_softmax(-1)
+        log_probs = model(source, prefixes)[:, -1].double().log_softmax(-1)
         totals = torch.tensor([score for score, _ in alive]).double().unsqueeze(1) + log_probs
         best = totals.flatten().topk(considered)
         candidates = [

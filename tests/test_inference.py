@@ -1,4 +1,4 @@
-"""Linear layers for inference, and what precision does to translations."""
+"""Linear layers for inference, what precision does to translations, and ensembles."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from plain_search import plain_search
 from torch import Tensor, nn
 
 from mtkit.checkpoint import Run
+from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
-from mtkit.inference import DenseLinear, Engine, Int8Linear, choose_precision, prepare
+from mtkit.inference import DenseLinear, Engine, Ensemble, Int8Linear, choose_precision, prepare
+from mtkit.model import Transformer
+from mtkit.search import Hypothesis, beam_search, sample, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 
@@ -137,3 +140,132 @@ def test_the_search_finds_what_a_plain_one_finds(
         )
         assert found.text == translator.tokenizer.decode(tokens)
         assert found.score == pytest.approx(score, abs=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------
+# Ensembles
+
+V = 40
+SOURCES = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [14], [15, 16, 5, 9, 22], [30, 31]]
+
+
+def untrained(seed: int, *, d_model: int, layers: int) -> Transformer:
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        encoder_layers=layers, decoder_layers=layers, d_model=d_model, d_ff=48, n_heads=2
+    )
+    return Transformer(config, V, PAD_ID).eval()
+
+
+def two_models() -> list[Transformer]:
+    return [untrained(1, d_model=16, layers=1), untrained(2, d_model=24, layers=2)]
+
+
+def sources() -> Tensor:
+    src = torch.full((len(SOURCES), 6), PAD_ID)
+    for row, ids in enumerate(SOURCES):
+        src[row, : len(ids) + 1] = torch.tensor([*ids, EOS_ID])
+    return src
+
+
+class MeanOfModels:
+    """The mean of what whole forward passes say, by adding up probabilities in float64."""
+
+    def __init__(self, models: list[Transformer]) -> None:
+        self.models = models
+
+    def __call__(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        probabilities = [model(src, tgt_in).double().softmax(-1) for model in self.models]
+        return torch.stack(probabilities).mean(0).log()
+
+
+@torch.inference_mode()
+def test_an_ensemble_of_one_model_twice_is_that_model() -> None:
+    model, _ = two_models()
+    one, twice = Engine(model), Ensemble([Engine(model), Engine(model)])
+    caches = one.start(sources(), 2), twice.start(sources(), 2)
+    tokens, rows = torch.full((12,), BOS_ID), torch.arange(12)
+    for _ in range(4):
+        wanted = one.step(tokens, rows, caches[0])
+        found = twice.step(tokens, rows, caches[1])
+        assert found.dtype == torch.float32
+        assert (found - wanted).abs().max() < 2e-6
+        tokens = wanted.argmax(-1)
+
+
+@torch.inference_mode()
+def test_an_ensemble_gives_the_mean_of_the_probabilities_of_its_models() -> None:
+    models = two_models()
+    ensemble = Ensemble([Engine(model) for model in models])
+    src, cache = sources(), ensemble.start(sources(), 1)
+    forced = torch.randint(4, V, (len(src), 5), generator=torch.Generator().manual_seed(3))
+    forced[:, 0] = BOS_ID
+    kept = torch.arange(len(src))
+    for t in range(5):
+        if t == 3:
+            # Sentences leave every model's cache, and change places in it.
+            kept = torch.tensor([4, 0, 2])
+            cache.select(kept)
+        found = ensemble.step(forced[kept, t], torch.arange(len(kept)), cache)
+        wanted = MeanOfModels(models)(src[kept], forced[kept, : t + 1])[:, -1]
+        assert (found - wanted).abs().max() < 1e-5
+    alone = models[0](src[kept], forced[kept])[:, -1].log_softmax(-1)
+    assert (alone - wanted).abs().max() > 0.1
+
+
+@torch.inference_mode()
+def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
+    models = two_models()
+    ensemble = Ensemble([Engine(model) for model in models])
+    found = beam_search(
+        ensemble.step,
+        ensemble.start(sources(), 3),
+        max_lengths=[8] * len(SOURCES),
+        beam_size=3,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        alpha=0.6,
+    )
+    for ids, (best,) in zip(SOURCES, found, strict=True):
+        mean = MeanOfModels(models)
+        score, tokens = plain_search(mean, [*ids, EOS_ID], beam_size=3, alpha=0.6, limit=8)
+        assert best.tokens == tokens
+        assert best.score == pytest.approx(score, abs=1e-5)
+
+
+def test_models_of_different_vocabularies_are_no_ensemble() -> None:
+    model, _ = two_models()
+    with torch.device("meta"):
+        other = Transformer(model.config, V + 1, PAD_ID)
+    with pytest.raises(ValueError, match=r"\[40, 41\]"):
+        Ensemble([Engine(model), Engine(other)])
+
+
+@torch.inference_mode()
+def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
+    model, _ = two_models()
+    engine, n_samples = Engine(model), 5
+
+    def drawn(rows: list[int]) -> list[list[Hypothesis]]:
+        return sample(
+            engine.step,
+            engine.start(sources()[rows], n_samples),
+            max_lengths=[8] * len(rows),
+            uniforms_BWT=uniforms(1, rows, n_samples=n_samples, steps=8),
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=0.6,
+        )
+
+    found = drawn(list(range(len(SOURCES))))
+    assert len({h.tokens for hypotheses in found for h in hypotheses}) > 20
+    for ids, hypotheses in zip(SOURCES, found, strict=True):
+        for h in hypotheses:
+            whole = [*h.tokens, EOS_ID] if h.finished else list(h.tokens)
+            tgt_in = torch.tensor([[BOS_ID, *whole[:-1]]])
+            logits = model(torch.tensor([[*ids, EOS_ID]]), tgt_in).double()
+            wanted = logits.log_softmax(-1)[0, torch.arange(len(whole)), whole]
+            assert h.token_log_probs == pytest.approx(wanted.tolist(), abs=1e-5)
+    # Nor does it matter which sentences are drawn together.
+    for row, hypotheses in enumerate(found):
+        assert [h.tokens for h in drawn([row])[0]] == [h.tokens for h in hypotheses]
