@@ -180,7 +180,20 @@ def beam_search(
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
     penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
-    W, considered = beam_size, 2 * beam_size if beam_size > 1 else 1
+    if beam_size == 1:
+        return _each_by_itself(
+            step,
+            cache,
+            _most_probable,
+            max_lengths=max_lengths,
+            slots=1,
+            bos_id=bos_id,
+            eos_id=eos_id,
+            penalty=penalty,
+            constraints=constraints,
+            device=device,
+        )
+    W, considered = beam_size, 2 * beam_size
     limits = np.array(max_lengths, dtype=np.int64)
     found = [_Finished(n_best) for _ in limits]
     results: list[list[Hypothesis]] = [[] for _ in limits]
@@ -252,8 +265,7 @@ def beam_search(
         live: Array = np.any(log_probs_BW > -np.inf, axis=1)
         if not live.any():
             break
-        if W > 1:
-            cache.reorder(on_device(parents_BW))
+        cache.reorder(on_device(parents_BW))
         if live.mean() <= 1 - DONE_PART:
             kept = live.nonzero()[0]
             cache.select(on_device(kept))
@@ -326,55 +338,90 @@ def sample(
         constraints left some of them no token to go on with. Equal ones are not put together.
         Log-probabilities and scores are those of the model, whatever was drawn from.
     """
-    penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
     sampling = sampling or Sampling()
-    W = uniforms_BWT.shape[1]
-    limits = np.array(max_lengths, dtype=np.int64)
-    drawn: list[dict[int, Hypothesis]] = [{} for _ in limits]
-    history = _History(len(limits), W)
-    active = np.arange(len(limits))
-    log_probs_BW = np.zeros((len(active), W))
-    tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
-    live_BW = np.repeat(limits[:, None] > 0, W, axis=1)
-    own_slots_W = np.arange(W)
-    while live_BW.any():
-        length = len(history) + 1
-        rows_R = np.flatnonzero(live_BW)
-        on_device = partial(torch.as_tensor, device=device)
-        next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
-        if constraints is not None:
-            _constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
-        uniforms_R = uniforms_BWT[active, :, length - 1].flat[rows_R]
-        tokens_R = _draw(next_RV, on_device(uniforms_R), sampling)
-        tokens_BW.flat[rows_R] = tokens_R.cpu().numpy()
-        gains_R = next_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
-        log_probs_BW.flat[rows_R] += gains_R.double().cpu().numpy()
-        history.append(active, tokens_BW, own_slots_W, log_probs_BW)
+    B, W, T = uniforms_BWT.shape
+    uniforms = uniforms_BWT.reshape(B * W, T)
 
-        live_BW &= log_probs_BW > -np.inf
-        ended_BW = tokens_BW == eos_id
-        stopped_BW = live_BW & (ended_BW | (limits[active] <= length)[:, None])
-        for place, slot in zip(*stopped_BW.nonzero(), strict=True):
-            ended = bool(ended_BW[place, slot])
-            log_prob = float(log_probs_BW[place, slot])
-            drawn[active[place]][slot] = history.hypothesis(
-                active[place],
-                slot,
-                length - 1 if ended else length,
-                log_prob,
-                log_prob / penalty(length),
-                finished=ended,
-            )
-        live_BW &= ~stopped_BW
-        live: Array = np.any(live_BW, axis=1)
-        if not live.any():
-            break
-        if live.mean() <= 1 - DONE_PART:
-            kept = live.nonzero()[0]
-            cache.select(on_device(kept))
-            active, live_BW = active[kept], live_BW[kept]
-            log_probs_BW, tokens_BW = log_probs_BW[kept], tokens_BW[kept]
-    return [[hypotheses[slot] for slot in sorted(hypotheses)] for hypotheses in drawn]
+    def choose(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array, Array]:
+        falls_at = torch.as_tensor(uniforms[own_R, done], device=device)
+        tokens_R = _draw(log_probs_RV, falls_at, sampling)
+        gains_R = log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
+        return tokens_R.cpu().numpy(), gains_R.cpu().numpy()
+
+    return _each_by_itself(
+        step,
+        cache,
+        choose,
+        max_lengths=max_lengths,
+        slots=W,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        penalty=partial(length_penalty, alpha=alpha, form=penalty_form),
+        constraints=constraints,
+        device=device,
+    )
+
+
+def _each_by_itself(
+    step: Step[Cache],
+    cache: Cache,
+    choose: Callable[[Tensor, Array, int], tuple[Array, Array]],
+    *,
+    max_lengths: Sequence[int],
+    slots: int,
+    bos_id: int,
+    eos_id: int,
+    penalty: Callable[[int], float],
+    constraints: Constraints | None,
+    device: torch.device | None,
+) -> list[list[Hypothesis]]:
+    """Hypotheses that never compete: each goes on with the token that is chosen for it.
+
+    Args:
+        choose: from (R, V) log-probabilities, which of all B·W hypotheses they are of, (R,), and
+            the number of tokens before, to tokens and their log-probabilities, (R,) each.
+
+    Returns:
+        Per sentence its hypotheses in the order of slots, less those without any possible token.
+    """
+    limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
+    history = _Straight(len(max_lengths), slots, max(max_lengths, default=0))
+    # Of the live hypotheses: which of all they are, and their slots in the batch.
+    own_R = rows_R = np.flatnonzero(limits > 0)
+    newest_R = np.full(len(own_R), bos_id)
+    rows = torch.as_tensor(rows_R, device=device)
+    in_batch = len(max_lengths)
+    while len(own_R):
+        log_probs_RV = step(torch.as_tensor(newest_R, device=device), rows, cache)
+        if constraints is not None:
+            sentences_R, slots_R = np.divmod(own_R, slots)
+            _constrain(log_probs_RV, constraints, history, sentences_R, slots_R, eos_id)
+        newest_R, gains_R = choose(log_probs_RV, own_R, len(history))
+        possible_R = gains_R > -np.inf
+        history.append(own_R, newest_R, gains_R, possible_R)
+        stays_R = possible_R & (newest_R != eos_id) & (limits[own_R] > len(history))
+        if stays_R.all():
+            continue
+        own_R, rows_R, newest_R = own_R[stays_R], rows_R[stays_R], newest_R[stays_R]
+        sentences_R, slots_R = np.divmod(rows_R, slots)
+        live, renumbered_R = np.unique(sentences_R, return_inverse=True)
+        if 0 < len(live) <= (1 - DONE_PART) * in_batch:
+            cache.select(torch.as_tensor(live, device=device))
+            in_batch = len(live)
+            rows_R = renumbered_R * slots + slots_R
+        rows = torch.as_tensor(rows_R, device=device)
+    return history.hypotheses(eos_id, penalty)
+
+
+def _most_probable(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array, Array]:
+    """The best token of each row and its log-probability; of equal ones the one of least id."""
+    if log_probs_RV.device.type == "cpu":
+        # PyTorch's takes twenty times as long.
+        values_RV = log_probs_RV.numpy()
+        ids_R = values_RV.argmax(1)
+        return ids_R, values_RV[np.arange(len(ids_R)), ids_R]
+    top_R, best_R = log_probs_RV.max(-1)
+    return best_R.cpu().numpy(), top_R.cpu().numpy()
 
 
 def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:
@@ -452,6 +499,48 @@ class _Finished:
         del self.best[self.n_best :]
 
 
+class _Straight:
+    """The tokens of hypotheses that keep their slots, B·W of them, of up to T tokens."""
+
+    def __init__(self, sentences: int, slots: int, longest: int) -> None:
+        self._slots = slots
+        self._done = 0
+        self._tokens = np.zeros((sentences * slots, longest), dtype=np.int64)
+        self._log_probs = np.zeros((sentences * slots, longest))
+        self._lengths = np.zeros(sentences * slots, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return self._done
+
+    def append(self, own_R: Array, tokens_R: Array, log_probs_R: Array, possible_R: Array) -> None:
+        """A token for some; an impossible one makes an end of its hypothesis, without a trace."""
+        self._tokens[own_R, self._done] = tokens_R
+        self._log_probs[own_R, self._done] = log_probs_R
+        self._done += 1
+        self._lengths[own_R] = np.where(possible_R, self._done, 0)
+
+    def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
+        """The first `length` tokens of a hypothesis."""
+        return tuple(self._tokens[sentence * self._slots + slot, :length].tolist())
+
+    def hypotheses(self, eos_id: int, penalty: Callable[[int], float]) -> list[list[Hypothesis]]:
+        """All there are, sentence by sentence."""
+        found: list[list[Hypothesis]] = [[] for _ in range(len(self._lengths) // self._slots)]
+        for own in self._lengths.nonzero()[0]:
+            length = int(self._lengths[own])
+            tokens = self._tokens[own, :length].tolist()
+            gains = self._log_probs[own, :length].tolist()
+            finished = tokens[-1] == eos_id
+            if finished:
+                del tokens[-1]
+            log_prob = sum(gains)
+            score = log_prob / penalty(length)
+            found[own // self._slots].append(
+                Hypothesis(tuple(tokens), log_prob, score, finished, tuple(gains))
+            )
+        return found
+
+
 class _History:
     """The tokens of all hypotheses of all sentences, as steps back from the newest."""
 
@@ -510,7 +599,7 @@ class _History:
 def _constrain(
     log_probs_RV: Tensor,
     constraints: Constraints,
-    history: _History,
+    history: _History | _Straight,
     sentences_R: Array,
     slots_R: Array,
     eos_id: int,
