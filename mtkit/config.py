@@ -204,12 +204,45 @@ class DecodeConfig(_Section):
     no_repeat_ngram: Annotated[int, Field(ge=0)] = Field(
         0, description="subwords in a row that never come twice in an output; 0 allows all"
     )
+    sample: bool = Field(
+        False, description="draw translations from the model instead of searching the most probable"
+    )
+    mbr_samples: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="samples drawn per line, of which the one most like the others by chrF is the "
+        "translation; 0 for none",
+    )
+    temperature: Annotated[float, Field(gt=0.0)] = Field(
+        1.0, description="what log-probabilities are divided by before a draw"
+    )
+    top_k: Annotated[int, Field(ge=0)] = Field(
+        0, description="most probable subwords that may be drawn; 0 allows all"
+    )
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1.0,
+        description="draw from the fewest most probable subwords that have so much of the "
+        "probability together",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(
+        1, description="of draws; with the number of a line it fixes what is drawn for it"
+    )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
     batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
     max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
         "auto", description="of matrix products; auto is fp32, the only one that rounds nothing"
     )
+
+    @model_validator(mode="after")
+    def _check_draws(self) -> DecodeConfig:
+        if not self.sample and not self.mbr_samples:
+            for key, nothing in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
+                if (value := getattr(self, key)) != nothing:
+                    raise ValueError(
+                        f"{key}: {value} changes what is drawn, and nothing is; "
+                        "set sample or mbr_samples"
+                    )
+        return self
 
 
 class Config(_Section):

@@ -71,6 +71,19 @@ MISTAKES = {
     "Norwegian": Mistake("data: {tgt_lang: no}", ("data.tgt_lang", "quote it", '"no"')),
     "heads that do not divide": Mistake("model: {n_heads: 7}", ("model.n_heads", "7", "512")),
     "odd width": Mistake("model: {d_model: 9, n_heads: 1}", ("model.d_model", "even", "9")),
+    "no heat": Mistake("decode: {sample: true, temperature: 0}", ("decode.temperature", "than 0")),
+    "all of nothing": Mistake("decode: {sample: true, top_p: 0.0}", ("decode.top_p", "than 0")),
+    "more than all": Mistake("decode: {sample: true, top_p: 1.5}", ("decode.top_p", "1.5")),
+    "temperature of a search": Mistake(
+        "decode: {temperature: 0.5}", ("decode.temperature: 0.5", "set sample or mbr_samples")
+    ),
+    "top k of a search": Mistake(
+        "decode: {sample: false, top_k: 5}", ("decode.top_k: 5", "sample")
+    ),
+    "top p of a search": Mistake("decode: {mbr_samples: 0, top_p: 0.9}", ("decode.top_p: 0.9",)),
+    "seed of more than 64 bits": Mistake(
+        "decode: {seed: 18446744073709551616}", ("decode.seed", "18446744073709551616")
+    ),
     "key given twice": Mistake("train:\n  seed: 1\n  seed: 2\n", ("seed", "twice")),
     "section given twice": Mistake("train: {seed: 1}\ntrain: {seed: 2}", ("train", "twice")),
     "section that is a number": Mistake("model: 3", ("model", "3")),
@@ -413,6 +426,13 @@ def test_heads_that_do_not_divide_are_fine_once_their_width_is_given():
     assert (model.key_width, model.value_width) == (64, 64)
     assert ModelConfig(d_k=16).value_width == 16
     assert ModelConfig(d_v=16).key_width == 64
+
+
+@pytest.mark.parametrize("drawn", ["sample=true", "mbr_samples=8"])
+def test_what_changes_draws_can_be_set_where_there_are_any(drawn: str):
+    settings = ["decode.temperature=0.5", "decode.top_k=5", "decode.top_p=0.9"]
+    decode = load_config("base", [*settings, f"decode.{drawn}"]).decode
+    assert (decode.temperature, decode.top_k, decode.top_p) == (0.5, 5, 0.9)
 
 
 def test_differences_name_each_key_with_both_values():

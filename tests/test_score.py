@@ -23,6 +23,7 @@ from mtkit.score import (
     System,
     compare,
     first_shift,
+    mutual_chrf,
     note_twins,
     refuse_unequal,
     score,
@@ -96,6 +97,59 @@ def test_texts_that_do_not_line_up_are_refused_with_both_counts() -> None:
 def test_nothing_to_score_is_refused() -> None:
     with pytest.raises(MtkitError, match="nothing to score"):
         score([], [[]])
+
+
+# ---------------------------------------------------------------------------------------------
+# Minimum Bayes risk
+
+
+def likeness(texts: list[str]) -> list[float]:
+    """The mean chrF with all the others, by sacreBLEU, one pair after another."""
+    return [
+        sum(sacrebleu.sentence_chrf(text, [other]).score for j, other in enumerate(texts) if j != i)
+        / (len(texts) - 1)
+        for i, text in enumerate(texts)
+    ]
+
+
+DRAWS = [
+    "ein Hund läuft im Schnee .",
+    "ein Hund rennt durch den Schnee .",
+    "ein Hund läuft im Schnee .",
+    "der Hund läuft durch den tiefen Schnee .",
+    "",
+    "eine Katze",
+    "ja",
+    "日本語",
+    "ein Hund läuft im Schnee .",
+    "aaaaaaa",
+    " j a ",
+    "",
+]
+
+
+def test_likeness_is_the_mean_of_sacrebleus_chrf_with_every_other_draw() -> None:
+    for count in range(2, len(DRAWS) + 1):
+        assert mutual_chrf(DRAWS[:count]) == pytest.approx(likeness(DRAWS[:count]))
+
+
+@given(st.lists(st.text("abc ", max_size=12), min_size=2, max_size=6))
+def test_likeness_is_sacrebleus_for_any_texts(texts: list[str]) -> None:
+    assert mutual_chrf(texts) == pytest.approx(likeness(texts))
+
+
+def test_likeness_counts_equal_texts_as_often_as_they_come() -> None:
+    # One text of three has an equal, which is worth 100, and shares nothing with the other.
+    assert mutual_chrf(["abc", "abc", "xyz"]) == pytest.approx([50, 50, 0])
+    # Against "ab" the text "abb" has 2 of 3 letters and 1 of 2 pairs right, and all of its are
+    # found: precision 7/12, recall 1; the other way round precision 1, recall 7/12.
+    one, other = 100 * 5 * 7 / 12 / (4 * 7 / 12 + 1), 100 * 5 * 7 / 12 / (4 + 7 / 12)
+    assert mutual_chrf(["abb", "ab"]) == pytest.approx([one, other])
+
+
+def test_a_text_without_others_is_as_it_should_be() -> None:
+    assert mutual_chrf(["abc"]) == [100]
+    assert mutual_chrf([]) == []
 
 
 # ---------------------------------------------------------------------------------------------
