@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 import torch
+import worker
 from conftest import changed
+from worker import Worker
 
 from mtkit import distributed
 from mtkit.checkpoint import Run
@@ -29,7 +31,6 @@ from mtkit.data import PreparedData
 from mtkit.devices import choose_matrix_route, choose_precision
 from mtkit.distributed import Watch, Workers
 
-WORKER = Path(__file__).parent / "worker.py"
 CPU = torch.device("cpu")
 
 
@@ -62,7 +63,7 @@ class Team:
 
     def start(
         self, count: int, *, ranks: Sequence[int] | None = None, port: int | None = None
-    ) -> list[subprocess.Popen[bytes]]:
+    ) -> list[Worker]:
         """Start all of them, or some ranks only; they meet at a free port, or at a given one."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -72,12 +73,10 @@ class Team:
             }
         together = {"WORLD_SIZE": str(count)} | meeting
         return [
-            subprocess.Popen(
-                [sys.executable, WORKER, self._facts],
-                env=os.environ
-                | {"OMP_NUM_THREADS": "1"}
-                | (together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}),
-                stderr=subprocess.PIPE,
+            Worker(
+                self._facts,
+                together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {},
+                self.run.parent / f"{self.run.name}.{r}.err",
             )
             for r in (range(count) if ranks is None else ranks)
         ]
@@ -87,7 +86,7 @@ class Team:
         statuses, said = self.end(self.start(count))
         assert statuses == [0] * count, "\n".join(said)
 
-    def end(self, team: list[subprocess.Popen[bytes]]) -> tuple[list[int], list[str]]:
+    def end(self, team: list[Worker]) -> tuple[list[int | None], list[str]]:
         """What becomes of them by themselves: statuses, and what they say."""
         said = [process.communicate(timeout=120)[1].decode() for process in team]
         return [process.returncode for process in team], said
@@ -102,7 +101,7 @@ class Team:
     def launch(self, count: int, *options: str, max_restarts: int = 0) -> int:
         """Have `launch` start them, from this process."""
         self.use_command_line(*options)
-        command = [str(WORKER), str(self._facts)]
+        command = [worker.__file__, str(self._facts)]
         return distributed.launch(command, count, max_restarts=max_restarts)
 
 
