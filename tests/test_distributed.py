@@ -22,7 +22,7 @@ import pytest
 import torch
 import worker
 from conftest import changed
-from worker import Worker
+from forked import Forked
 
 from mtkit import distributed
 from mtkit.checkpoint import Run
@@ -63,7 +63,7 @@ class Team:
 
     def start(
         self, count: int, *, ranks: Sequence[int] | None = None, port: int | None = None
-    ) -> list[Worker]:
+    ) -> list[Forked]:
         """Start all of them, or some ranks only; they meet at a free port, or at a given one."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -73,10 +73,13 @@ class Team:
             }
         together = {"WORLD_SIZE": str(count)} | meeting
         return [
-            Worker(
+            Forked(
+                worker.train_as_told,
                 self._facts,
-                together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {},
-                self.run.parent / f"{self.run.name}.{r}.err",
+                environment=(
+                    together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}
+                ),
+                err=self.run.parent / f"{self.run.name}.{r}.err",
             )
             for r in (range(count) if ranks is None else ranks)
         ]
@@ -86,7 +89,7 @@ class Team:
         statuses, said = self.end(self.start(count))
         assert statuses == [0] * count, "\n".join(said)
 
-    def end(self, team: list[Worker]) -> tuple[list[int | None], list[str]]:
+    def end(self, team: list[Forked]) -> tuple[list[int | None], list[str]]:
         """What becomes of them by themselves: statuses, and what they say."""
         said = [process.communicate(timeout=120)[1].decode() for process in team]
         return [process.returncode for process in team], said

@@ -2,24 +2,18 @@
 
 Facts are the places of `config`, `data` and `run`; or `arguments` of the command line, which then
 handles errors too. A worker may be told to misbehave.
-
-`Worker` starts one by forking a process that has imported everything, because a fresh one spends
-most of its time on importing PyTorch.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -123,66 +117,6 @@ def train_as_told(facts_file: Path) -> None:
         cli.main()
     data = PreparedData.open(Path(facts["data"]))
     train.run(load_config(facts["config"]), data, Path(facts["run"]), device="cpu")
-
-
-class Worker:
-    """A forked worker, to be used as a `subprocess.Popen` with standard error in a pipe.
-
-    Args:
-        facts: what it is to do.
-        environment: what it finds in its environment besides what is there anyway.
-        err: a file for its standard error.
-    """
-
-    def __init__(self, facts: Path, environment: Mapping[str, str], err: Path) -> None:
-        self._err = err
-        # A name, because the process that forks has imported this file as `worker`.
-        self._process = _forking().Process(target=_work, args=(facts, dict(environment), err))
-        self._process.start()
-
-    def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Nothing, and what it has said, once it has ended."""
-        self._process.join(timeout)
-        if self._process.is_alive():
-            raise subprocess.TimeoutExpired("worker", timeout or 0.0)
-        return b"", self._err.read_bytes()
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.exitcode
-
-    def kill(self) -> None:
-        self._process.kill()
-
-
-# What a run imports on its way, so that not every worker does.
-_LIBRARIES = ["torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
-_LIBRARIES += ["tensorboardX.proto.event_pb2", "tensorboardX.record_writer"]
-
-
-def _forking() -> multiprocessing.context.ForkServerContext:
-    """Where processes come from that have imported all that a worker needs."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["worker", *_LIBRARIES])
-    given = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-    return context
-
-
-def _work(facts: Path, environment: dict[str, str], err: Path) -> None:
-    os.environ.update(environment)
-    with err.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    train_as_told(facts)
 
 
 if __name__ == "__main__":
