@@ -306,7 +306,6 @@ def train(
     config = settings.load_config(config_name, overrides)
     where = data_path or (Path(config.data.dir) if config.data.dir else None)
     from mtkit import distributed
-    from mtkit import train as training
     from mtkit.devices import given_rank, workers_wanted
 
     alone = given_rank() is None
@@ -327,6 +326,8 @@ def train(
         found = [f"--data={data.path}", f"--run={target}"]
         command = ["-m", "mtkit", *sys.argv[1:], *found]
         return distributed.launch(command, count, max_restarts=max_restarts)
+    from mtkit import train as training
+
     finished = training.run(config, data, target, device=device, restart=restart, command=sys.argv)
     return 0 if finished else 130
 

@@ -30,7 +30,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -40,6 +39,7 @@ from mtkit.errors import MtkitError
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+    from torch.distributed.fsdp import FSDPModule
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Workers:
         self.world_size = world_size
         self.moves = 0
         self.is_waiting = False
+        self._sharded: FSDPModule | None = None
 
     @property
     def first(self) -> bool:
@@ -169,10 +170,13 @@ class Workers:
         """The model, each worker from now on holding a part of every layer (FSDP2)."""
         if self.world_size == 1:
             raise MtkitError("train.sharded: needs several workers; give --workers")
+        # Imported here, because it takes a second and few runs need it.
+        from torch.distributed.fsdp import fully_shard
+
         with self.waiting():
             for layer in layers:
                 fully_shard(layer)
-            fully_shard(model)
+            self._sharded = fully_shard(model)
         return model
 
     @contextmanager
@@ -181,12 +185,12 @@ class Workers:
         if isinstance(parallel, DistributedDataParallel):
             with parallel.no_sync():
                 yield
-        elif isinstance(parallel, FSDPModule):
-            parallel.set_requires_gradient_sync(False)
+        elif self._sharded is not None:
+            self._sharded.set_requires_gradient_sync(False)
             # The parts of the model come from the others all the same.
             with self.waiting():
                 yield
-            parallel.set_requires_gradient_sync(True)
+            self._sharded.set_requires_gradient_sync(True)
         else:
             yield
         self.progress()

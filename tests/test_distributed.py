@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 import torch
+import worker
 from conftest import changed
+from forked import Forked
 
 from mtkit import distributed
 from mtkit.checkpoint import Run
@@ -29,7 +31,6 @@ from mtkit.data import PreparedData
 from mtkit.devices import choose_matrix_route, choose_precision
 from mtkit.distributed import Watch, Workers
 
-WORKER = Path(__file__).parent / "worker.py"
 CPU = torch.device("cpu")
 
 
@@ -62,7 +63,7 @@ class Team:
 
     def start(
         self, count: int, *, ranks: Sequence[int] | None = None, port: int | None = None
-    ) -> list[subprocess.Popen[bytes]]:
+    ) -> list[Forked]:
         """Start all of them, or some ranks only; they meet at a free port, or at a given one."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -72,12 +73,13 @@ class Team:
             }
         together = {"WORLD_SIZE": str(count)} | meeting
         return [
-            subprocess.Popen(
-                [sys.executable, WORKER, self._facts],
-                env=os.environ
-                | {"OMP_NUM_THREADS": "1"}
-                | (together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}),
-                stderr=subprocess.PIPE,
+            Forked(
+                worker.train_as_told,
+                self._facts,
+                environment=(
+                    together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}
+                ),
+                err=self.run.parent / f"{self.run.name}.{r}.err",
             )
             for r in (range(count) if ranks is None else ranks)
         ]
@@ -87,7 +89,7 @@ class Team:
         statuses, said = self.end(self.start(count))
         assert statuses == [0] * count, "\n".join(said)
 
-    def end(self, team: list[subprocess.Popen[bytes]]) -> tuple[list[int], list[str]]:
+    def end(self, team: list[Forked]) -> tuple[list[int | None], list[str]]:
         """What becomes of them by themselves: statuses, and what they say."""
         said = [process.communicate(timeout=120)[1].decode() for process in team]
         return [process.returncode for process in team], said
@@ -102,7 +104,7 @@ class Team:
     def launch(self, count: int, *options: str, max_restarts: int = 0) -> int:
         """Have `launch` start them, from this process."""
         self.use_command_line(*options)
-        command = [str(WORKER), str(self._facts)]
+        command = [worker.__file__, str(self._facts)]
         return distributed.launch(command, count, max_restarts=max_restarts)
 
 
@@ -555,16 +557,16 @@ def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
 
 
 @needs_proc
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
 def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
-    workers: int, config: Config, tiny_data: PreparedData, tmp_path: Path
+    workers: int, kills: int, config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    config = changed(config, "train", max_steps=60, checkpoint_every=5, valid_every=60)
+    config = changed(config, "train", max_steps=40, checkpoint_every=5, valid_every=40)
     Team(config, tiny_data, tmp_path / "whole").train(workers)
     run = tmp_path / "killed"
-    options = ["--workers", str(workers), "--max-restarts", "2"]
+    options = ["--workers", str(workers), "--max-restarts", str(kills)]
     process = mtkit_train(config, tiny_data, run, *options)
-    for saved in (5, 30):
+    for saved in (5, 20)[:kills]:
         place = run / f"checkpoints/step-{saved:08d}"
         wait_for(place.exists, process)
         before = set(workers_of(process))
@@ -572,7 +574,8 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
         wait_for(partial(started_anew, process, before), process)
     _, err = ended(process, within=120)
     assert process.returncode == 0, err.decode()
-    assert "was killed by SIGKILL; starting again from the last checkpoint (2 of 2)" in err.decode()
+    again = f"starting again from the last checkpoint ({kills} of {kills})"
+    assert f"was killed by SIGKILL; {again}" in err.decode()
     assert_equal_weights(tmp_path / "whole", run)
     assert losses(tmp_path / "whole") == losses(run)
 

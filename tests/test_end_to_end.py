@@ -51,16 +51,17 @@ model:
   encoder_layers: 2
   decoder_layers: 2
   d_model: 64
-  d_ff: 128
+  d_ff: 256
   n_heads: 4
   dropout: 0.0
 train:
-  max_steps: 1000
-  batch_tokens: 400
-  warmup_steps: 200
-  learning_rate_scale: 0.4
-  valid_every: 1000
-  checkpoint_every: 10
+  max_steps: 400
+  batch_tokens: 1000
+  length_groups: 2
+  warmup_steps: 100
+  learning_rate_scale: 0.3
+  valid_every: 400
+  checkpoint_every: 25
 decode:
   max_extra_length: 3
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,8 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from forked import Forked
 
+import mtkit.translate
 from mtkit.checkpoint import Run
+from mtkit.cli import main
 from mtkit.errors import MtkitError
 from mtkit.job import Job
 
@@ -117,15 +120,13 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-# Windows of 20 lines, so that a short text has many.
-CHILD = """
-import sys
-import mtkit.translate
-mtkit.translate.WINDOW_LINES = 20
-from mtkit.cli import main
-sys.argv = ["mtkit", *sys.argv[1:]]
-main()
-"""
+def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
+    """The command in a folder, with windows of 20 lines, so that a short text has many."""
+    os.chdir(folder)
+    mtkit.translate.WINDOW_LINES = 20
+    torch.set_num_threads(1)
+    sys.argv = ["mtkit", "-q", "translate", *arguments]
+    main()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -135,23 +136,19 @@ def test_a_killed_translation_goes_on_to_the_same_output(
     lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
 
-    arguments = ["--run", str(tiny_run.path), "--input", "in"]
+    arguments = ["--run", str(tiny_run.path), "--input", "in", "--output"]
 
-    def start(output: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-c", CHILD, "-q", "translate", *arguments, "--output", output],
-            cwd=tmp_path,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
+    def start(output: str) -> Forked:
+        return Forked(translate_in_short_windows, tmp_path, [*arguments, output])
 
     assert start("whole").wait(timeout=120) == 0
     killed = 0
     parts = tmp_path / ".out.parts"
     for enough in (2, 6, 11):
         child = start("out")
-        while child.poll() is None and len(list(parts.glob("0*"))) < enough:
+        while child.returncode is None and len(list(parts.glob("0*"))) < enough:
             time.sleep(0.002)
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         killed += child.wait(timeout=60) == -signal.SIGKILL
     assert killed >= 2
     assert start("out").wait(timeout=120) == 0

@@ -100,9 +100,9 @@ def see_otherwise(rank: int, what: str) -> None:
         Run.checkpoints = lambda _: []  # type: ignore[assignment,method-assign]
 
 
-def main() -> None:
+def train_as_told(facts_file: Path) -> None:
     """Train as the facts say."""
-    facts = json.loads(Path(sys.argv[-1]).read_text(encoding="utf-8"))
+    facts = json.loads(facts_file.read_text(encoding="utf-8"))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(1)
     torch.set_default_dtype(getattr(torch, facts.get("dtype", "float32")))
@@ -120,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    train_as_told(Path(sys.argv[-1]))

@@ -15,7 +15,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     draw = random.Random(1)
     for split, count in {"train": 4000, "valid": 100, "test": 200}.items():
-        numbers = [[draw.randrange(10) for _ in range(draw.randint(3, 8))] for _ in range(count)]
+        numbers = [[draw.randrange(10) for _ in range(draw.randint(3, 6))] for _ in range(count)]
         sides = {
             "words": [" ".join(WORDS[digit] for digit in number) for number in numbers],
             "figures": [" ".join(str(digit) for digit in reversed(number)) for number in numbers],
