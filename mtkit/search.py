@@ -26,11 +26,11 @@ BLOCK = 64
 # Sentences that are done stay in the batch until they are so large a part of it: to leave is a
 # copy of all caches, and they cost no more than their share of attention.
 DONE_PART = 0.25
-# Probabilities of drawn tokens are added up in float64, so many values at a time: on a CPU as many
-# as stay in its cache, on a GPU as many as are worth a call.
+# Probabilities to draw from are added up in float64, so many at a time: on a CPU as many as stay in
+# its cache, on a GPU as many as are worth a call.
 DRAWN_AT_ONCE_CPU, DRAWN_AT_ONCE_GPU = 2**18, 2**24
 # The most probable tokens among which the end of the nucleus is looked for before all are sorted.
-NUCLEUS = 256
+NUCLEUS = 64
 
 Array = NDArray[Any]
 
@@ -438,7 +438,8 @@ def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tenso
     rows = max(1, at_once // V)
     for start in range(0, R, rows):
         some = slice(start, start + rows)
-        sums = _weights(log_probs_RV[some], sampling).cumsum(-1)
+        weights = _weights(log_probs_RV[some], sampling)
+        sums = weights.cumsum(-1, dtype=torch.float64)
         falls_at = uniforms_R[some].unsqueeze(1) * sums[:, -1:]
         tokens_R[some] = torch.searchsorted(sums, falls_at, right=True).squeeze(1)
     # A row without any token that may come has no sums.
@@ -446,24 +447,36 @@ def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tenso
 
 
 def _weights(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
-    """What the probabilities of draws are proportional to, (R, V) in float64."""
+    """What the probabilities of draws are proportional to, (R, V); the largest is 1."""
     V = log_probs_RV.shape[1]
-    weights = log_probs_RV.double()
-    weights = ((weights - weights.amax(-1, keepdim=True)) / sampling.temperature).exp()
+    weights = log_probs_RV - log_probs_RV.amax(-1, keepdim=True)
+    weights.div_(sampling.temperature).exp_()
     if 0 < sampling.top_k < V:
         least = top_k(log_probs_RV, sampling.top_k)[0][:, -1:]
         count = torch.full_like(least, sampling.top_k, dtype=torch.int64)
         weights.masked_fill_(~_largest(log_probs_RV, count, least), 0)
     if sampling.top_p < 1:
-        wanted = sampling.top_p * weights.sum(-1, keepdim=True)
-        ordered = top_k(weights, min(NUCLEUS, V))[0]
-        if (ordered.sum(-1, keepdim=True) < wanted).any():
-            ordered = weights.sort(descending=True).values
-        count = (ordered.cumsum(-1) < wanted).sum(-1, keepdim=True) + 1
-        # All together can have less than wanted by rounding.
-        count.clamp_(max=ordered.shape[1])
-        weights.masked_fill_(~_largest(weights, count, ordered.gather(1, count - 1)), 0)
+        wanted = sampling.top_p * weights.sum(-1, keepdim=True, dtype=torch.float64)
+        weights.masked_fill_(~_largest(weights, *_nucleus(weights, wanted, NUCLEUS)), 0)
     return weights
+
+
+def _nucleus(weights_RV: Tensor, wanted_R1: Tensor, among: int) -> tuple[Tensor, Tensor]:
+    """How many of the largest of each row add up to `wanted`, and the smallest of these, (R, 1).
+
+    They are looked for among so many largest first.
+    """
+    among = min(among, weights_RV.shape[1])
+    largest = top_k(weights_RV, among)[0]
+    sums = largest.cumsum(-1, dtype=torch.float64)
+    # All together can have less than is wanted by rounding.
+    count = ((sums < wanted_R1).sum(-1, keepdim=True) + 1).clamp_(max=among)
+    least = largest.gather(1, count - 1)
+    short = sums[:, -1] < wanted_R1[:, 0]
+    if among < weights_RV.shape[1] and short.any():
+        rest = _nucleus(weights_RV[short], wanted_R1[short], weights_RV.shape[1])
+        count[short], least[short] = rest
+    return count, least
 
 
 def _largest(values_RV: Tensor, count_R1: Tensor, least_R1: Tensor) -> Tensor:
