@@ -17,7 +17,7 @@ import functools
 import logging
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -392,6 +392,19 @@ def prepare(model: nn.Module, precision: Precision, device: torch.device) -> Non
             elif isinstance(child, nn.Embedding):
                 # The output layer is the embedding matrix (Section 3.4).
                 module.output = kind(child.weight, None)
+
+
+def weight_names(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Where the tensors of a model are that were not packed into 8 bits: module and attribute.
+
+    The order is the same for every model of the same shape and form.
+    """
+    for module in model.modules():
+        for name, _ in module.named_parameters(recurse=False):
+            yield module, name
+        if isinstance(module, DenseLinear):
+            yield module, "transposed"
+            yield module, "bias"
 
 
 def _has_int8() -> bool:

@@ -282,9 +282,9 @@ def test_a_window_of_long_lines_is_shorter(translator: Translator):
 
 def test_lines_that_are_ready_are_read_ahead_by_two_windows_at_most():
     lines = Counted("x")
-    windows = ready_lines(lines)
+    windows = filter(None, ready_lines(lines))
     for _ in range(3):
-        assert 1 <= len(next(windows)) <= WINDOW_LINES
+        assert len(next(windows)) <= WINDOW_LINES
     threading.Event().wait(0.2)  # time enough to read ahead
     assert lines.taken <= 5 * WINDOW_LINES
 
@@ -547,7 +547,7 @@ def test_what_the_search_found_scores_what_it_reported(
         found.extend(of_line)
         return results
 
-    monkeypatch.setattr("mtkit.translate.beam_search", listen)
+    monkeypatch.setattr("mtkit.decoding.beam_search", listen)
     sources, _ = tiny_data.text("test")
     reported = [
         (line, translation)
