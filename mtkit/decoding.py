@@ -105,7 +105,13 @@ class Work:
 
 
 class Decodes(Protocol):
-    """What `Decoder` and `Pool` both are."""
+    """What `Decoder` and `Pool` both are.
+
+    Attributes:
+        parts: how many batches it takes to keep everybody busy.
+    """
+
+    parts: int
 
     def begin(self, batches: Sequence[Batch]) -> list[Work]:
         """Take batches on, to be decoded in this order."""
@@ -132,6 +138,8 @@ class Decoder:
         config: beam size, length penalty and limits.
         device: where the model is.
     """
+
+    parts = 1
 
     def __init__(
         self,
@@ -261,6 +269,7 @@ class Pool:
         )
         if on_cpu and not prepared:
             prepare(model, precision, CPU)
+        self.parts = _AT_A_TIME * len(devices)
         self._devices = devices
         self._workers: list[_Worker] = []
         self._queue: deque[Work] = deque()
@@ -307,7 +316,7 @@ class Pool:
             self._receive(timeout=0)
             of_work = sum(not item.is_done for item in work)
             ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
-            return ahead - of_work >= _AT_A_TIME * len(self._devices)
+            return ahead - of_work >= self.parts
 
     def close(self) -> None:
         """End the workers at once, whatever they do; the next batch starts new ones."""

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 # Lines that are sorted by length together, and the characters at which a window is full anyway.
 WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
+# Tokens of a batch below which sharing out costs more than it gains.
+SMALLEST_PART = 512
 
 T = TypeVar("T")
 
@@ -266,7 +268,9 @@ class Translator:
         if not len(wanted):
             return _Begun(results, [], [])
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
-        budget = max(self.config.batch_tokens, int(lengths.max()))
+        # Where there is little to do, it is still shared out.
+        budget = max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts)
+        budget = max(min(self.config.batch_tokens, budget), int(lengths.max()))
         # The longest first, which nobody should have to wait for in the end.
         plan = plan_batches(lengths, lengths, budget=budget)[::-1]
         rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]

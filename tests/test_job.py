@@ -150,18 +150,21 @@ main()
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+# Each start has a number of workers of its own; the first is not killed.
+@pytest.mark.parametrize(("seed", "workers"), [(1, "11111"), (2, "12122")])
 def test_a_killed_translation_goes_on_to_the_same_output(
-    seed: int, tiny_run: Run, tmp_path: Path
+    seed: int, workers: str, tiny_run: Run, tmp_path: Path
 ) -> None:
     lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
 
-    arguments = ["--run", str(tiny_run.path), "--input", "in"]
+    arguments = ["--run", str(tiny_run.path), "--device", "cpu", "--input", "in"]
+    turns = iter(workers)
 
     def start(output: str) -> subprocess.Popen[bytes]:
+        options = ["--output", output, "--workers", next(turns)]
         return subprocess.Popen(
-            [sys.executable, "-c", CHILD, "-q", "translate", *arguments, "--output", output],
+            [sys.executable, "-c", CHILD, "-q", "translate", *arguments, *options],
             cwd=tmp_path,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
