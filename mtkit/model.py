@@ -389,7 +389,12 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.pad_id = pad_id
-        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        if torch.get_default_device().type == "meta":
+            # To draw what is no number, PyTorch imports for two seconds first.
+            nothing = torch.empty(vocab_size, config.d_model)
+            self.embedding = nn.Embedding.from_pretrained(nothing, freeze=False)
+        else:
+            self.embedding = nn.Embedding(vocab_size, config.d_model)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -411,6 +416,8 @@ class Transformer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all initial values: Glorot uniform, and N(0, D^-½) for the embeddings."""
+        if self.embedding.weight.is_meta:
+            return
         std = self.config.d_model**-0.5
         nn.init.normal_(self.embedding.weight, std=std)
         with torch.no_grad():
