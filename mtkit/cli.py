@@ -402,15 +402,17 @@ def translate(
         translator = stack.enter_context(_load_translator(run, **decode))
 
         def translated(windows: Iterable[tuple[int, list[str]]]) -> Iterator[bytes]:
-            def remembered() -> Iterator[Window]:
+            # The translator looks ahead of what it yields.
+            first_lines: deque[int] = deque()
+
+            def given() -> Iterator[Window]:
                 for first_line, window in windows:
                     first_lines.append(first_line)
                     start = first_line - 1
-                    begun = prefixes and prefixes[start : start + len(window)]
-                    yield Window(first_line, window, begun)
+                    of_window = prefixes and prefixes[start : start + len(window)]
+                    yield Window(first_line, window, of_window)
 
-            first_lines: deque[int] = deque()
-            for found in translator.translate_windows(remembered(), n_best=nbest or 1):
+            for found in translator.translate_windows(given(), n_best=nbest or 1):
                 yield _rows(found, first_line=first_lines.popleft(), numbered=nbest is not None)
 
         if output_path is not None and _keeps_parts(output_path):
@@ -576,8 +578,8 @@ def score(
         raise click.UsageError("--model-score, --src and --hyp go together")
     if src_path is not None and hyp_path is not None:
         useless = [hypotheses, references, run_paths[1:], data_path, split != "test", metrics]
-        useless.append(decode["workers"])
-        if any([*useless, protocol != "wmt", tgt_lang, paired, sentence, worst_first]):
+        useless += [protocol != "wmt", tgt_lang, paired, sentence, worst_first, decode["workers"]]
+        if any(useless):
             raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
         if src_path == hyp_path == Path("-"):
             raise click.UsageError("standard input (-) can be read once")
