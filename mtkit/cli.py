@@ -577,8 +577,16 @@ def score(
     if len({model_score, src_path is not None, hyp_path is not None}) > 1:
         raise click.UsageError("--model-score, --src and --hyp go together")
     if src_path is not None and hyp_path is not None:
-        useless = [hypotheses, references, run_paths[1:], data_path, split != "test", metrics]
-        useless += [protocol != "wmt", tgt_lang, paired, sentence, worst_first, decode["workers"]]
+        useless: list[Any] = [hypotheses, references, run_paths[1:], data_path, metrics]
+        useless += [
+            split != "test",
+            protocol != "wmt",
+            tgt_lang,
+            paired,
+            sentence,
+            worst_first,
+            decode["workers"],
+        ]
         if any(useless):
             raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
         if src_path == hyp_path == Path("-"):

@@ -389,12 +389,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.pad_id = pad_id
-        if torch.get_default_device().type == "meta":
-            # To draw what is no number, PyTorch imports for two seconds first.
-            nothing = torch.empty(vocab_size, config.d_model)
-            self.embedding = nn.Embedding.from_pretrained(nothing, freeze=False)
-        else:
-            self.embedding = nn.Embedding(vocab_size, config.d_model)
+        # PyTorch would import for two seconds before it drew what is no number.
+        is_meta = torch.get_default_device().type == "meta"
+        nothing = torch.empty(vocab_size, config.d_model) if is_meta else None
+        self.embedding = nn.Embedding(vocab_size, config.d_model, _weight=nothing)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
