@@ -172,7 +172,7 @@ def mtkit(setting: Setting) -> Engine:
 
         run = Run.open(Path(setting.run))
         config = run.config.decode.model_copy(update={"precision": precision})
-        decoder = Translator.load(run, config=config, device="cpu").engine
+        decoder = Decoder(Translator.load(run, config=config, device="cpu").model)
     else:
         assert setting.size is not None
         config = DecodeConfig()

@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from mtkit.checkpoint import Run
     from mtkit.config import Config
     from mtkit.data import PreparedData, Split
+    from mtkit.decoding import Translation
     from mtkit.score import System
-    from mtkit.translate import Scored, Translation, Translator
+    from mtkit.translate import Scored, Translator, Window
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +157,11 @@ def _decode_options(function: Command) -> Command:
             help="Of matrix products; auto is fp32. int8 is for x86 CPUs: faster, a little worse.",
         ),
         _device_option,
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            help="Processes on this machine that translate; default: one for each GPU, or one.",
+        ),
     )[::-1]:
         function = option(function)
     return function
@@ -376,7 +383,7 @@ def translate(
     from mtkit.data import decode_lines, open_binary
     from mtkit.devices import given_rank, given_world_size
     from mtkit.job import Job
-    from mtkit.translate import ready_lines, windows
+    from mtkit.translate import Window, ready_lines, windows
 
     if restart and not _keeps_parts(output_path):
         raise click.UsageError("--restart is for a translation into a file with --output")
@@ -393,17 +400,21 @@ def translate(
         prefixes = None if prefix_path is None else list(_lines_of(prefix_path))
         if prefixes is not None:
             lines = _as_many_as(prefixes, lines, name=str(prefix_path))
-        translator = _load_translator(run, **decode)
+        translator = stack.enter_context(_load_translator(run, **decode))
 
-        def translated(first_line: int, window: list[str]) -> bytes:
-            start = first_line - 1
-            found = translator.translate_window(
-                window,
-                first_line=first_line,
-                n_best=nbest or 1,
-                prefixes=prefixes and prefixes[start : start + len(window)],
-            )
-            return _rows(found, first_line=first_line, numbered=nbest is not None)
+        def translated(windows: Iterable[tuple[int, list[str]]]) -> Iterator[bytes]:
+            # The translator looks ahead of what it yields.
+            first_lines: deque[int] = deque()
+
+            def given() -> Iterator[Window]:
+                for first_line, window in windows:
+                    first_lines.append(first_line)
+                    start = first_line - 1
+                    of_window = prefixes and prefixes[start : start + len(window)]
+                    yield Window(first_line, window, of_window)
+
+            for found in translator.translate_windows(given(), n_best=nbest or 1):
+                yield _rows(found, first_line=first_lines.popleft(), numbered=nbest is not None)
 
         if output_path is not None and _keeps_parts(output_path):
             how = _how(run, translator, nbest=nbest, prefixes=prefixes)
@@ -412,11 +423,17 @@ def translate(
             job.run((window for _, window in windows(lines, size=len)), translated)
             return
         output = stack.enter_context(_stream(output_path))
-        number = 1
-        for window in ready_lines(lines):
-            output.write(translated(number, window))
+        for text in translated(_numbered(ready_lines(lines))):
+            output.write(text)
             output.flush()
-            number += len(window)
+
+
+def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Each window with the number of its first line, from 1."""
+    first_line = 1
+    for window in windows:
+        yield first_line, window
+        first_line += len(window)
 
 
 def _rows(found: list[list[Translation]], *, first_line: int, numbered: bool) -> bytes:
@@ -561,8 +578,17 @@ def score(
     if len({model_score, src_path is not None, hyp_path is not None}) > 1:
         raise click.UsageError("--model-score, --src and --hyp go together")
     if src_path is not None and hyp_path is not None:
-        useless = [hypotheses, references, run_paths[1:], data_path, split != "test", metrics]
-        if any([*useless, protocol != "wmt", tgt_lang, paired, sentence, worst_first]):
+        useless: list[Any] = [hypotheses, references, run_paths[1:], data_path, metrics]
+        useless += [
+            split != "test",
+            protocol != "wmt",
+            tgt_lang,
+            paired,
+            sentence,
+            worst_first,
+            decode["workers"],
+        ]
+        if any(useless):
             raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
         if src_path == hyp_path == Path("-"):
             raise click.UsageError("standard input (-) can be read once")
@@ -770,10 +796,9 @@ def _systems_of_runs(
     src, tgt = texts[0]
     systems = []
     for run in runs:
-        translator = _load_translator(run, **decode)
-        systems.append(
-            System(str(run.path), list(_with_bar(translator.translate(src), total=len(src))))
-        )
+        with _load_translator(run, **decode) as translator:
+            found = list(_with_bar(translator.translate(src), total=len(src)))
+        systems.append(System(str(run.path), found))
     return systems, [tgt]
 
 
@@ -782,18 +807,25 @@ def _scored(run: Run, src_path: Path, hyp_path: Path, decode: dict[str, Any]) ->
 
     sources, translations = list(_lines_of(src_path)), list(_lines_of(hyp_path))
     refuse_unequal(str(hyp_path), translations, str(src_path), sources)
-    return _load_translator(run, **decode).score_given(sources, translations)
+    translator = _load_translator(run, **decode | {"workers": 1})
+    return translator.score_given(sources, translations)
 
 
 def _load_translator(
-    run: Run, *, checkpoint: str | None, device: str, **settings: Any
+    run: Run, *, checkpoint: str | None, device: str, workers: int | None, **settings: Any
 ) -> Translator:
     """Of a run; `settings` are those of its configuration's `decode` that are not None."""
+    from mtkit.devices import given_rank, workers_wanted
     from mtkit.translate import Translator
 
     changes = {key: value for key, value in settings.items() if value is not None}
     config = run.config.decode.model_copy(update=changes)
-    return Translator.load(run, checkpoint=checkpoint, config=config, device=device)
+    if workers is None:
+        # A worker among others has its GPU already.
+        workers = workers_wanted(device) if given_rank() is None else 1
+    return Translator.load(
+        run, checkpoint=checkpoint, config=config, device=device, workers=workers
+    )
 
 
 # Reading and printing

@@ -61,6 +61,17 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def devices(device: torch.device, count: int) -> list[torch.device]:
+    """Those of `count` processes that this one starts, which was given `device` itself.
+
+    They take turns on the GPUs; if this one is a worker among others, its own GPU is theirs too.
+    """
+    if device.type == "cpu" or given_rank() is not None:
+        return [device] * count
+    gpus = torch.cuda.device_count()
+    return [torch.device("cuda", number % gpus) for number in range(count)]
+
+
 def workers_wanted(device: str) -> int:
     """How many workers train if nobody says: one for each GPU, one on a CPU.
 

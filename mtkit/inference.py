@@ -18,7 +18,7 @@ import functools
 import logging
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -202,9 +202,7 @@ class DecoderCache:
         self.shape = B, beam_size, H
         self.scale = 1 / math.sqrt(K)
         self.steps = self.seen = 0
-        self.memory_kv = [
-            (k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv
-        ]
+        self.memory_kv = [(k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv]
         self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
         # What attention adds to its scores, to be broadcast to (B·H, W, N).
         self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
@@ -326,9 +324,7 @@ class DenseLinear(nn.Module):
             return torch.addmm(self.bias, x, self.transposed)
         if self._packed is None:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self.transposed.t(), rows)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self._packed, self.bias, "none", [], ""
-        )
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
         return out
 
 
@@ -405,6 +401,19 @@ def prepare(model: nn.Module, precision: Precision, device: torch.device) -> Non
             elif isinstance(child, nn.Embedding):
                 # The output layer is the embedding matrix (Section 3.4).
                 module.output = kind(child.weight, None)
+
+
+def weight_names(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Where the tensors of a model are that were not packed into 8 bits: module and attribute.
+
+    The order is the same for every model of the same shape and form.
+    """
+    for module in model.modules():
+        for name, _ in module.named_parameters(recurse=False):
+            yield module, name
+        if isinstance(module, DenseLinear):
+            yield module, "transposed"
+            yield module, "bias"
 
 
 def _has_int8() -> bool:

@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -60,41 +61,52 @@ class Job:
             self._check_same(how)
 
     def run(
-        self, windows: Iterable[list[str]], translate: Callable[[int, list[str]], bytes]
+        self,
+        windows: Iterable[list[str]],
+        translate: Callable[[Iterable[tuple[int, list[str]]]], Iterable[bytes]],
     ) -> None:
         """Translate what is not done yet, and put the output together.
 
         Args:
             windows: all of the input, cut alike every time.
-            translate: from the number of a window's first line, from 1, and its lines, to what
-                the output has for them.
+            translate: from windows, each the number of its first line, from 1, and its lines, to
+                what the output has for each. It may ask for windows ahead of what it gives.
 
         Raises:
             MtkitError: if the input is not the one that was begun with, or a part cannot be
                 written; those that are done stay.
         """
         names: list[str] = []
-        done = 0
-        first_line = 1
+        begun: deque[str] = deque()
         try:
-            for index, window in enumerate(windows):
-                text = "\n".join(window).encode("utf-8", "surrogatepass")
-                name = f"{index:08d}-{hashlib.sha256(text).hexdigest()[:16]}"
-                names.append(name)
-                if self._is_done(index, name, first_line):
-                    done += len(window)
-                elif index % self.world_size == self.rank:
-                    if done:
-                        log.info("%s: %s lines are done already", self.output, f"{done:,}")
-                        done = 0
-                    self._write(self._parts / name, [translate(first_line, window)])
-                first_line += len(window)
+            for text in translate(self._missing(windows, names, begun)):
+                self._write(self._parts / begun.popleft(), [text])
             if self.rank == 0:
                 self._join(names)
         finally:
             # Without a part there is nothing to go on with.
             if self.world_size == 1 and not self._files():
                 shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _missing(
+        self, windows: Iterable[list[str]], names: list[str], begun: deque[str]
+    ) -> Iterator[tuple[int, list[str]]]:
+        """The windows to translate here; `names` gets the parts of all, `begun` of these."""
+        done = 0
+        first_line = 1
+        for index, window in enumerate(windows):
+            text = "\n".join(window).encode("utf-8", "surrogatepass")
+            name = f"{index:08d}-{hashlib.sha256(text).hexdigest()[:16]}"
+            names.append(name)
+            if self._is_done(index, name, first_line):
+                done += len(window)
+            elif index % self.world_size == self.rank:
+                if done:
+                    log.info("%s: %s lines are done already", self.output, f"{done:,}")
+                    done = 0
+                begun.append(name)
+                yield first_line, window
+            first_line += len(window)
 
     def _check_same(self, how: dict[str, str]) -> None:
         path = self._parts / _JOB

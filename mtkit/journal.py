@@ -16,9 +16,9 @@ from typing import Any
 
 from mtkit.checkpoint import Run, goodness
 from mtkit.config import dump_config
+from mtkit.decoding import Translation
 from mtkit.errors import MtkitError
 from mtkit.page import RunFacts, run_page
-from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
 

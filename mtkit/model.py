@@ -389,7 +389,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.pad_id = pad_id
-        self.embedding = nn.Embedding(vocab_size, config.d_model)
+        # PyTorch would import for two seconds before it drew what is no number.
+        is_meta = torch.get_default_device().type == "meta"
+        nothing = torch.empty(vocab_size, config.d_model) if is_meta else None
+        self.embedding = nn.Embedding(vocab_size, config.d_model, _weight=nothing)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -411,6 +414,8 @@ class Transformer(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw all initial values: Glorot uniform, and N(0, D^-½) for the embeddings."""
+        if self.embedding.weight.is_meta:
+            return
         std = self.config.d_model**-0.5
         nn.init.normal_(self.embedding.weight, std=std)
         with torch.no_grad():

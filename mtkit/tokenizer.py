@@ -33,6 +33,7 @@ class Tokenizer:
 
     Attributes:
         pad_id, bos_id, eos_id, unk_id: the special ids; `encode` gives none of them.
+        model: the SentencePiece model, as `save` writes it.
     """
 
     pad_id = PAD_ID
@@ -41,7 +42,7 @@ class Tokenizer:
     unk_id = UNK_ID
 
     def __init__(self, model: bytes) -> None:
-        self._model = model
+        self.model = model
         self._pieces = spm.SentencePieceProcessor(model_proto=model)
 
     def __len__(self) -> int:
@@ -102,7 +103,7 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write the SentencePiece model."""
-        path.write_bytes(self._model)
+        path.write_bytes(self.model)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without BOS and EOS."""

@@ -35,6 +35,7 @@ from mtkit.data import (
     plan_batches,
     split,
 )
+from mtkit.decoding import Translation
 from mtkit.devices import arithmetic, choose_precision, describe_device
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
 from mtkit.errors import MtkitError
@@ -44,7 +45,7 @@ from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.model import Transformer, parameter_counts
 from mtkit.score import score
 from mtkit.tokenizer import FIXED_PIECES, PAD_ID
-from mtkit.translate import Translation, Translator
+from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 

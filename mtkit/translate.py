@@ -10,22 +10,23 @@ import itertools
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
-from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
-from mtkit.inference import Engine, choose_precision, prepare
+from mtkit.decoding import Batch, Decoder, Decodes, Pool, Translation, Work, padded
+from mtkit.devices import choose_device, choose_matrix_route, devices, keep_freed_memory
+from mtkit.inference import choose_precision, prepare
 from mtkit.model import Transformer
-from mtkit.search import Constraints, beam_search, length_penalty
+from mtkit.search import length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -33,25 +34,24 @@ log = logging.getLogger(__name__)
 # Lines that are sorted by length together, and the characters at which a window is full anyway.
 WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
+# Tokens of a batch below which sharing out costs more than it gains.
+SMALLEST_PART = 512
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Translation:
-    """One hypothesis for one line.
+class Window(NamedTuple):
+    """Lines that are sorted by length and translated together.
 
     Attributes:
-        text: detokenised, on one line.
-        score: log-probability over the length penalty; 0 for a blank line.
-        log_prob: sum of the natural log-probabilities of its tokens.
-        finished: False if it was cut off at the longest output allowed.
+        first_line: number of the first, from 1.
+        lines: of the source language.
+        prefixes: what each translation is to begin with; None for free choice.
     """
 
-    text: str
-    score: float
-    log_prob: float
-    finished: bool = True
+    first_line: int
+    lines: list[str]
+    prefixes: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +74,14 @@ class Scored:
 class Translator:
     """Translates lines of text with a trained model.
 
+    It may be used as a context manager, which closes it.
+
     Args:
         model: on its device, in evaluation mode; its weights are used where they are.
         tokenizer: of the model.
         config: beam size, length penalty and limits.
         device: where the model is.
+        decoder: who decodes; by default this process does, with the model.
     """
 
     def __init__(
@@ -88,12 +91,13 @@ class Translator:
         config: DecodeConfig,
         *,
         device: torch.device,
+        decoder: Decodes | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
-        self.engine = Engine(model)
+        self._decoder = decoder or Decoder(model, tokenizer, config, device=device)
         # Which weights of the run these are, in words; `load` knows.
         self.checkpoint = ""
 
@@ -106,8 +110,13 @@ class Translator:
         config: DecodeConfig | None = None,
         device: str = "auto",
         prepared: bool = True,
+        workers: int = 1,
     ) -> Translator:
         """The translator of a run folder.
+
+        With several workers, lines are translated by processes that start with the first of them
+        and end with `close`; texts are the same, and scores to 1e-5. Such a process imports the
+        main script anew, so that must do its work under `if __name__ == "__main__":`.
 
         Args:
             run: an open run, or its folder.
@@ -117,6 +126,9 @@ class Translator:
             device: `auto`, `cpu` or `cuda`.
             prepared: bring the weights into the form that is fast and that `decode.precision`
                 asks for; False leaves the model as it was trained, for whoever wants the weights.
+            workers: how many processes translate; with 1 it is this one. On a CPU they share its
+                threads and the memory of the weights. Of several GPUs each gets one, and
+                `score_given`, which is this process's own, computes on the CPU.
 
         Raises:
             MtkitError: if there is no such run, checkpoint or device.
@@ -131,14 +143,33 @@ class Translator:
         run.load_into(model, weights)
         log.info("%s: %s", run.path, description)
         config = config or run.config.decode
-        model.to(place).eval()
-        if prepared:
-            prepare(model, choose_precision(config.precision, place), place)
+        model.eval()
+        if workers > 1 and prepared:
+            precision = choose_precision(config.precision, place)
+            pool = Pool(
+                model, tokenizer, config, precision=precision, devices=devices(place, workers)
+            )
+            place = torch.device("cpu")
+            translator = cls(model, tokenizer, config, device=place, decoder=pool)
+        else:
+            model.to(place)
+            if prepared:
+                prepare(model, choose_precision(config.precision, place), place)
+            keep_freed_memory()
+            translator = cls(model, tokenizer, config, device=place)
         choose_matrix_route(place)
-        keep_freed_memory()
-        translator = cls(model, tokenizer, config, device=place)
         translator.checkpoint = description
         return translator
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, if there are any; whatever is translated next starts new ones."""
+        self._decoder.close()
 
     def translate(
         self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None
@@ -167,13 +198,13 @@ class Translator:
             pairs = zip(lines, prefixes, strict=False)
         else:
             pairs = zip(lines, prefixes, strict=True)
-        for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
-            yield from self.translate_window(
-                [line for line, _ in window],
-                first_line=first,
-                n_best=n_best,
-                prefixes=[prefix for _, prefix in window],
-            )
+        cut = windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
+        unzipped = (
+            Window(first, [line for line, _ in window], [prefix for _, prefix in window])
+            for first, window in cut
+        )
+        for found in self.translate_windows(unzipped, n_best=n_best):
+            yield from found
 
     def translate_window(
         self,
@@ -184,23 +215,81 @@ class Translator:
         prefixes: list[str] | None = None,
     ) -> list[list[Translation]]:
         """Translate lines all at once; `first_line` is the number of the first, for notes."""
-        encoded = self._encode_sources(lines, first_line=first_line)
-        begun = self.tokenizer.encode_batch(prefixes) if prefixes is not None else [[]] * len(lines)
+        window = Window(first_line, lines, prefixes)
+        return next(self.translate_windows([window], n_best=n_best))
+
+    def translate_windows(
+        self, windows: Iterable[Window], *, n_best: int = 1
+    ) -> Iterator[list[list[Translation]]]:
+        """The `n_best` best translations of each line, a window at a time, in order.
+
+        With workers it looks ahead, at least a window and at most so many that each worker has
+        two batches to go on with, so that none of them waits where a window ends. An empty window
+        says that there may be no more for a while: before the next one is asked for, everything
+        is translated and yielded. What comes of it is as empty.
+
+        An error of `windows` is raised after the windows before it.
+        """
+        begun: deque[_Begun] = deque()
+        source = iter(windows)
+        failure: Exception | None = None
+        try:
+            while True:
+                try:
+                    window = next(source, None)
+                except Exception as error:
+                    failure, window = error, None
+                if window is not None:
+                    begun.append(self._begin(window, n_best=n_best))
+                while begun and (
+                    window is None or not window.lines or self._has_enough_besides(begun[0])
+                ):
+                    yield self._finish(begun.popleft())
+                if failure is not None:
+                    raise failure
+                if window is None:
+                    return
+        finally:
+            for left in begun:
+                self._decoder.forget(left.work)
+
+    def _has_enough_besides(self, first: _Begun) -> bool:
+        """Whether decoding goes on while one waits for a window; there may be no need to wait."""
+        return not first.work or self._decoder.is_busy_without(first.work)
+
+    def _begin(self, window: Window, *, n_best: int) -> _Begun:
+        encoded = self._encode_sources(window.lines, first_line=window.first_line)
+        prefixes: list[list[int]] = [[]] * len(encoded)
+        if window.prefixes is not None:
+            prefixes = self.tokenizer.encode_batch(window.prefixes)
         # A blank line stays one; a model would invent a sentence for it.
-        results = [[Translation("", 0.0, 0.0)] for _ in lines]
+        results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
         if not len(wanted):
-            return results
+            return _Begun(results, [], [])
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
-        budget = max(self.config.batch_tokens, int(lengths.max()))
-        for rows in plan_batches(lengths, lengths, budget=budget):
-            batch = [int(i) for i in wanted[rows]]
-            found = self._translate_batch(
-                [encoded[i] for i in batch], [begun[i] for i in batch], n_best=n_best
+        # Where there is little to do, it is still shared out.
+        budget = max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts)
+        budget = max(min(self.config.batch_tokens, budget), int(lengths.max()))
+        # The longest first, which nobody should have to wait for in the end.
+        plan = plan_batches(lengths, lengths, budget=budget)[::-1]
+        rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
+        batches = [
+            Batch(
+                [encoded[i] for i in batch],
+                [prefixes[i] for i in batch],
+                [window.first_line + i for i in batch],
+                n_best=n_best,
             )
-            for index, translations in zip(batch, found, strict=True):
-                results[index] = translations
-        return results
+            for batch in rows
+        ]
+        return _Begun(results, rows, self._decoder.begin(batches))
+
+    def _finish(self, begun: _Begun) -> list[list[Translation]]:
+        for rows, work in zip(begun.rows, begun.work, strict=True):
+            for index, translations in zip(rows, self._decoder.finish(work), strict=True):
+                begun.results[index] = translations
+        return begun.results
 
     def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
         """What the model thinks of given translations, a line of each at a time, in order.
@@ -253,9 +342,9 @@ class Translator:
 
     @torch.inference_mode()
     def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
-        tgt_out = _padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
-        tgt_in = _padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
-        logits = self.model(_padded([[*ids, EOS_ID] for ids in sources]).to(self.device), tgt_in)
+        tgt_out = padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
+        tgt_in = padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
+        logits = self.model(padded([[*ids, EOS_ID] for ids in sources]).to(self.device), tgt_in)
         truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
         # Sums of many tokens are taken in float64.
         log_probs = (truth - logits.logsumexp(-1)).double().tolist()
@@ -269,58 +358,28 @@ class Translator:
             results.append(Scored(pieces, tuple(real), sum(real), sum(real) / penalty))
         return results
 
-    @torch.inference_mode()
-    def _translate_batch(
-        self, sources: list[list[int]], prefixes: list[list[int]], *, n_best: int
-    ) -> list[list[Translation]]:
-        config = self.config
-        src = _padded([[*ids, EOS_ID] for ids in sources])
-        beam_size = max(config.beam_size, n_best)
-        found = beam_search(
-            self.engine.step,
-            self.engine.start(src.to(self.device), beam_size),
-            max_lengths=[
-                self._limit(len(ids) + 1, len(prefix))
-                for ids, prefix in zip(sources, prefixes, strict=True)
-            ],
-            beam_size=beam_size,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            alpha=config.length_penalty,
-            penalty_form=config.length_penalty_form,
-            n_best=n_best,
-            constraints=Constraints(config.min_length, config.no_repeat_ngram, prefixes),
-            device=self.device,
-        )
-        return [
-            [
-                Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob, h.finished)
-                for h in hypotheses
-            ]
-            for hypotheses in found
-        ]
 
-    def _limit(self, source: int, prefix: int) -> int:
-        """The most tokens of an output, EOS counted, for so many of source and forced prefix."""
-        longest = source + self.config.max_extra_length
-        if self.config.max_length is not None:
-            longest = min(longest, self.config.max_length + 1)
-        return max(longest, prefix + 1)
+@dataclass(frozen=True)
+class _Begun:
+    """A window that is being translated: what is there already, and the rest by batches.
 
+    Attributes:
+        results: of each line; a batch puts its own in place.
+        rows: of each batch, the indices of its lines.
+        work: the batches.
+    """
 
-def _padded(sentences: list[list[int]]) -> Tensor:
-    """(B, T) ids of the sentences, padded to the longest."""
-    ids = torch.full((len(sentences), max(map(len, sentences))), PAD_ID)
-    for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)] = torch.tensor(sentence)
-    return ids
+    results: list[list[Translation]]
+    rows: list[list[int]]
+    work: list[Work]
 
 
 def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
     """Windows of whatever lines are there: many from a file, one at a time from a person.
 
     A thread reads ahead by at most a window, so memory stays bounded and nobody waits for a full
-    window. An error while reading is raised here, after the lines before it.
+    window. When there is no line yet to read, that is an empty window. An error while reading is
+    raised here, after the lines before it.
     """
     waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
 
@@ -334,6 +393,8 @@ def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
 
     threading.Thread(target=read, daemon=True).start()
     while True:
+        if waiting.empty():
+            yield []
         item = waiting.get()
         window: list[str] = []
         characters = 0

@@ -18,6 +18,8 @@ from hypothesis import settings
 from mtkit.checkpoint import Run
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.tokenizer import PAD_ID
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -25,6 +27,11 @@ settings.load_profile("mtkit")
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+
+UNTRAINED = Config(
+    model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
+    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60),
+)
 
 
 @dataclass(frozen=True)
@@ -174,3 +181,21 @@ def tiny_run(
     place = tmp_path_factory.mktemp("tiny-run") / "tiny"
     train.run(tiny_config, tiny_data, place, device="cpu", command=["mtkit", "train"])
     return Run.open(place)
+
+
+@pytest.fixture(scope="session")
+def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose weights are random, and large enough that every line gets another output."""
+    torch.manual_seed(5)
+    tokenizer = tiny_data.tokenizer()
+    model = Transformer(UNTRAINED.model, len(tokenizer), PAD_ID)
+    with torch.no_grad():
+        for layer in model.decoder:
+            layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
+            layer.cross_attention.q_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
+            layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
+    manifest = {"data": {"fingerprint": tiny_data.fingerprint, "path": str(tiny_data.path)}}
+    path = tmp_path_factory.mktemp("untrained") / "runs" / "untrained"
+    run = Run.create(path, UNTRAINED, tokenizer, manifest=manifest)
+    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    return run

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,20 +24,26 @@ WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]
 HOW = {"run": "a", "decode.beam_size": "4"}
 
 
-def upper(first_line: int, window: list[str]) -> bytes:
-    return "".join(f"{first_line + i} {line.upper()}\n" for i, line in enumerate(window)).encode()
+Windows = Iterable[tuple[int, list[str]]]
+
+
+def upper(windows: Windows) -> Iterator[bytes]:
+    for first_line, window in windows:
+        rows = [f"{first_line + i} {line.upper()}\n" for i, line in enumerate(window)]
+        yield "".join(rows).encode()
 
 
 WHOLE = "1 ONE\n2 TWO\n3 \n4 A\u2028B\n5 THREE\n"
 
 
-def stopping_at(line: int) -> Callable[[int, list[str]], bytes]:
-    def translate(first_line: int, window: list[str]) -> bytes:
-        if first_line >= line:
-            raise KeyboardInterrupt
-        return upper(first_line, window)
+def stopping_at(line: int) -> Callable[[Windows], Iterator[bytes]]:
+    def until(windows: Windows) -> Windows:
+        for first_line, window in windows:
+            if first_line >= line:
+                raise KeyboardInterrupt
+            yield first_line, window
 
-    return translate
+    return lambda windows: upper(until(windows))
 
 
 def names(folder: Path) -> list[str]:
@@ -56,14 +62,29 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert names(tmp_path) == [".out.parts"]
     asked = []
 
-    def translate(first_line: int, window: list[str]) -> bytes:
-        asked.append(first_line)
-        return upper(first_line, window)
+    def translate(windows: Windows) -> Iterator[bytes]:
+        given = list(windows)
+        asked.extend(given)
+        return upper(given)
 
     Job(tmp_path / "out", HOW).run(WINDOWS, translate)
-    assert asked == [5]
+    assert asked == [(5, ["three"])]
     assert (tmp_path / "out").read_text() == WHOLE
     assert names(tmp_path) == ["out"]
+
+
+def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path) -> None:
+    def stopping(windows: Windows) -> Iterator[bytes]:
+        ahead = list(windows)
+        yield from upper(ahead[:1])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Job(tmp_path / "out", HOW).run(WINDOWS, stopping)
+    (part,) = (tmp_path / ".out.parts").glob("0*")
+    assert part.read_text() == "1 ONE\n2 TWO\n"
+    Job(tmp_path / "out", HOW).run(WINDOWS, lambda windows: upper(list(windows)))
+    assert (tmp_path / "out").read_text() == WHOLE
 
 
 def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
@@ -103,9 +124,10 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
 
     def work(rank: int) -> None:
-        def translate(first_line: int, window: list[str]) -> bytes:
-            done.append((rank, first_line))
-            return upper(first_line, window)
+        def translate(windows: Windows) -> Iterator[bytes]:
+            for first_line, window in windows:
+                done.append((rank, first_line))
+                yield from upper([(first_line, window)])
 
         Job(tmp_path / "out", HOW, rank=rank, world_size=2).run(WINDOWS, translate)
 
@@ -129,17 +151,20 @@ def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
     main()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+# Each start has a number of workers of its own; the first is not killed.
+@pytest.mark.parametrize(("seed", "workers"), [(1, "11111"), (2, "12122")])
 def test_a_killed_translation_goes_on_to_the_same_output(
-    seed: int, tiny_run: Run, tmp_path: Path
+    seed: int, workers: str, tiny_run: Run, tmp_path: Path
 ) -> None:
     lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
 
-    arguments = ["--run", str(tiny_run.path), "--input", "in", "--output"]
+    arguments = ["--run", str(tiny_run.path), "--device", "cpu", "--input", "in"]
+    turns = iter(workers)
 
     def start(output: str) -> Forked:
-        return Forked(translate_in_short_windows, tmp_path, [*arguments, output])
+        options = ["--output", output, "--workers", next(turns)]
+        return Forked(translate_in_short_windows, tmp_path, [*arguments, *options])
 
     assert start("whole").wait(timeout=120) == 0
     killed = 0

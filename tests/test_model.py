@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -406,3 +408,16 @@ def test_dropout_repeats_under_one_seed_and_does_nothing_in_evaluation():
     assert not torch.equal(found[0][0], found[0][1])
     assert not torch.equal(found[0][0], found[2][0])
     assert layer.eval()(x) is x
+
+
+def test_a_model_whose_weights_come_from_a_run_costs_no_import() -> None:
+    # PyTorch imports SymPy and eight hundred modules more to draw a normal number that is none.
+    program = """
+import sys, torch
+from mtkit.config import ModelConfig
+from mtkit.model import Transformer
+with torch.device("meta"):
+    Transformer(ModelConfig(), 100, 0)
+assert "sympy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

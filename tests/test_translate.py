@@ -22,15 +22,9 @@ from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.inference import Engine
-from mtkit.model import Transformer
 from mtkit.search import Hypothesis, beam_search
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, ready_lines
-
-CONFIG = Config(
-    model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
-    decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60),
-)
 
 HOSTILE = [
     "one two three",
@@ -49,24 +43,6 @@ HOSTILE = [
     "\u3000",
     "last",
 ]
-
-
-@pytest.fixture(scope="module")
-def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run whose weights are random, and large enough that every line gets another output."""
-    torch.manual_seed(5)
-    tokenizer = tiny_data.tokenizer()
-    model = Transformer(CONFIG.model, len(tokenizer), PAD_ID)
-    with torch.no_grad():
-        for layer in model.decoder:
-            layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
-            layer.cross_attention.q_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
-            layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
-    manifest = {"data": {"fingerprint": tiny_data.fingerprint, "path": str(tiny_data.path)}}
-    path = tmp_path_factory.mktemp("untrained") / "runs" / "untrained"
-    run = Run.create(path, CONFIG, tokenizer, manifest=manifest)
-    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -282,11 +258,27 @@ def test_a_window_of_long_lines_is_shorter(translator: Translator):
 
 def test_lines_that_are_ready_are_read_ahead_by_two_windows_at_most():
     lines = Counted("x")
-    windows = ready_lines(lines)
+    windows = filter(None, ready_lines(lines))
     for _ in range(3):
-        assert 1 <= len(next(windows)) <= WINDOW_LINES
+        assert len(next(windows)) <= WINDOW_LINES
     threading.Event().wait(0.2)  # time enough to read ahead
     assert lines.taken <= 5 * WINDOW_LINES
+
+
+def test_an_empty_window_says_that_there_is_no_line_yet():
+    more = threading.Event()
+
+    def lines() -> Iterator[str]:
+        yield "one"
+        more.wait(30)
+        yield "two"
+
+    windows = ready_lines(lines())
+    while next(windows) != ["one"]:
+        pass
+    assert next(windows) == []
+    more.set()
+    assert next(windows) == ["two"]
 
 
 def test_a_window_ends_before_an_error_which_comes_after_it():
@@ -332,10 +324,10 @@ def translated(
 
 
 @contextmanager
-def started(run: Run) -> Iterator[subprocess.Popen[bytes]]:
+def started(run: Run, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command(run), stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT
+        command(run, *arguments), stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT
     ) as process:
         try:
             yield process
@@ -358,10 +350,13 @@ def test_the_bytes_of_hostile_lines_are_answered_line_by_line(
 
 
 @pytest.mark.timeout(90)
-def test_a_line_is_answered_before_the_next_is_written(untrained: Run, translator: Translator):
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_line_is_answered_before_the_next_is_written(
+    workers: str, untrained: Run, translator: Translator
+):
     lines = ["one two three", "", "nine"]
     expected = list(translator.translate(lines))
-    with started(untrained) as process:
+    with started(untrained, "--workers", workers) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for line, answer in zip(lines, expected, strict=True):
@@ -547,7 +542,7 @@ def test_what_the_search_found_scores_what_it_reported(
         found.extend(of_line)
         return results
 
-    monkeypatch.setattr("mtkit.translate.beam_search", listen)
+    monkeypatch.setattr("mtkit.decoding.beam_search", listen)
     sources, _ = tiny_data.text("test")
     reported = [
         (line, translation)
