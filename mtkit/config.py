@@ -244,6 +244,11 @@ class DecodeConfig(_Section):
                     )
         return self
 
+    def greedy(self) -> DecodeConfig:
+        """The same with a beam of one and without draws."""
+        plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        return self.model_copy(update={"beam_size": 1, "sample": False, "mbr_samples": 0, **plain})
+
 
 class Config(_Section):
     """Everything a run depends on besides its data."""

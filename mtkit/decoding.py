@@ -1,59 +1,25 @@
-"""Batches of ids in, translations out, in this process or in several.
+"""Batches of ids in, translations out.
 
-`Decoder` decodes a batch with a model of this process. `Pool` has the interface of it and hands
-batches to processes that it starts. On a CPU these have the weights in common: they lie once in
-memory, in the form that decoding wants. What 8-bit weights are packed into, and what a GPU needs,
-each process makes for itself, from weights that lie once.
-
-A worker that loses its parent, however that ended, ends at once: it reads from a pipe that nobody
-else writes to. One that is lost itself is an error of one line, after which none is left.
+`Decoder` decodes with models of this process; `Decodes` is what it and `pool.Pool`, which has
+others do it, have in common.
 """
 
 from __future__ import annotations
 
-import logging
-import logging.handlers
-import math
-import mmap
-import multiprocessing
-import os
-import queue
-import signal
-import tempfile
-import threading
-import traceback
-import weakref
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import reduction, resource_tracker
-from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.devices import choose_matrix_route, keep_freed_memory
-from mtkit.errors import MtkitError
-from mtkit.inference import Engine, Precision, prepare, weight_names
+from mtkit.config import DecodeConfig
+from mtkit.inference import Engine, Ensemble
 from mtkit.model import Transformer
-from mtkit.search import Constraints, beam_search
+from mtkit.score import mutual_chrf
+from mtkit.search import Constraints, Hypothesis, Sampling, beam_search, sample, uniforms
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-
-log = logging.getLogger(__name__)
-
-CPU = torch.device("cpu")
-
-# Batches that a worker has at a time: one that it decodes, and one to go on with at once.
-_AT_A_TIME = 2
-# Bytes to whose multiples weights are aligned: a cache line.
-_ALIGNMENT = 64
-# Seconds until a worker that has closed its pipe has ended.
-_PATIENCE = 5.0
-
-_spawn = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -62,15 +28,22 @@ class Translation:
 
     Attributes:
         text: detokenised, on one line.
-        score: log-probability over the length penalty; 0 for a blank line.
+        score: log-probability over the length penalty, or by minimum Bayes risk the mean chrF
+            with the other samples; 0 for a blank line.
         log_prob: sum of the natural log-probabilities of its tokens.
         finished: False if it was cut off at the longest output allowed.
+        pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
+        log_probs: natural log-probability of each.
+        seconds: that its batch took.
     """
 
     text: str
     score: float
     log_prob: float
     finished: bool = True
+    pieces: tuple[str, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,20 +103,21 @@ class Decodes(Protocol):
 
 
 class Decoder:
-    """Decodes with a model in this process.
+    """Decodes with models in this process.
 
     Args:
-        model: on its device, in evaluation mode; its weights are used where they are.
-        tokenizer: of the model.
-        config: beam size, length penalty and limits.
-        device: where the model is.
+        models: on their device, in evaluation mode; their weights are used where they are. Of
+            several, the mean of the probabilities counts.
+        tokenizer: of all of them.
+        config: how to search or draw, and limits.
+        device: where the models are.
     """
 
     parts = 1
 
     def __init__(
         self,
-        model: Transformer,
+        models: Sequence[Transformer],
         tokenizer: Tokenizer,
         config: DecodeConfig,
         *,
@@ -152,37 +126,78 @@ class Decoder:
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
-        self.engine = Engine(model)
+        engines = [Engine(model) for model in models]
+        self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
 
     @torch.inference_mode()
     def decode(self, batch: Batch) -> list[list[Translation]]:
-        """The `n_best` best translations of each sentence, best first; there may be fewer."""
+        """Up to `n_best` translations of each sentence, best first; samples as they were drawn."""
+        started = time.perf_counter()
+        draws = self.config.sample or self.config.mbr_samples > 0
+        found = self._draw(batch) if draws else self._search(batch)
+        seconds = time.perf_counter() - started
+        results = [[self._translation(h, seconds) for h in hypotheses] for hypotheses in found]
+        if self.config.mbr_samples:
+            results = [_by_risk(translations)[: batch.n_best] for translations in results]
+        return results
+
+    def _search(self, batch: Batch) -> list[list[Hypothesis]]:
         config = self.config
-        src = padded([[*ids, EOS_ID] for ids in batch.sources])
-        beam_size = max(config.beam_size, batch.n_best)
-        found = beam_search(
+        return beam_search(
             self.engine.step,
-            self.engine.start(src.to(self.device), beam_size),
-            max_lengths=[
-                self._limit(len(ids) + 1, len(prefix))
-                for ids, prefix in zip(batch.sources, batch.prefixes, strict=True)
-            ],
-            beam_size=beam_size,
+            self._start(batch),
+            max_lengths=self._limits(batch),
+            beam_size=hypotheses_of(config, batch.n_best),
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             alpha=config.length_penalty,
             penalty_form=config.length_penalty_form,
             n_best=batch.n_best,
-            constraints=Constraints(config.min_length, config.no_repeat_ngram, batch.prefixes),
+            constraints=self._constraints(batch),
             device=self.device,
         )
-        return [
-            [
-                Translation(self.tokenizer.decode(h.tokens), h.score, h.log_prob, h.finished)
-                for h in hypotheses
-            ]
-            for hypotheses in found
-        ]
+
+    def _draw(self, batch: Batch) -> list[list[Hypothesis]]:
+        config = self.config
+        limits = self._limits(batch)
+        numbers = uniforms(
+            config.seed,
+            batch.numbers,
+            n_samples=hypotheses_of(config, batch.n_best),
+            steps=max(limits),
+        )
+        return sample(
+            self.engine.step,
+            self._start(batch),
+            max_lengths=limits,
+            uniforms_BWT=numbers,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=config.length_penalty,
+            penalty_form=config.length_penalty_form,
+            sampling=Sampling(config.temperature, config.top_k, config.top_p),
+            constraints=self._constraints(batch),
+            device=self.device,
+        )
+
+    def _start(self, batch: Batch) -> Any:
+        src = padded([[*ids, EOS_ID] for ids in batch.sources])
+        return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
+
+    def _constraints(self, batch: Batch) -> Constraints:
+        return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
+
+    def _translation(self, found: Hypothesis, seconds: float) -> Translation:
+        ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
+        return Translation(
+            self.tokenizer.decode(found.tokens),
+            found.score,
+            found.log_prob,
+            found.finished,
+            tuple(self.tokenizer.piece(i) for i in ids),
+            found.token_log_probs,
+            seconds,
+        )
 
     def begin(self, batches: Sequence[Batch]) -> list[Work]:
         """Nothing yet: `finish` decodes."""
@@ -204,12 +219,29 @@ class Decoder:
     def close(self) -> None:
         """Nothing: there are no other processes."""
 
-    def _limit(self, source: int, prefix: int) -> int:
-        """The most tokens of an output, EOS counted, for so many of source and forced prefix."""
-        longest = source + self.config.max_extra_length
-        if self.config.max_length is not None:
-            longest = min(longest, self.config.max_length + 1)
-        return max(longest, prefix + 1)
+    def _limits(self, batch: Batch) -> list[int]:
+        """The most tokens of each output, EOS counted."""
+        limits = []
+        for source, prefix in zip(batch.sources, batch.prefixes, strict=True):
+            longest = len(source) + 1 + self.config.max_extra_length
+            if self.config.max_length is not None:
+                longest = min(longest, self.config.max_length + 1)
+            limits.append(max(longest, len(prefix) + 1))
+        return limits
+
+
+def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
+    """How many hypotheses of a sentence are worked on at a time."""
+    if config.mbr_samples:
+        return max(config.mbr_samples, n_best)
+    return n_best if config.sample else max(config.beam_size, n_best)
+
+
+def _by_risk(drawn: list[Translation]) -> list[Translation]:
+    """Each text once, those most like all samples first; of equal ones the first drawn."""
+    risks = mutual_chrf([translation.text for translation in drawn])
+    scored = {t.text: replace(t, score=score) for t, score in zip(drawn, risks, strict=True)}
+    return sorted(scored.values(), key=lambda translation: -translation.score)
 
 
 def padded(sentences: list[list[int]]) -> Tensor:
@@ -218,398 +250,3 @@ def padded(sentences: list[list[int]]) -> Tensor:
     for row, sentence in enumerate(sentences):
         ids[row, : len(sentence)] = torch.tensor(sentence)
     return ids
-
-
-# ---------------------------------------------------------------------------------------------
-# Several processes
-
-
-class Pool:
-    """Decodes in processes of its own, which are started when there is work for them.
-
-    A process that is started imports the main script anew, as always with Python's `spawn`: a
-    script that makes one must do so under `if __name__ == "__main__":`.
-
-    Threads may share a pool; one at a time looks for results.
-
-    Args:
-        model: on the CPU, in evaluation mode, as it was trained. It is changed in place: its
-            weights go to memory that the workers share, and for a CPU into the form that
-            decoding wants.
-        tokenizer: of the model.
-        config: beam size, length penalty and limits.
-        precision: of the workers, from `inference.choose_precision`.
-        devices: one for each worker.
-    """
-
-    def __init__(
-        self,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        config: DecodeConfig,
-        *,
-        precision: Precision,
-        devices: Sequence[torch.device],
-    ) -> None:
-        on_cpu = devices[0].type == "cpu"
-        # What 8 bits are packed into is not memory that PyTorch lets us share.
-        prepared = on_cpu and precision != "int8"
-        if prepared:
-            prepare(model, precision, CPU)
-        self._setup = _Setup(
-            model.config,
-            _shared(model),
-            _memory_of(tokenizer.model),
-            config,
-            precision=precision,
-            prepared=prepared,
-            threads=max(1, torch.get_num_threads() // len(devices)),
-            device=devices[0],
-            level=logging.WARNING,
-        )
-        if on_cpu and not prepared:
-            prepare(model, precision, CPU)
-        self.parts = _AT_A_TIME * len(devices)
-        self._devices = devices
-        self._workers: list[_Worker] = []
-        self._queue: deque[Work] = deque()
-        self._lock = threading.RLock()
-
-    def begin(self, batches: Sequence[Batch]) -> list[Work]:
-        """Take batches on, to be decoded in this order, and start workers if there are too few."""
-        work = [Work(batch) for batch in batches]
-        with self._lock, self._talking():
-            self._queue.extend(work)
-            busy = sum(bool(worker.work) for worker in self._workers)
-            wanted = min(len(self._devices), busy + len(self._queue))
-            while len(self._workers) < wanted:
-                device = self._devices[len(self._workers)]
-                setup = replace(self._setup, device=device, level=log.getEffectiveLevel())
-                self._workers.append(_Worker(setup))
-            self._feed()
-        return work
-
-    def finish(self, work: Work) -> list[list[Translation]]:
-        """What was found for a batch.
-
-        Raises:
-            MtkitError: if a worker ended, or met this error.
-        """
-        while not work.is_done:
-            with self._lock, self._talking():
-                if not work.is_done:
-                    self._receive(timeout=None)
-        if work.error is not None:
-            raise work.error
-        assert work.found is not None
-        return work.found
-
-    def forget(self, work: Sequence[Work]) -> None:
-        """Leave out what no worker has yet."""
-        with self._lock:
-            dropped = set(map(id, work))
-            self._queue = deque(item for item in self._queue if id(item) not in dropped)
-
-    def is_busy_without(self, work: Sequence[Work]) -> bool:
-        """Whether every worker has two batches ahead besides this work."""
-        with self._lock, self._talking():
-            self._receive(timeout=0)
-            of_work = sum(not item.is_done for item in work)
-            ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
-            return ahead - of_work >= self.parts
-
-    def close(self) -> None:
-        """End the workers at once, whatever they do; the next batch starts new ones."""
-        with self._lock:
-            self._stop(MtkitError("translating was stopped"))
-
-    @property
-    def processes(self) -> list[int]:
-        """Ids of the processes that run."""
-        return [worker.process.pid or 0 for worker in self._workers]
-
-    def _feed(self) -> None:
-        """Give out what waits, to whom has least."""
-        while self._queue:
-            worker = min(self._workers, key=lambda worker: len(worker.work))
-            if len(worker.work) >= _AT_A_TIME:
-                return
-            worker.send(self._queue.popleft())
-
-    def _receive(self, timeout: float | None) -> None:
-        """Take whatever answers are there, waiting so many seconds for the first of them."""
-        by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.work}
-        for pipe in wait(list(by_pipe), timeout):
-            by_pipe[pipe].receive()
-        self._feed()
-
-    def _stop(self, error: MtkitError) -> None:
-        """End the workers; whatever was begun has met this error."""
-        for worker in self._workers:
-            self._queue.extend(worker.work)
-            worker.end()
-        self._workers.clear()
-        for work in self._queue:
-            work.error = error
-        self._queue.clear()
-
-    @contextmanager
-    def _talking(self) -> Iterator[None]:
-        """Within it, this thread alone talks to the workers; they end if that goes wrong."""
-        with self._lock:
-            try:
-                yield
-            except MtkitError as error:
-                self._stop(error)
-                raise
-            except BaseException:
-                # An interrupt, for instance: half an answer may have been read.
-                self.close()
-                raise
-
-
-class _Worker:
-    """A process that decodes, seen from the one that started it.
-
-    Attributes:
-        process: it.
-        pipe: what its answers come out of.
-        work: what it has, in order.
-    """
-
-    def __init__(self, setup: _Setup) -> None:
-        self.pipe, its_end = _spawn.Pipe()
-        self.work: deque[Work] = deque()
-        # Daemonic, so that Python ends it if nobody does.
-        self.process = _spawn.Process(target=_run_worker, args=(its_end, setup), daemon=True)
-        # Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in
-        # a new process, from its first moment on; but what is started first with the first one
-        # would unblock it.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            # Its end is the only one then, and closes with it.
-            its_end.close()
-
-    def send(self, work: Work) -> None:
-        """Hand it a batch."""
-        try:
-            self.pipe.send(work.batch)
-        except OSError as error:
-            raise self._lost() from error
-        self.work.append(work)
-
-    def receive(self) -> None:
-        """Take its next answer."""
-        try:
-            answer: _Answer = self.pipe.recv()
-        except (OSError, EOFError) as error:
-            raise self._lost() from error
-        work = self.work.popleft()
-        work.found, work.error = answer.found, answer.error
-        for note in answer.notes:
-            logging.getLogger(note.name).handle(note)
-
-    def end(self) -> None:
-        """Kill it: it has nothing to lose."""
-        self.process.kill()
-        self.process.join()
-        self.process.close()
-        self.pipe.close()
-
-    def _lost(self) -> MtkitError:
-        self.process.join(_PATIENCE)
-        code = self.process.exitcode
-        how = f"status {code}"
-        if code is None:
-            how = "it closed its pipe"
-        elif code < 0:
-            how = f"killed by {signal.Signals(-code).name}"
-        return MtkitError(
-            f"a translation worker ended unexpectedly ({how}); if memory ran out, "
-            "fewer --workers or a smaller --batch-tokens need less"
-        )
-
-
-# ---------------------------------------------------------------------------------------------
-# In a worker
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What a worker makes of a batch: translations, or an error; and its notes until then."""
-
-    found: list[list[Translation]] | None
-    error: Exception | None
-    notes: list[logging.LogRecord]
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """What a worker is made of.
-
-    It is small, because whoever starts a process waits until it has read this.
-
-    Attributes:
-        model: its shape.
-        weights: of the model, in the order of `weight_names`.
-        vocabulary: a SentencePiece model.
-        decode: beam size, length penalty and limits.
-        precision: of matrix products.
-        prepared: whether the weights are in the form that decoding wants already.
-        threads: of PyTorch.
-        device: where to decode.
-        level: of the notes that are wanted.
-    """
-
-    model: ModelConfig
-    weights: _Memory
-    vocabulary: _Memory
-    decode: DecodeConfig
-    precision: Precision
-    prepared: bool
-    threads: int
-    device: torch.device
-    level: int
-
-    def decoder(self) -> Decoder:
-        """The decoder of this process."""
-        torch.set_num_threads(self.threads)
-        tokenizer = Tokenizer(self.vocabulary.bytes.numpy().tobytes())
-        with torch.device("meta"):
-            model = Transformer(self.model, len(tokenizer), PAD_ID)
-        if self.prepared:
-            prepare(model, self.precision, CPU)
-        _place(model, self.weights)
-        model.to(self.device).eval()
-        if not self.prepared:
-            prepare(model, self.precision, self.device)
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-        choose_matrix_route(self.device)
-        keep_freed_memory()
-        return Decoder(model, tokenizer, self.decode, device=self.device)
-
-
-def _run_worker(pipe: Connection[_Answer, Batch], setup: _Setup) -> None:
-    """Decode what comes out of the pipe until it is closed; that ends the process."""
-    batches: queue.SimpleQueue[Batch] = queue.SimpleQueue()
-    # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
-    # waits with a batch for one who waits with an answer.
-    threading.Thread(target=_read_batches, args=(pipe, batches), daemon=True).start()
-    notes: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    package = logging.getLogger("mtkit")
-    package.setLevel(setup.level)
-    package.handlers = [logging.handlers.QueueHandler(notes)]
-    package.propagate = False
-    decoder: Decoder | None = None
-    while True:
-        batch = batches.get()
-        found: list[list[Translation]] | None = None
-        error: Exception | None = None
-        try:
-            decoder = decoder or setup.decoder()
-            found = decoder.decode(batch)
-        except Exception as met:
-            error = met
-            if not isinstance(met, MtkitError):
-                error.add_note(f"In a translation worker:\n\n{traceback.format_exc()}")
-        noted = [notes.get() for _ in range(notes.qsize())]
-        try:
-            _answer(pipe, _Answer(found, error, noted))
-        except OSError:
-            os._exit(0)  # nobody is there to answer to
-
-
-def _read_batches(pipe: Connection[_Answer, Batch], batches: queue.SimpleQueue[Batch]) -> None:
-    while True:
-        try:
-            batches.put(pipe.recv())
-        except (OSError, EOFError):
-            os._exit(0)
-
-
-def _answer(pipe: Connection[_Answer, Batch], answer: _Answer) -> None:
-    try:
-        pipe.send(answer)
-    except OSError:
-        raise
-    except Exception:
-        # Not every exception can be sent; nothing of it was.
-        error = RuntimeError("".join(traceback.format_exception(answer.error)))
-        pipe.send(replace(answer, error=error))
-
-
-# ---------------------------------------------------------------------------------------------
-# Memory of several processes
-
-
-class _Memory:
-    """Bytes that this process and those it hands this to have in common.
-
-    They go with the last of these processes, however it ends. /dev/shm, where PyTorch shares its
-    tensors, is often too small in a container, which kills whoever writes to it.
-
-    Args:
-        size: number of bytes, at least one.
-        descriptor: of memory that is there already; this object closes it.
-    """
-
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
-        if descriptor is None:
-            descriptor = _new_descriptor(size)
-        self._size, self._descriptor = size, descriptor
-        weakref.finalize(self, os.close, descriptor)
-        self.bytes = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _attached, (reduction.DupFd(self._descriptor), self._size)
-
-
-def _attached(descriptor: Any, size: int) -> _Memory:
-    return _Memory(size, descriptor.detach())
-
-
-def _new_descriptor(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("mtkit")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
-def _shared(model: nn.Module) -> _Memory:
-    """Memory of the weights of a model, which go there."""
-    memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_names(model))))
-    _place(model, memory)
-    return memory
-
-
-def _place(model: nn.Module, memory: _Memory) -> None:
-    """Let the weights of a model be those in memory; weights that it has are written there."""
-    start = 0
-    for module, name in list(weight_names(model)):
-        weight: Tensor = getattr(module, name)
-        size = weight.numel() * weight.element_size()
-        there = memory.bytes[start : start + size].view(weight.dtype).view(weight.shape)
-        if not weight.is_meta:
-            there.copy_(weight.detach())
-        start += _room(weight)
-        if isinstance(weight, nn.Parameter):
-            there = nn.Parameter(there, requires_grad=False)
-        setattr(module, name, there)
-
-
-def _room(weight: Tensor) -> int:
-    return math.ceil(weight.numel() * weight.element_size() / _ALIGNMENT) * _ALIGNMENT
-
-
-def _memory_of(data: bytes) -> _Memory:
-    memory = _Memory(len(data))
-    memory.bytes.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-    return memory

@@ -154,7 +154,7 @@ def export(
         is_kind=lambda folder: (folder / _FACTS).is_file(),
     )
     which = checkpoint or _default_checkpoint(run)
-    greedy = run.config.decode.model_copy(update={"beam_size": 1, "precision": "fp32"})
+    greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
     translator = Translator.load(run, checkpoint=which, config=greedy, device="cpu", prepared=False)
     text, lines = _check_text(run, translator, check)
     facts = {
@@ -563,7 +563,7 @@ def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: s
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
-    greedy = decode.model_copy(update={"beam_size": 1, "precision": "fp32"})
+    greedy = decode.greedy().model_copy(update={"precision": "fp32"})
     match format:
         case "ctranslate2":
             return CTranslate2Model(folder, Tokenizer.load(folder / _SENTENCEPIECE), greedy)

@@ -446,12 +446,18 @@ class Ensemble:
 
     def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
         """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""
-        log_probs = (
-            engine.step(tokens, rows, own)
-            for engine, own in zip(self.engines, cache.caches, strict=True)
+        return mean_probability(
+            [
+                engine.step(tokens, rows, own)
+                for engine, own in zip(self.engines, cache.caches, strict=True)
+            ]
         )
-        # Sums of logarithms' exponentials: what no model finds likely stays above zero.
-        return functools.reduce(torch.logaddexp, log_probs) - math.log(len(self.engines))
+
+
+def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities of which these are the logarithms."""
+    # Sums of logarithms' exponentials: what no model finds likely stays above zero.
+    return functools.reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
 
 
 class EnsembleCache:

@@ -244,7 +244,7 @@ class Trainer:
             self.workers.progress()
         loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
-        greedy = self.config.decode.model_copy(update={"beam_size": 1})
+        greedy = self.config.decode.greedy()
         translator = Translator(model, self.tokenizer, greedy, device=self.device)
         src, tgt = self.valid_text
         mine = []

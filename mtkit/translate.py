@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
@@ -22,10 +22,12 @@ import torch
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
-from mtkit.decoding import Batch, Decoder, Decodes, Pool, Translation, Work, padded
+from mtkit.decoding import Batch, Decoder, Decodes, Translation, Work, hypotheses_of, padded
 from mtkit.devices import choose_device, choose_matrix_route, devices, keep_freed_memory
-from mtkit.inference import choose_precision, prepare
+from mtkit.errors import MtkitError
+from mtkit.inference import choose_precision, mean_probability, prepare
 from mtkit.model import Transformer
+from mtkit.pool import Pool
 from mtkit.search import length_penalty
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
@@ -36,6 +38,9 @@ WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
 # Tokens of a batch below which sharing out costs more than it gains.
 SMALLEST_PART = 512
+# The hypotheses of a sentence that `decode.batch_tokens` is meant for; with more of them a batch
+# has fewer sentences, because its memory grows with both.
+USUAL_HYPOTHESES = 4
 
 T = TypeVar("T")
 
@@ -72,16 +77,17 @@ class Scored:
 
 
 class Translator:
-    """Translates lines of text with a trained model.
+    """Translates lines of text with a trained model, or with the mean of several.
 
     It may be used as a context manager, which closes it.
 
     Args:
         model: on its device, in evaluation mode; its weights are used where they are.
         tokenizer: of the model.
-        config: beam size, length penalty and limits.
+        config: how to search or draw, and limits.
         device: where the model is.
-        decoder: who decodes; by default this process does, with the model.
+        others: models whose probabilities are averaged with those of the first, likewise.
+        decoder: who decodes; by default this process does, with the models.
     """
 
     def __init__(
@@ -91,20 +97,22 @@ class Translator:
         config: DecodeConfig,
         *,
         device: torch.device,
+        others: Sequence[Transformer] = (),
         decoder: Decodes | None = None,
     ) -> None:
         self.model = model
+        self._models = [model, *others]
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
-        self._decoder = decoder or Decoder(model, tokenizer, config, device=device)
+        self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
         # Which weights of the run these are, in words; `load` knows.
         self.checkpoint = ""
 
     @classmethod
     def load(
         cls,
-        run: Run | Path | str,
+        run: Run | Path | str | Sequence[Run | Path | str],
         *,
         checkpoint: str | None = None,
         config: DecodeConfig | None = None,
@@ -112,17 +120,18 @@ class Translator:
         prepared: bool = True,
         workers: int = 1,
     ) -> Translator:
-        """The translator of a run folder.
+        """The translator of a run folder, or of several that were trained on the same subwords.
 
         With several workers, lines are translated by processes that start with the first of them
         and end with `close`; texts are the same, and scores to 1e-5. Such a process imports the
         main script anew, so that must do its work under `if __name__ == "__main__":`.
 
         Args:
-            run: an open run, or its folder.
+            run: an open run, or its folder; of several the mean of the probabilities counts
+                (an ensemble).
             checkpoint: `last`, `best`, a step or `average:N`; by default the average that the
                 run's configuration asks for.
-            config: how to search; by default as the run's configuration says.
+            config: how to search or draw; by default as the first run's configuration says.
             device: `auto`, `cpu` or `cuda`.
             prepared: bring the weights into the form that is fast and that `decode.precision`
                 asks for; False leaves the model as it was trained, for whoever wants the weights.
@@ -131,34 +140,44 @@ class Translator:
                 `score_given`, which is this process's own, computes on the CPU.
 
         Raises:
-            MtkitError: if there is no such run, checkpoint or device.
+            MtkitError: if there is no such run, checkpoint or device, or if runs cannot translate
+                together.
         """
-        if not isinstance(run, Run):
-            run = Run.open(Path(run))
-        tokenizer = run.tokenizer()
-        weights, description = run.select(checkpoint)
+        given = [run] if isinstance(run, Run | Path | str) else run
+        runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
+        first = runs[0]
+        tokenizer = first.tokenizer()
         place = choose_device(device)
-        with torch.device("meta"):
-            model = Transformer(run.config.model, len(tokenizer), PAD_ID)
-        run.load_into(model, weights)
-        log.info("%s: %s", run.path, description)
-        config = config or run.config.decode
-        model.eval()
-        if workers > 1 and prepared:
+        models, checkpoints = [], []
+        for one in runs:
+            if one is not first and one.tokenizer().model != tokenizer.model:
+                raise MtkitError(f"{one.path}: has other subwords than {first.path}")
+            weights, description = one.select(checkpoint)
+            with torch.device("meta"):
+                model = Transformer(one.config.model, len(tokenizer), PAD_ID)
+            one.load_into(model, weights)
+            log.info("%s: %s", one.path, description)
+            models.append(model.eval())
+            checkpoints.append(description)
+        config = config or first.config.decode
+        decoder: Decodes | None = None
+        if prepared:
             precision = choose_precision(config.precision, place)
-            pool = Pool(
-                model, tokenizer, config, precision=precision, devices=devices(place, workers)
-            )
-            place = torch.device("cpu")
-            translator = cls(model, tokenizer, config, device=place, decoder=pool)
-        else:
-            model.to(place)
-            if prepared:
-                prepare(model, choose_precision(config.precision, place), place)
+            if workers > 1:
+                places = devices(place, workers)
+                decoder = Pool(models, tokenizer, config, precision=precision, devices=places)
+                place = torch.device("cpu")
+            else:
+                for model in models:
+                    prepare(model.to(place), precision, place)
+        if decoder is None:
             keep_freed_memory()
-            translator = cls(model, tokenizer, config, device=place)
         choose_matrix_route(place)
-        translator.checkpoint = description
+        for model in models:
+            model.to(place)
+        model, *others = models
+        translator = cls(model, tokenizer, config, device=place, others=others, decoder=decoder)
+        translator.checkpoint = ", ".join(checkpoints)
         return translator
 
     def __enter__(self) -> Self:
@@ -192,7 +211,12 @@ class Translator:
     def translate_nbest(
         self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
     ) -> Iterator[list[Translation]]:
-        """The `n_best` best translations of each line, best first; there may be fewer."""
+        """The `n_best` best translations of each line, best first; there may be fewer.
+
+        Where translations are drawn (`decode.sample`), they come in the order of the draws, and
+        equal ones as often as they were drawn. What is drawn depends on `decode.seed` and on the
+        number of the line.
+        """
         if prefixes is None:
             prefixes = itertools.repeat("")
             pairs = zip(lines, prefixes, strict=False)
@@ -270,7 +294,9 @@ class Translator:
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
         # Where there is little to do, it is still shared out.
         budget = max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts)
-        budget = max(min(self.config.batch_tokens, budget), int(lengths.max()))
+        hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
+        most = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
+        budget = max(min(most, budget), int(lengths.max()))
         # The longest first, which nobody should have to wait for in the end.
         plan = plan_batches(lengths, lengths, budget=budget)[::-1]
         rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
@@ -288,7 +314,8 @@ class Translator:
     def _finish(self, begun: _Begun) -> list[list[Translation]]:
         for rows, work in zip(begun.rows, begun.work, strict=True):
             for index, translations in zip(rows, self._decoder.finish(work), strict=True):
-                begun.results[index] = translations
+                # Constraints can leave a line without any.
+                begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
         return begun.results
 
     def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
@@ -344,10 +371,14 @@ class Translator:
     def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
         tgt_out = padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
         tgt_in = padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
-        logits = self.model(padded([[*ids, EOS_ID] for ids in sources]).to(self.device), tgt_in)
-        truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+        src = padded([[*ids, EOS_ID] for ids in sources]).to(self.device)
+        by_model = []
+        for model in self._models:
+            logits = model(src, tgt_in)
+            truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+            by_model.append((truth - logits.logsumexp(-1)).double())
         # Sums of many tokens are taken in float64.
-        log_probs = (truth - logits.logsumexp(-1)).double().tolist()
+        log_probs = mean_probability(by_model).tolist()
         results = []
         for ids, row in zip(targets, log_probs, strict=True):
             real = row[: len(ids) + 1]

@@ -21,9 +21,10 @@ from conftest import ENGLISH, changed
 from mtkit.checkpoint import Run
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.decoding import Batch, Decoder, Pool, _Setup
+from mtkit.decoding import Batch, Decoder
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.pool import Pool, _Setup
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate import Translator, Window
 

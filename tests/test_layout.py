@@ -12,14 +12,15 @@ import mtkit
 PACKAGE = Path(mtkit.__file__).parent
 
 FLOORS = {
-    "cli": 8,
-    "train": 7,
-    "trainer": 6,
-    "report": 6,
+    "cli": 9,
+    "train": 8,
+    "trainer": 7,
+    "report": 7,
     "journal": 5,
-    "export": 6,
+    "export": 7,
     "prepare": 4,
-    "translate": 5,
+    "translate": 6,
+    "pool": 5,
     "decoding": 4,
     "corpora": 3,
     "demo": 3,
