@@ -36,6 +36,7 @@ FLOORS = {
     "distributed": 2,
     "devices": 1,
     "page": 1,
+    "sentences": 1,
     "job": 1,
     "errors": 0,
 }
@@ -53,6 +54,7 @@ HOMES = {
     "datasets": {"corpora"},
     "huggingface_hub": {"corpora"},
     "ctranslate2": {"export"},
+    "sentencex": {"sentences"},
     "transformers": {"export"},
     "pickle": set(),
     "dill": set(),
