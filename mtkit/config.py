@@ -229,6 +229,9 @@ class DecodeConfig(_Section):
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
     batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
     max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")
+    split_sentences: bool = Field(
+        False, description="translate the sentences of a line one by one; needs mtkit[split]"
+    )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
         "auto", description="of matrix products; auto is fp32, the only one that rounds nothing"
     )

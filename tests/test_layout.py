@@ -38,6 +38,7 @@ FLOORS = {
     "distributed": 2,
     "devices": 1,
     "page": 1,
+    "sentences": 1,
     "job": 1,
     "errors": 0,
 }
@@ -55,6 +56,7 @@ HOMES = {
     "datasets": {"corpora"},
     "huggingface_hub": {"corpora"},
     "ctranslate2": {"export"},
+    "sentencex": {"sentences"},
     "transformers": {"export"},
     "pickle": set(),
     "dill": set(),
