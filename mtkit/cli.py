@@ -14,7 +14,7 @@ import shutil
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -340,7 +340,13 @@ def train(
 
 
 @commands.command(epilog=_example("echo 'The old woman reads a book.' | mtkit translate"))
-@_run_option
+@click.option(
+    "--run",
+    "run_paths",
+    type=PathArgument,
+    multiple=True,
+    help="Run folder; repeatable, for the mean of several models; default: the newest under runs/.",
+)
 @click.option("--input", "input_path", type=PathArgument, help="File; default: standard input.")
 @click.option("--output", "output_path", type=PathArgument, help="File; default: standard output.")
 @_decode_options
@@ -348,6 +354,12 @@ def train(
     "--nbest",
     type=click.IntRange(1),
     help="Print this many translations of each line: line number, score and text, tab-separated.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object for each line: translations with scores, subwords and seconds.",
 )
 @click.option(
     "--target-prefix",
@@ -363,13 +375,32 @@ def train(
     help="So many subwords in a row never come twice in an output; 0 allows all.",
 )
 @click.option(
+    "--sample", is_flag=True, default=None, help="Draw translations instead of searching the best."
+)
+@click.option(
+    "--mbr-samples",
+    type=click.IntRange(0),
+    help="Draw so many and take the one most like the others by chrF (minimum Bayes risk).",
+)
+@click.option("--temperature", type=float, help="Of draws: below 1 the probable come more often.")
+@click.option("--top-k", type=click.IntRange(0), help="Draw from so many subwords; 0 for all.")
+@click.option("--top-p", type=float, help="Draw from the most probable that have this much.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of draws.")
+@click.option(
+    "--split-sentences",
+    is_flag=True,
+    default=None,
+    help="Translate the sentences of a line one by one; needs pip install 'mtkit[split]'.",
+)
+@click.option(
     "--restart", is_flag=True, help="Forget what an interrupted start with --output has done."
 )
 def translate(
-    run_path: Path | None,
+    run_paths: tuple[Path, ...],
     input_path: Path | None,
     output_path: Path | None,
     nbest: int | None,
+    as_json: bool,
     prefix_path: Path | None,
     restart: bool,
     **decode: Any,
@@ -379,7 +410,7 @@ def translate(
     With --output, what is done lies beside the file until all is: after a kill, the same command
     goes on. Started on several machines with torchrun, it shares the lines out among them.
     """
-    run = _find_run(run_path)
+    runs = [_find_run(path) for path in run_paths or (None,)]
     from mtkit.data import decode_lines, open_binary
     from mtkit.devices import given_rank, given_world_size
     from mtkit.job import Job
@@ -390,9 +421,8 @@ def translate(
     if restart and given_world_size() > 1:
         raise click.UsageError("--restart: run it once without torchrun, or delete the parts")
     with ExitStack() as stack:
+        typed = input_path is None and sys.stdin.isatty()
         if input_path is None:
-            if sys.stdin.isatty():
-                log.info("translating what you type; end with Ctrl-D")
             lines = decode_lines(sys.stdin.buffer, name="standard input")
         else:
             source = stack.enter_context(open_binary(input_path))
@@ -400,7 +430,7 @@ def translate(
         prefixes = None if prefix_path is None else list(_lines_of(prefix_path))
         if prefixes is not None:
             lines = _as_many_as(prefixes, lines, name=str(prefix_path))
-        translator = stack.enter_context(_load_translator(run, **decode))
+        translator = stack.enter_context(_load_translator(runs, **decode))
 
         def translated(windows: Iterable[tuple[int, list[str]]]) -> Iterator[bytes]:
             # The translator looks ahead of what it yields.
@@ -414,18 +444,43 @@ def translate(
                     yield Window(first_line, window, of_window)
 
             for found in translator.translate_windows(given(), n_best=nbest or 1):
-                yield _rows(found, first_line=first_lines.popleft(), numbered=nbest is not None)
+                numbered = enumerate(found, first_lines.popleft())
+                if as_json:
+                    yield _objects(numbered)
+                elif nbest is not None:
+                    yield _rows(numbered)
+                else:
+                    yield "".join(f"{best.text}\n" for best, *_ in found).encode()
 
         if output_path is not None and _keeps_parts(output_path):
-            how = _how(run, translator, nbest=nbest, prefixes=prefixes)
+            how = _how(runs, translator, nbest=nbest, as_json=as_json, prefixes=prefixes)
             rank, world_size = given_rank() or 0, given_world_size()
             job = Job(output_path, how, restart=restart, rank=rank, world_size=world_size)
             job.run((window for _, window in windows(lines, size=len)), translated)
             return
         output = stack.enter_context(_stream(output_path))
-        for text in translated(_numbered(ready_lines(lines))):
+        ready = ready_lines(lines)
+        if typed and prefixes is None:
+            ready = _typed_lines(f"{translator.src_lang or 'source'}> ")
+        for text in translated(_numbered(ready)):
             output.write(text)
             output.flush()
+
+
+def _typed_lines(prompt: str) -> Iterator[list[str]]:
+    """What a person types, a line at a time, until Ctrl-D; each is answered before the next."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - with it `input` edits lines and knows the earlier ones
+    log.info("translating what you type; end with Ctrl-D")
+    # Into a file or pipe the prompt would be part of the data.
+    prompt = prompt if sys.stdout.isatty() else ""
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        yield [line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")]
+        yield []
 
 
 def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
@@ -436,29 +491,62 @@ def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
         first_line += len(window)
 
 
-def _rows(found: list[list[Translation]], *, first_line: int, numbered: bool) -> bytes:
-    """The best of each line, or all with the line's number and the score."""
-    if not numbered:
-        return "".join(f"{translations[0].text}\n" for translations in found).encode()
+def _rows(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
+    """Of each translation the line's number, the score and the text."""
     return "".join(
         f"{number}\t{translation.score:.6f}\t{translation.text}\n"
-        for number, translations in enumerate(found, first_line)
+        for number, translations in numbered
         for translation in translations
     ).encode()
 
 
+def _objects(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
+    """A JSON object for each line."""
+    return "".join(
+        json.dumps(
+            {
+                "line": number,
+                "translations": [
+                    {
+                        "text": found.text,
+                        "score": round(found.score, 6),
+                        "log_prob": round(found.log_prob, 6),
+                        "finished": found.finished,
+                        "tokens": [
+                            [piece, round(log_prob, 6)]
+                            for piece, log_prob in zip(found.pieces, found.log_probs, strict=True)
+                        ],
+                    }
+                    for found in translations
+                ],
+                "seconds": round(translations[0].seconds, 6),
+            },
+            ensure_ascii=False,
+        )
+        + "\n"
+        for number, translations in numbered
+    ).encode()
+
+
 def _how(
-    run: Run, translator: Translator, *, nbest: int | None, prefixes: list[str] | None
+    runs: Sequence[Run],
+    translator: Translator,
+    *,
+    nbest: int | None,
+    as_json: bool,
+    prefixes: list[str] | None,
 ) -> dict[str, str]:
     """Whatever a translation depends on besides its input."""
     settings = translator.config.model_dump()
     # How much is translated at a time changes nothing.
     del settings["batch_tokens"], settings["average_checkpoints"]
+    names = [f"{run.path.name} {_digest(json.dumps(run.manifest, sort_keys=True))}" for run in runs]
     return {
-        "run": f"{run.path.name} {_digest(json.dumps(run.manifest, sort_keys=True))}",
+        "run": ", ".join(names),
         "checkpoint": translator.checkpoint,
         **{f"decode.{name}": str(value) for name, value in settings.items()},
         "--nbest": str(nbest),
+        "--json": str(as_json),
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
     }
 
@@ -796,7 +884,7 @@ def _systems_of_runs(
     src, tgt = texts[0]
     systems = []
     for run in runs:
-        with _load_translator(run, **decode) as translator:
+        with _load_translator([run], **decode) as translator:
             found = list(_with_bar(translator.translate(src), total=len(src)))
         systems.append(System(str(run.path), found))
     return systems, [tgt]
@@ -807,24 +895,30 @@ def _scored(run: Run, src_path: Path, hyp_path: Path, decode: dict[str, Any]) ->
 
     sources, translations = list(_lines_of(src_path)), list(_lines_of(hyp_path))
     refuse_unequal(str(hyp_path), translations, str(src_path), sources)
-    translator = _load_translator(run, **decode | {"workers": 1})
+    translator = _load_translator([run], **decode | {"workers": 1})
     return translator.score_given(sources, translations)
 
 
 def _load_translator(
-    run: Run, *, checkpoint: str | None, device: str, workers: int | None, **settings: Any
+    runs: Sequence[Run],
+    *,
+    checkpoint: str | None,
+    device: str,
+    workers: int | None,
+    **settings: Any,
 ) -> Translator:
-    """Of a run; `settings` are those of its configuration's `decode` that are not None."""
+    """Of runs; `settings` are those of the first one's `decode` that are not None."""
+    from mtkit.config import change_decoding
     from mtkit.devices import given_rank, workers_wanted
     from mtkit.translate import Translator
 
     changes = {key: value for key, value in settings.items() if value is not None}
-    config = run.config.decode.model_copy(update=changes)
+    config = change_decoding(runs[0].config.decode, changes)
     if workers is None:
         # A worker among others has its GPU already.
         workers = workers_wanted(device) if given_rank() is None else 1
     return Translator.load(
-        run, checkpoint=checkpoint, config=config, device=device, workers=workers
+        runs, checkpoint=checkpoint, config=config, device=device, workers=workers
     )
 
 

@@ -319,6 +319,16 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
         raise MtkitError(f"{origin}: {_explain(error)}") from None
 
 
+def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
+    """The same with other values of some settings.
+
+    Raises:
+        MtkitError: naming the setting and the value.
+    """
+    tree = {"decode": decode.model_dump() | changes}
+    return parse_config(tree, origin="options").decode
+
+
 def dump_config(config: Config) -> str:
     """YAML that `load_config` reads back to an equal tree."""
     tree = config.model_dump()

@@ -29,6 +29,7 @@ from mtkit.inference import choose_precision, mean_probability, prepare
 from mtkit.model import Transformer
 from mtkit.pool import Pool
 from mtkit.search import length_penalty
+from mtkit.sentences import split
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ SMALLEST_PART = 512
 # The hypotheses of a sentence that `decode.batch_tokens` is meant for; with more of them a batch
 # has fewer sentences, because its memory grows with both.
 USUAL_HYPOTHESES = 4
+# Languages that are written without spaces between sentences.
+UNSPACED = {"ja", "zh"}
 
 T = TypeVar("T")
 
@@ -106,8 +109,9 @@ class Translator:
         self.config = config
         self.device = device
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
-        # Which weights of the run these are, in words; `load` knows.
+        # What `load` knows: which weights of the run these are, in words, and the languages.
         self.checkpoint = ""
+        self.src_lang = self.tgt_lang = ""
 
     @classmethod
     def load(
@@ -178,6 +182,9 @@ class Translator:
         model, *others = models
         translator = cls(model, tokenizer, config, device=place, others=others, decoder=decoder)
         translator.checkpoint = ", ".join(checkpoints)
+        translator.src_lang, translator.tgt_lang = (
+            str(first.manifest.get(side, "")) for side in ("src_lang", "tgt_lang")
+        )
         return translator
 
     def __enter__(self) -> Self:
@@ -282,15 +289,26 @@ class Translator:
         return not first.work or self._decoder.is_busy_without(first.work)
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
-        encoded = self._encode_sources(window.lines, first_line=window.first_line)
+        numbers = list(range(window.first_line, window.first_line + len(window.lines)))
+        texts, parts = window.lines, None
+        if self.config.split_sentences:
+            if n_best > 1 or any(window.prefixes or []):
+                raise MtkitError(
+                    "decode.split_sentences: a line then has one translation, without a forced "
+                    "beginning"
+                )
+            cut = [split(line, self.src_lang) for line in texts]
+            texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
+            numbers = [n for n, count in zip(numbers, parts, strict=True) for _ in range(count)]
+        encoded = self._encode_sources(texts, numbers)
         prefixes: list[list[int]] = [[]] * len(encoded)
-        if window.prefixes is not None:
+        if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
         # A blank line stays one; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
         if not len(wanted):
-            return _Begun(results, [], [])
+            return _Begun(results, [], [], parts)
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
         # Where there is little to do, it is still shared out.
         budget = max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts)
@@ -304,19 +322,40 @@ class Translator:
             Batch(
                 [encoded[i] for i in batch],
                 [prefixes[i] for i in batch],
-                [window.first_line + i for i in batch],
+                [numbers[i] for i in batch],
                 n_best=n_best,
             )
             for batch in rows
         ]
-        return _Begun(results, rows, self._decoder.begin(batches))
+        return _Begun(results, rows, self._decoder.begin(batches), parts)
 
     def _finish(self, begun: _Begun) -> list[list[Translation]]:
         for rows, work in zip(begun.rows, begun.work, strict=True):
             for index, translations in zip(rows, self._decoder.finish(work), strict=True):
                 # Constraints can leave a line without any.
                 begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
-        return begun.results
+        if begun.parts is None:
+            return begun.results
+        found = iter(begun.results)
+        return [
+            [self._joined([best for (best,) in itertools.islice(found, count)])]
+            for count in begun.parts
+        ]
+
+    def _joined(self, sentences: list[Translation]) -> Translation:
+        """The translation of a line from those of its sentences."""
+        if len(sentences) == 1:
+            return sentences[0]
+        space = "" if self.tgt_lang in UNSPACED else " "
+        return Translation(
+            space.join(found.text for found in sentences if found.text),
+            sum(found.score for found in sentences),
+            sum(found.log_prob for found in sentences),
+            all(found.finished for found in sentences),
+            tuple(itertools.chain(*(found.pieces for found in sentences))),
+            tuple(itertools.chain(*(found.log_probs for found in sentences))),
+            max(found.seconds for found in sentences),
+        )
 
     def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
         """What the model thinks of given translations, a line of each at a time, in order.
@@ -337,7 +376,7 @@ class Translator:
     def _score_window(
         self, sources: list[str], translations: list[str], *, first_line: int
     ) -> list[Scored]:
-        src = self._encode_sources(sources, first_line=first_line)
+        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
         tgt = self.tokenizer.encode_batch(translations)
         results = [Scored((), (), 0.0, 0.0)] * len(src)
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
@@ -352,15 +391,15 @@ class Translator:
                 results[index] = scored
         return results
 
-    def _encode_sources(self, lines: list[str], *, first_line: int) -> list[list[int]]:
+    def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
         """Ids of each line without EOS, cut to what the configuration allows, with a note."""
         encoded = self.tokenizer.encode_batch(lines)
         limit = self.config.max_source_tokens - 1
-        for offset, ids in enumerate(encoded):
+        for number, ids in zip(numbers, encoded, strict=True):
             if len(ids) > limit:
                 log.warning(
                     "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
-                    first_line + offset,
+                    number,
                     len(ids) + 1,
                     limit + 1,
                 )
@@ -398,11 +437,13 @@ class _Begun:
         results: of each line; a batch puts its own in place.
         rows: of each batch, the indices of its lines.
         work: the batches.
+        parts: how many results each line has, if its sentences are translated one by one.
     """
 
     results: list[list[Translation]]
     rows: list[list[int]]
     work: list[Work]
+    parts: list[int] | None = None
 
 
 def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
