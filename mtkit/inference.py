@@ -44,6 +44,8 @@ COPIED_TO = 2**16
 # on CPUs without VNNI, and saturate with one bit more; with these the sums are exact everywhere.
 WEIGHT_MAX = 127
 ACTIVATION_MAX = 63
+# Matrices of fewer weights stay in float32: to round and to call costs more than 8 bits save.
+INT8_SIZE = 2**18
 # What an all-zero row is divided by.
 TINY = 1e-30
 
@@ -393,14 +395,19 @@ def prepare(model: nn.Module, precision: Precision, device: torch.device) -> Non
         model.to(torch.bfloat16)
     if device.type != "cpu" or precision == "bf16":
         return
-    kind = Int8Linear if precision == "int8" else DenseLinear
+
+    def laid_out(weight: Tensor, bias: Tensor | None) -> nn.Module:
+        if precision == "int8" and weight.numel() >= INT8_SIZE:
+            return Int8Linear(weight, bias)
+        return DenseLinear(weight, bias)
+
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(module, name, kind(child.weight, child.bias))
+                setattr(module, name, laid_out(child.weight, child.bias))
             elif isinstance(child, nn.Embedding):
                 # The output layer is the embedding matrix (Section 3.4).
-                module.output = kind(child.weight, None)
+                module.output = laid_out(child.weight, None)
 
 
 def weight_names(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:

@@ -100,8 +100,9 @@ def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
 @int8_only
 @pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.1)])
 def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
-    tiny_run: Run, precision: str, most: float
+    tiny_run: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mtkit.inference.INT8_SIZE", 0)
     plain = Translator.load(tiny_run, device="cpu", prepared=False).model
     model = Translator.load(tiny_run, device="cpu", prepared=False).model
     prepare(model, precision, CPU)
@@ -269,3 +270,10 @@ def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
     # Nor does it matter which sentences are drawn together.
     for row, hypotheses in enumerate(found):
         assert [h.tokens for h in drawn([row])[0]] == [h.tokens for h in hypotheses]
+
+
+@int8_only
+def test_only_large_matrices_are_8_bit() -> None:
+    model = nn.ModuleDict({"small": nn.Linear(511, 512), "large": nn.Linear(512, 512)})
+    prepare(model, "int8", CPU)
+    assert [type(layer) for layer in model.values()] == [DenseLinear, Int8Linear]
