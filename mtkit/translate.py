@@ -394,6 +394,10 @@ class Translator:
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
         """Ids of each line without EOS, cut to what the configuration allows, with a note."""
         encoded = self.tokenizer.encode_batch(lines)
+        for line, ids in zip(lines, encoded, strict=True):
+            if not line.strip():
+                # Some spaces, such as U+0085, are pieces to the tokenizer.
+                ids.clear()
         limit = self.config.max_source_tokens - 1
         for number, ids in zip(numbers, encoded, strict=True):
             if len(ids) > limit:
