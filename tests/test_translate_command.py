@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from sentencepiece import SentencePieceProcessor
 
 from mtkit.checkpoint import Run
 from mtkit.cli import main
-from mtkit.config import DecodeConfig
+from mtkit.config import DecodeConfig, dump_config
 from mtkit.translate import Translator
 
 Told = Callable[..., tuple[int, str, list[str]]]
@@ -158,6 +159,23 @@ def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
+def test_what_a_run_says_about_decoding_counts_as_the_options_do(
+    told: Told, untrained: Run, tmp_path: Path
+) -> None:
+    own = untrained.config.decode.model_copy(update={"sample": True, "split_sentences": True})
+    config = untrained.config.model_copy(update={"decode": own})
+    folder = shutil.copytree(untrained.path, tmp_path.with_name("own") / "run")
+    (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    run = Run.open(folder)
+    status, out, err = told("--temperature", "0.5", lines="One. Two.\n", run=run)
+    assert (status, err) == (0, [])
+    cooler = Translator.load(run, device="cpu", config=with_decode(run, temperature=0.5))
+    assert out == f"{next(cooler.translate(['One. Two.']))}\n"
+    status, _, err = told("--nbest", "2", run=run)
+    assert status == 2
+    assert "--nbest is for lines" in err[0]
+
+
 # ---------------------------------------------------------------------------------------------
 # A person at a terminal
 
@@ -217,7 +235,10 @@ def person(run: Run, *, into_a_pipe: bool = False) -> Iterator[Person]:
         os.close(screen)
 
 
-def test_a_person_is_prompted_and_answered_until_ctrl_d(untrained: Run) -> None:
+@pytest.mark.parametrize(("key", "status"), [(b"\x04", 0), (b"\x03", 130)])
+def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
+    key: bytes, status: int, untrained: Run
+) -> None:
     lines = ["one two", "fünf", "", "nine"]
     answers = list(Translator.load(untrained, device="cpu").translate(lines))
     with person(untrained) as somebody:
@@ -228,15 +249,15 @@ def test_a_person_is_prompted_and_answered_until_ctrl_d(untrained: Run) -> None:
         # What is no text is answered as well.
         somebody.type(b"\xff one\n")
         somebody.waits_for("\nen> ")
-        somebody.type(b"\x04")
-        assert somebody.process.wait(PATIENCE) == 0
+        somebody.type(key)
+        assert somebody.process.wait(PATIENCE) == status
         assert somebody.process.stderr is not None
         notes = somebody.process.stderr.read().decode()
     assert "mtkit: translating what you type; end with Ctrl-D\n" in notes
     assert "rror" not in notes
 
 
-def test_no_prompt_is_in_the_data_and_ctrl_c_ends_it(untrained: Run) -> None:
+def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
     (answer,) = Translator.load(untrained, device="cpu").translate(["one two"])
     with person(untrained, into_a_pipe=True) as somebody:
         data, notes = somebody.process.stdout, somebody.process.stderr
