@@ -1,7 +1,7 @@
 """Machine translation with the Transformer of *Attention Is All You Need*.
 
-The command line is `mtkit`. The same from Python: `mtkit.Translator`, `mtkit.Tokenizer`,
-`mtkit.Transformer`, and `score` of the module `mtkit.score`.
+The command line is `mtkit`. The same from Python: `mtkit.Translator` with `mtkit.DecodeConfig`,
+`mtkit.Tokenizer`, `mtkit.Transformer`, and `score` of the module `mtkit.score`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from mtkit.config import DecodeConfig
     from mtkit.model import Transformer
     from mtkit.tokenizer import Tokenizer
     from mtkit.translate import Translator
 
-__all__ = ["Tokenizer", "Transformer", "Translator", "__version__"]
+__all__ = ["DecodeConfig", "Tokenizer", "Transformer", "Translator", "__version__"]
 
 _HOMES = {
+    "DecodeConfig": "mtkit.config",
     "Tokenizer": "mtkit.tokenizer",
     "Transformer": "mtkit.model",
     "Translator": "mtkit.translate",

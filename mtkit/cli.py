@@ -7,6 +7,7 @@ needs is imported inside it, so that help answers at once.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
 import os
@@ -26,7 +27,7 @@ from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.checkpoint import Run
-    from mtkit.config import Config
+    from mtkit.config import Config, DecodeConfig
     from mtkit.data import PreparedData, Split
     from mtkit.decoding import Translation
     from mtkit.score import System
@@ -382,10 +383,26 @@ def train(
     type=click.IntRange(0),
     help="Draw so many and take the one most like the others by chrF (minimum Bayes risk).",
 )
-@click.option("--temperature", type=float, help="Of draws: below 1 the probable come more often.")
-@click.option("--top-k", type=click.IntRange(0), help="Draw from so many subwords; 0 for all.")
-@click.option("--top-p", type=float, help="Draw from the most probable that have this much.")
-@click.option("--seed", type=click.IntRange(0, 2**64 - 1), help="Of draws.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, min_open=True),
+    help="Of draws: below 1 the probable come more often.",
+)
+@click.option(
+    "--top-k",
+    type=click.IntRange(0),
+    help="Draw from so many of the most probable subwords; 0 for all.",
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Draw from the most probable subwords that have so much of the probability together.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    help="Of draws: with the number of a line it fixes what is drawn.",
+)
 @click.option(
     "--split-sentences",
     is_flag=True,
@@ -411,6 +428,13 @@ def translate(
     goes on. Started on several machines with torchrun, it shares the lines out among them.
     """
     runs = [_find_run(path) for path in run_paths or (None,)]
+    _refuse_useless(runs[0].config.decode, decode)
+    if decode["split_sentences"] or runs[0].config.decode.split_sentences:
+        given = {"--nbest": (nbest or 1) > 1, "--target-prefix": prefix_path is not None}
+        if useless := [option for option, is_given in given.items() if is_given]:
+            raise click.UsageError(
+                f"{useless[0]} is for lines that are translated whole, not with --split-sentences"
+            )
     from mtkit.data import decode_lines, open_binary
     from mtkit.devices import given_rank, given_world_size
     from mtkit.job import Job
@@ -467,10 +491,24 @@ def translate(
             output.flush()
 
 
+def _refuse_useless(config: DecodeConfig, given: dict[str, Any]) -> None:
+    """Options about draws, where a run and its options draw nothing."""
+    drawn = given["sample"] or given["mbr_samples"] or config.sample or config.mbr_samples
+    for name in ("temperature", "top_k", "top_p", "seed"):
+        if given[name] is not None and not drawn:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} is about draws, and nothing is drawn; add --sample or --mbr-samples N"
+            )
+
+
 def _typed_lines(prompt: str) -> Iterator[list[str]]:
     """What a person types, a line at a time, until Ctrl-D; each is answered before the next."""
     with suppress(ImportError):
         import readline  # noqa: F401 - with it `input` edits lines and knows the earlier ones
+    # Bytes that are no text must not end what a person has begun.
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
     log.info("translating what you type; end with Ctrl-D")
     # Into a file or pipe the prompt would be part of the data.
     prompt = prompt if sys.stdout.isatty() else ""

@@ -248,9 +248,9 @@ class DecodeConfig(_Section):
         return self
 
     def greedy(self) -> DecodeConfig:
-        """The same with a beam of one and without draws."""
-        plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-        return self.model_copy(update={"beam_size": 1, "sample": False, "mbr_samples": 0, **plain})
+        """The same with a beam of one, without draws, and every line as a whole."""
+        plain = {"sample": False, "mbr_samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        return self.model_copy(update={"beam_size": 1, "split_sentences": False, **plain})
 
 
 class Config(_Section):

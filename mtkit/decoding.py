@@ -53,7 +53,7 @@ class Batch:
     Attributes:
         sources: ids of each, without EOS; none is empty.
         prefixes: ids that each translation begins with, which may be none.
-        numbers: of their lines, from 1.
+        numbers: of each, which with the seed fix what is drawn for it.
         n_best: translations wanted of each.
     """
 
@@ -240,7 +240,9 @@ def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
 def _by_risk(drawn: list[Translation]) -> list[Translation]:
     """Each text once, those most like all samples first; of equal ones the first drawn."""
     risks = mutual_chrf([translation.text for translation in drawn])
-    scored = {t.text: replace(t, score=score) for t, score in zip(drawn, risks, strict=True)}
+    scored: dict[str, Translation] = {}
+    for translation, score in zip(drawn, risks, strict=True):
+        scored.setdefault(translation.text, replace(translation, score=score))
     return sorted(scored.values(), key=lambda translation: -translation.score)
 
 

@@ -29,7 +29,7 @@ from mtkit.inference import choose_precision, mean_probability, prepare
 from mtkit.model import Transformer
 from mtkit.pool import Pool
 from mtkit.search import length_penalty
-from mtkit.sentences import split
+from mtkit.sentences import join, split
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ SMALLEST_PART = 512
 # The hypotheses of a sentence that `decode.batch_tokens` is meant for; with more of them a batch
 # has fewer sentences, because its memory grows with both.
 USUAL_HYPOTHESES = 4
-# Languages that are written without spaces between sentences.
-UNSPACED = {"ja", "zh"}
+# Sentences of a line have numbers of their own that are so far apart: no input has as many lines.
+NEXT_SENTENCE = 2**40
 
 T = TypeVar("T")
 
@@ -182,9 +182,9 @@ class Translator:
         model, *others = models
         translator = cls(model, tokenizer, config, device=place, others=others, decoder=decoder)
         translator.checkpoint = ", ".join(checkpoints)
-        translator.src_lang, translator.tgt_lang = (
-            str(first.manifest.get(side, "")) for side in ("src_lang", "tgt_lang")
-        )
+        data = first.manifest.get("data", {})
+        translator.src_lang = data.get("src_lang") or ""
+        translator.tgt_lang = data.get("tgt_lang") or ""
         return translator
 
     def __enter__(self) -> Self:
@@ -222,7 +222,7 @@ class Translator:
 
         Where translations are drawn (`decode.sample`), they come in the order of the draws, and
         equal ones as often as they were drawn. What is drawn depends on `decode.seed` and on the
-        number of the line.
+        number of the line, from 1. With `decode.split_sentences` a line has one translation.
         """
         if prefixes is None:
             prefixes = itertools.repeat("")
@@ -245,7 +245,10 @@ class Translator:
         n_best: int = 1,
         prefixes: list[str] | None = None,
     ) -> list[list[Translation]]:
-        """Translate lines all at once; `first_line` is the number of the first, for notes."""
+        """Translate lines all at once; `first_line` is the number of the first.
+
+        Notes name it, and what is drawn depends on it.
+        """
         window = Window(first_line, lines, prefixes)
         return next(self.translate_windows([window], n_best=n_best))
 
@@ -289,8 +292,8 @@ class Translator:
         return not first.work or self._decoder.is_busy_without(first.work)
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
-        numbers = list(range(window.first_line, window.first_line + len(window.lines)))
-        texts, parts = window.lines, None
+        numbers = range(window.first_line, window.first_line + len(window.lines))
+        texts, lines, draws, parts = window.lines, list(numbers), list(numbers), None
         if self.config.split_sentences:
             if n_best > 1 or any(window.prefixes or []):
                 raise MtkitError(
@@ -299,8 +302,11 @@ class Translator:
                 )
             cut = [split(line, self.src_lang) for line in texts]
             texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
-            numbers = [n for n, count in zip(numbers, parts, strict=True) for _ in range(count)]
-        encoded = self._encode_sources(texts, numbers)
+            places = [(n, i) for n, k in zip(numbers, parts, strict=True) for i in range(k)]
+            lines = [number for number, _ in places]
+            # Each is drawn by itself; a line of one sentence as if it had not been cut.
+            draws = [number + place * NEXT_SENTENCE for number, place in places]
+        encoded = self._encode_sources(texts, lines)
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
@@ -322,7 +328,7 @@ class Translator:
             Batch(
                 [encoded[i] for i in batch],
                 [prefixes[i] for i in batch],
-                [numbers[i] for i in batch],
+                [draws[i] for i in batch],
                 n_best=n_best,
             )
             for batch in rows
@@ -346,14 +352,19 @@ class Translator:
         """The translation of a line from those of its sentences."""
         if len(sentences) == 1:
             return sentences[0]
-        space = "" if self.tgt_lang in UNSPACED else " "
+        log_prob = sum(found.log_prob for found in sentences)
+        log_probs = tuple(itertools.chain(*(found.log_probs for found in sentences)))
+        if self.config.mbr_samples:
+            score = sum(found.score for found in sentences) / len(sentences)
+        else:
+            score = self._score(log_prob, len(log_probs))
         return Translation(
-            space.join(found.text for found in sentences if found.text),
-            sum(found.score for found in sentences),
-            sum(found.log_prob for found in sentences),
+            join([found.text for found in sentences], self.tgt_lang),
+            score,
+            log_prob,
             all(found.finished for found in sentences),
             tuple(itertools.chain(*(found.pieces for found in sentences))),
-            tuple(itertools.chain(*(found.log_probs for found in sentences))),
+            log_probs,
             max(found.seconds for found in sentences),
         )
 
@@ -425,12 +436,16 @@ class Translator:
         results = []
         for ids, row in zip(targets, log_probs, strict=True):
             real = row[: len(ids) + 1]
-            penalty = length_penalty(
-                len(real), self.config.length_penalty, self.config.length_penalty_form
-            )
+            log_prob = sum(real)
             pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
-            results.append(Scored(pieces, tuple(real), sum(real), sum(real) / penalty))
+            results.append(Scored(pieces, tuple(real), log_prob, self._score(log_prob, len(real))))
         return results
+
+    def _score(self, log_prob: float, length: int) -> float:
+        """A log-probability over the length penalty; nothing has a score of 0."""
+        config = self.config
+        penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
+        return log_prob / penalty if length else 0.0
 
 
 @dataclass(frozen=True)

@@ -186,16 +186,27 @@ def tiny_run(
 @pytest.fixture(scope="session")
 def untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run whose weights are random, and large enough that every line gets another output."""
-    torch.manual_seed(5)
-    tokenizer = tiny_data.tokenizer()
+    return random_run(tmp_path_factory.mktemp("untrained") / "runs" / "untrained", tiny_data, 5)
+
+
+@pytest.fixture(scope="session")
+def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Another such run, of the same subwords."""
+    return random_run(tmp_path_factory.mktemp("also-untrained") / "other", tiny_data, 6)
+
+
+def random_run(path: Path, data: PreparedData, seed: int) -> Run:
+    """A run folder of a model as big as `UNTRAINED` says, with weights that the seed gives."""
+    torch.manual_seed(seed)
+    tokenizer = data.tokenizer()
     model = Transformer(UNTRAINED.model, len(tokenizer), PAD_ID)
     with torch.no_grad():
         for layer in model.decoder:
             layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
             layer.cross_attention.q_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
             layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
-    manifest = {"data": {"fingerprint": tiny_data.fingerprint, "path": str(tiny_data.path)}}
-    path = tmp_path_factory.mktemp("untrained") / "runs" / "untrained"
+    origin = {"fingerprint": data.fingerprint, "path": str(data.path)}
+    manifest = {"data": {**origin, "src_lang": data.src_lang, "tgt_lang": data.tgt_lang}}
     run = Run.create(path, UNTRAINED, tokenizer, manifest=manifest)
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run

@@ -435,6 +435,13 @@ def test_what_changes_draws_can_be_set_where_there_are_any(drawn: str):
     assert (decode.temperature, decode.top_k, decode.top_p) == (0.5, 5, 0.9)
 
 
+def test_greedy_decoding_keeps_what_is_not_about_how_translations_are_found():
+    kept = {"length_penalty": 0.9, "max_length": 30}
+    drawn = DecodeConfig(sample=True, temperature=0.5, top_k=5, top_p=0.9, **kept)
+    chosen = DecodeConfig(mbr_samples=8, top_k=5, split_sentences=True, **kept)
+    assert drawn.greedy() == chosen.greedy() == DecodeConfig(beam_size=1, **kept)
+
+
 def test_differences_name_each_key_with_both_values():
     old = load_config("base")
     new = load_config("base", ["model.d_ff=1024", "train.seed=5"])

@@ -172,6 +172,21 @@ def test_what_nobody_waits_for_any_more_is_not_translated(
     assert list(shared.translate(LINES)) == list(alone.translate(LINES))
 
 
+def test_two_workers_draw_from_several_models_what_one_process_draws(
+    untrained: Run, also_untrained: Run
+) -> None:
+    runs = [untrained, also_untrained]
+    config = untrained.config.decode.model_copy(update={"sample": True, "batch_tokens": 30})
+    expected = list(
+        Translator.load(runs, device="cpu", config=config).translate_nbest(LINES, n_best=2)
+    )
+    with Translator.load(runs, device="cpu", config=config, workers=2) as translator:
+        found = list(translator.translate_nbest(LINES, n_best=2))
+    assert [[x.pieces for x in xs] for xs in found] == [[x.pieces for x in xs] for xs in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [x.log_prob for x in ours] == pytest.approx([x.log_prob for x in theirs], abs=1e-5)
+
+
 def test_8_bit_weights_give_the_same_in_workers(untrained: Run) -> None:
     config = untrained.config.decode.model_copy(update={"precision": "int8"})
     try:

@@ -107,6 +107,22 @@ def run_shell(
     )
 
 
+@pytest.mark.timeout(120)
+def test_the_python_of_the_readme_runs_as_printed(
+    untrained: Run, also_untrained: Run, tmp_path: Path
+) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
+    names = re.findall(r'"runs/([^"]+)"', block)
+    for name, run in zip(dict.fromkeys(names), (untrained, also_untrained), strict=True):
+        shutil.copytree(run.path, tmp_path / "runs" / name)
+    (tmp_path / "script.py").write_text(block, encoding="utf-8")
+    done = run_shell([sys.executable, "script.py"], tmp_path, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    # Two lines, three translations of each, and two lines.
+    assert len(done.stdout.split("\n")) == 2 + 2 * 3 + 2 + 1
+
+
 @pytest.mark.slow
 def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path: Path) -> None:
     folder = tmp_path / "own"

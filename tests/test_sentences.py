@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mtkit import sentences
 from mtkit.errors import MtkitError
-from mtkit.sentences import split
+from mtkit.sentences import join, split
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,15 @@ def test_a_language_that_nobody_knows_is_cut_all_the_same(language: str):
 @pytest.mark.parametrize("text", ["", " ", "\t", "\u2028"])
 def test_a_blank_text_is_one_blank_sentence(text: str):
     assert split(text, "en") == [text]
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [("de", "Eins. Zwei."), ("ko", "Eins. Zwei."), ("", "Eins. Zwei.")]
+    + [(language, "Eins.Zwei.") for language in ("ja", "zh", "zh-CN", "ZH_TW", "yue")],
+)
+def test_sentences_are_joined_as_the_language_writes_them(language: str, expected: str):
+    assert join(["Eins.", "", "Zwei."], language) == expected
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(["en", "de", "ja", "xx"]))

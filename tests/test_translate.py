@@ -8,22 +8,25 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from sacrebleu.metrics import CHRF
 
 from mtkit import train
 from mtkit.checkpoint import Run
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
+from mtkit.decoding import Translation
 from mtkit.errors import MtkitError
 from mtkit.inference import Engine
+from mtkit.model import Transformer
 from mtkit.search import Hypothesis, beam_search
-from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, ready_lines
 
 HOSTILE = [
@@ -220,6 +223,270 @@ def test_a_score_is_the_log_probability_of_the_tokens_over_the_penalty(
         log_prob = logits.log_softmax(-1)[range(len(full)), full].sum().item()
         assert one.log_prob == pytest.approx(log_prob, abs=1e-4)
         assert one.score == pytest.approx(log_prob / ((5 + len(full)) / 6) ** 0.6, abs=1e-4)
+
+
+# ---------------------------------------------------------------------------------------------
+# Draws
+
+
+def changed_to(translator: Translator, **settings: Any) -> Translator:
+    """The same models under other settings of `decode`."""
+    model, *others = translator._models
+    changed = Translator(
+        model,
+        translator.tokenizer,
+        translator.config.model_copy(update=settings),
+        device=translator.device,
+        others=others,
+    )
+    changed.src_lang, changed.tgt_lang = translator.src_lang, translator.tgt_lang
+    return changed
+
+
+def texts_of(found: Iterable[list[Translation]]) -> list[list[str]]:
+    return [[one.text for one in of_line] for of_line in found]
+
+
+def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(
+    translator: Translator,
+):
+    lines = [*numbers(20), "", "nine " * 30, "one two", "one two"]
+    drawn = {
+        batch_tokens: texts_of(
+            changed_to(translator, sample=True, batch_tokens=batch_tokens).translate_nbest(
+                lines, n_best=3
+            )
+        )
+        for batch_tokens in (1, 100, 100_000)
+    }
+    assert drawn[1] == drawn[100] == drawn[100_000]
+    # Other lines before and after it, and it is the seventh all the same.
+    sampler = changed_to(translator, sample=True)
+    assert texts_of(sampler.translate_window([lines[6]], first_line=7, n_best=3)) == [drawn[1][6]]
+    assert texts_of(sampler.translate_nbest(["x"] * 6 + lines[6:8], n_best=3))[6:] == drawn[1][6:8]
+    # As another line, or with another seed, it is drawn otherwise.
+    assert drawn[1][-1] != drawn[1][-2]
+    other = texts_of(changed_to(translator, sample=True, seed=2).translate_nbest(lines, n_best=3))
+    assert sum(a == b for a, b in zip(other, drawn[1], strict=True)) <= 2
+    assert other[20] == drawn[1][20] == [""]
+
+
+def test_several_samples_come_in_the_order_in_which_they_are_drawn(translator: Translator):
+    sampler = changed_to(translator, sample=True, temperature=0.3)
+    lines = numbers(10)
+    few, many = (list(sampler.translate_nbest(lines, n_best=n)) for n in (2, 12))
+    assert all(len(of_line) == 12 for of_line in many)
+    assert texts_of(few) == [of_line[:2] for of_line in texts_of(many)]
+    assert list(sampler.translate(lines)) == [of_line[0] for of_line in texts_of(many)]
+    # By score they would fall, and equal ones would come once.
+    falling = [sorted((x.score for x in xs), reverse=True) == [x.score for x in xs] for xs in many]
+    assert not any(falling)
+    assert any(len(set(of_line)) < 12 for of_line in texts_of(many))
+
+
+def test_draws_from_one_subword_are_greedy_search(translator: Translator):
+    lines = numbers(20)
+    greedy = changed_to(translator, beam_size=1)
+    for settings in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}):
+        sampler = changed_to(translator, sample=True, **settings)
+        found = list(sampler.translate_nbest(lines, n_best=1))
+        for (ours,), (best,) in zip(found, greedy.translate_nbest(lines, n_best=1), strict=True):
+            assert ours.pieces == best.pieces
+            # Of the model, whatever was drawn from.
+            assert ours.log_probs == pytest.approx(best.log_probs, abs=1e-5)
+
+
+def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(translator: Translator):
+    lines = [*numbers(10), ""]
+    settings = {"temperature": 0.1, "seed": 3}
+    drawn = changed_to(translator, sample=True, **settings).translate_nbest(lines, n_best=12)
+    chosen = changed_to(translator, mbr_samples=12, **settings)
+    ranked = list(chosen.translate_nbest(lines, n_best=12))
+    assert list(chosen.translate(lines)) == [of_line[0] for of_line in texts_of(ranked)]
+    chrf = CHRF()
+    repeated = 0
+    for samples, found in list(zip(drawn, ranked, strict=True))[:-1]:
+        texts = [sample.text for sample in samples]
+        of_text = {
+            text: sum(
+                chrf.sentence_score(text, [other]).score for j, other in enumerate(texts) if j != i
+            )
+            / 11
+            for i, text in enumerate(texts)
+        }
+        # Each text once; its own likeness to its repetitions counts.
+        assert sorted(one.text for one in found) == sorted(of_text)
+        assert [one.score for one in found] == pytest.approx(
+            sorted(of_text.values(), reverse=True), abs=1e-6
+        )
+        assert [of_text[one.text] for one in found] == pytest.approx(
+            [one.score for one in found], abs=1e-6
+        )
+        # Whatever else is told is of the first sample with this text.
+        firsts = {sample.text: sample for sample in reversed(samples)}
+        for one in found:
+            assert one.pieces == firsts[one.text].pieces
+        repeated += len(of_text) < 12
+    assert repeated
+    assert [(one.text, one.score) for one in ranked[-1]] == [("", 0.0)]
+
+
+# ---------------------------------------------------------------------------------------------
+# Several models
+
+
+def ids_of(translator: Translator, pieces: Iterable[str]) -> list[int]:
+    return [translator.tokenizer._pieces.piece_to_id(piece) for piece in pieces]
+
+
+def by_both_forwards(runs: list[Run], source: str, ids: list[int]) -> list[float]:
+    """Logarithms of the mean probability of each token, by the full forward passes."""
+    probabilities = torch.zeros(len(ids), dtype=torch.float64)
+    for run in runs:
+        one = Translator.load(run, device="cpu", prepared=False)
+        src = torch.tensor([[*one.tokenizer.encode(source), EOS_ID]])
+        with torch.no_grad():
+            logits = one.model(src, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
+        probabilities += logits.softmax(-1)[range(len(ids)), ids] / len(runs)
+    return probabilities.log().tolist()
+
+
+@pytest.fixture(scope="module")
+def ensemble(untrained: Run, also_untrained: Run) -> Translator:
+    return Translator.load([untrained, also_untrained], device="cpu")
+
+
+def test_a_run_twice_is_the_run(untrained: Run, translator: Translator):
+    twice = Translator.load([untrained, untrained.path], device="cpu")
+    lines = numbers(10)
+    expected = list(translator.translate_nbest(lines, n_best=3))
+    found = list(twice.translate_nbest(lines, n_best=3))
+    assert texts_of(found) == texts_of(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+
+
+def test_two_runs_find_tokens_by_the_mean_of_their_probabilities(
+    ensemble: Translator, translator: Translator, untrained: Run, also_untrained: Run
+):
+    lines = ["one two three", "nine"]
+    for line, found in zip(lines, ensemble.translate_nbest(lines, n_best=2), strict=True):
+        for one in found:
+            ids = ids_of(ensemble, one.pieces)
+            expected = by_both_forwards([untrained, also_untrained], line, ids)
+            assert one.log_probs == pytest.approx(expected, abs=1e-4)
+            assert one.log_prob == pytest.approx(sum(expected), abs=1e-4)
+    # And that is another search than with one of them.
+    lines = numbers(10)
+    assert list(ensemble.translate(lines)) != list(translator.translate(lines))
+
+
+def test_several_models_think_of_a_translation_what_they_thought_when_they_found_it(
+    ensemble: Translator,
+):
+    # At a high temperature even these models come to an end.
+    sampler = changed_to(ensemble, sample=True, temperature=50.0, max_length=2)
+    lines = numbers(30)
+    # A text does not say which of its segmentations was drawn.
+    comparable = [
+        (line, one)
+        for line, found in zip(lines, sampler.translate_nbest(lines, n_best=150), strict=True)
+        for one in found
+        if one.finished
+        and ids_of(ensemble, one.pieces) == [*ensemble.tokenizer.encode(one.text), EOS_ID]
+    ]
+    assert len(comparable) >= 10
+    assert any(len(one.pieces) > 1 for _, one in comparable)
+    scored = ensemble.score_given(
+        [line for line, _ in comparable], [one.text for _, one in comparable]
+    )
+    for ours, (_, one) in zip(scored, comparable, strict=True):
+        assert ours.log_probs == pytest.approx(one.log_probs, abs=1e-4)
+        assert ours.score == pytest.approx(one.score, abs=1e-4)
+
+
+def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
+    other = Tokenizer.learn(["one two three four five"] * 20, 280)
+    model = Transformer(untrained.config.model, len(other), PAD_ID)
+    run = Run.create(tmp_path / "other", untrained.config, other, manifest={"data": {}})
+    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    with pytest.raises(MtkitError) as refused:
+        Translator.load([untrained, run], device="cpu")
+    assert str(refused.value) == f"{run.path}: has other subwords than {untrained.path}"
+
+
+# ---------------------------------------------------------------------------------------------
+# Sentences of a line
+
+
+def test_the_translator_knows_the_languages_of_its_run(tiny_run: Run):
+    translator = Translator.load(tiny_run, device="cpu")
+    assert (translator.src_lang, translator.tgt_lang) == ("en", "de")
+
+
+def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Translator):
+    first, second = "One two three.", "Nine eight!"
+    lines = ["", f"{first} {second}", first, " ", f"{second} {first} {second}"]
+    by_sentence = changed_to(translator, split_sentences=True)
+    one, two = (found for (found,) in translator.translate_nbest([first, second], n_best=1))
+    expected = [[], [one, two], [one], [], [two, one, two]]
+    found = list(by_sentence.translate_nbest(lines, n_best=1))
+    assert len(found) == len(lines)
+    for (line,), parts in zip(found, expected, strict=True):
+        assert line.text == " ".join(part.text for part in parts)
+        assert line.pieces == tuple(piece for part in parts for piece in part.pieces)
+        assert line.log_prob == pytest.approx(sum(part.log_prob for part in parts), abs=1e-5)
+        assert sum(line.log_probs) == pytest.approx(line.log_prob, abs=1e-5)
+        # The paper's length penalty at its alpha of 0.6.
+        penalty = ((5 + len(line.pieces)) / 6) ** 0.6
+        assert line.score == pytest.approx(line.log_prob / penalty, abs=1e-5)
+    by_sentence.tgt_lang = "ja"
+    assert next(by_sentence.translate([lines[1]])) == one.text + two.text
+
+
+def test_sentences_of_a_line_are_drawn_each_by_itself(translator: Translator):
+    sentence = "One two three."
+    lines = ["x", f"{sentence} {sentence}", sentence]
+    sampler = changed_to(translator, sample=True)
+    by_sentence = changed_to(sampler, split_sentences=True, batch_tokens=1)
+    (one,), (line,), (last,) = by_sentence.translate_nbest(lines, n_best=1)
+    (alone,) = next(iter(sampler.translate_window([sentence], first_line=2)))
+    assert line.pieces[: len(alone.pieces)] == alone.pieces
+    assert line.pieces[len(alone.pieces) :] != alone.pieces
+    # The same again, whatever comes with it; and a line of one sentence as if it were not cut.
+    again = changed_to(by_sentence, batch_tokens=100_000)
+    assert list(again.translate(lines)) == [one.text, line.text, last.text]
+    assert [one.text, last.text] == list(sampler.translate(lines))[::2]
+
+
+def test_the_samples_of_sentences_are_compared_sentence_by_sentence(translator: Translator):
+    first, second = "One two three.", "Nine eight!"
+    chooser = changed_to(translator, mbr_samples=6)
+    by_sentence = changed_to(chooser, split_sentences=True)
+    ((both,),) = by_sentence.translate_nbest([f"{first} {second}"], n_best=1)
+    ((one,),) = chooser.translate_nbest([first], n_best=1)
+    assert both.text.startswith(one.text)
+    # A likeness is in points of 100, and so is the mean of two.
+    assert one.score / 2 <= both.score <= (one.score + 100) / 2
+
+
+def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+):
+    by_sentence = changed_to(translator, split_sentences=True)
+    assert len(list(by_sentence.translate(["one", "One two. " + "nine " * 200]))) == 2
+    (record,) = caplog.records
+    assert record.getMessage().startswith("line 2: cut from")
+
+
+@pytest.mark.parametrize("how", [{"n_best": 2}, {"n_best": 1, "prefixes": ["acht"]}])
+def test_sentences_one_by_one_have_one_translation_without_a_forced_beginning(
+    how: dict[str, Any], translator: Translator
+):
+    by_sentence = changed_to(translator, split_sentences=True)
+    with pytest.raises(MtkitError, match=r"^decode\.split_sentences: .*one translation"):
+        list(by_sentence.translate_nbest(["One. Two."], **how))
 
 
 # ---------------------------------------------------------------------------------------------

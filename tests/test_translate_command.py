@@ -1,0 +1,271 @@
+"""`mtkit translate` beyond lines of text: JSON, several runs, sentences, a person at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from mtkit.checkpoint import Run
+from mtkit.cli import main
+from mtkit.config import DecodeConfig, dump_config
+from mtkit.translate import Translator
+
+Told = Callable[..., tuple[int, str, list[str]]]
+
+
+@pytest.fixture
+def told(
+    untrained: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Told:
+    """Translates lines; returns status, standard output and the lines of standard error."""
+
+    def tell(
+        *arguments: str | Path, lines: str = "one two three\n", run: Run = untrained
+    ) -> tuple[int, str, list[str]]:
+        source = tmp_path / "in.txt"
+        source.write_text(lines, encoding="utf-8")
+        command = ["-q", "translate", "--run", run.path, "--device", "cpu", "--input", source]
+        monkeypatch.setattr(sys, "argv", ["mtkit", *map(str, [*command, *arguments])])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        assert isinstance(stop.value.code, int)
+        return stop.value.code, out, err.splitlines()
+
+    return tell
+
+
+def with_decode(run: Run, **settings: object) -> DecodeConfig:
+    return run.config.decode.model_copy(update=settings)
+
+
+# ---------------------------------------------------------------------------------------------
+# What the options do
+
+
+@pytest.mark.parametrize("place", ["standard output", "a file"])
+def test_json_is_an_object_for_each_line_that_holds_together(
+    place: str, told: Told, untrained: Run, tmp_path: Path
+) -> None:
+    lines = ["one two three", "", "nine", " "]
+    target = tmp_path / "out.jsonl"
+    output = ["--output", target] if place == "a file" else []
+    status, out, err = told("--json", "--nbest", "2", *output, lines="\n".join(lines))
+    assert (status, err) == (0, [])
+    if output:
+        assert out == ""
+        out = target.read_text(encoding="utf-8")
+    assert out.endswith("}\n")
+    found = [json.loads(line) for line in out.removesuffix("\n").split("\n")]
+    expected = Translator.load(untrained, device="cpu").translate_nbest(lines, n_best=2)
+    vocabulary = SentencePieceProcessor(model_proto=untrained.tokenizer().model)
+    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    for one, wanted in zip(found, expected, strict=True):
+        assert [x["text"] for x in one["translations"]] == [x.text for x in wanted]
+        assert one["seconds"] >= 0
+        for ours, theirs in zip(one["translations"], wanted, strict=True):
+            pieces = [piece for piece, _ in ours["tokens"]]
+            log_probs = [log_prob for _, log_prob in ours["tokens"]]
+            assert sum(log_probs) == pytest.approx(ours["log_prob"], abs=1e-5)
+            assert ours["log_prob"] == pytest.approx(theirs.log_prob, abs=1e-5)
+            assert ours["score"] == pytest.approx(theirs.score, abs=1e-5)
+            # A blank line has no tokens at all.
+            assert ours["finished"] == (not pieces or pieces[-1] == "</s>")
+            text = vocabulary.decode_pieces([piece for piece in pieces if piece[1:] != "/s>"])
+            assert ours["text"] == text.translate({0x09: " ", 0x0A: " ", 0x0D: " "})
+    assert found[1]["translations"] == [
+        {"text": "", "score": 0.0, "log_prob": 0.0, "finished": True, "tokens": []}
+    ]
+
+
+def test_options_reach_the_translator(
+    told: Told, untrained: Run, also_untrained: Run, tmp_path: Path
+) -> None:
+    lines = "one two three\n\nNine. Eight!\n"
+    several = [untrained, also_untrained]
+    cases: list[tuple[list[str | Path], list[Run], DecodeConfig]] = [
+        (
+            ["--sample", "--temperature", "0.5", "--top-k", "9", "--top-p", "0.9", "--seed", "7"],
+            [untrained],
+            with_decode(untrained, sample=True, temperature=0.5, top_k=9, top_p=0.9, seed=7),
+        ),
+        (["--mbr-samples", "5"], [untrained], with_decode(untrained, mbr_samples=5)),
+        (["--split-sentences"], [untrained], with_decode(untrained, split_sentences=True)),
+        (["--run", also_untrained.path], several, with_decode(untrained)),
+    ]
+    seen = set()
+    for number, (options, runs, config) in enumerate(cases):
+        expected = Translator.load(runs, device="cpu", config=config)
+        # Over a folder of parts and over a pipe.
+        target = tmp_path / f"{number}.txt"
+        output = ["--output", target] if number % 2 else []
+        status, out, err = told(*options, *output, lines=lines)
+        assert (status, err) == (0, [])
+        out = target.read_text("utf-8") if output else out
+        assert out == "".join(f"{text}\n" for text in expected.translate(lines.splitlines()))
+        assert out.split("\n")[1] == ""
+        seen.add(out)
+    assert len(seen) == len(cases)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sample", "--temperature", "0"], ["'--temperature'", "x>0"]),
+        (["--sample", "--temperature", "-1"], ["'--temperature'", "x>0"]),
+        (["--sample", "--temperature", "inf"], ["temperature", "finite number"]),
+        (["--sample", "--temperature", "nan"], ["temperature", "nan"]),
+        (["--sample", "--top-p", "3"], ["'--top-p'", "0<x<=1"]),
+        (["--sample", "--top-p", "0"], ["'--top-p'", "0<x<=1"]),
+        (["--sample", "--top-k", "-1"], ["'--top-k'", "x>=0"]),
+        (["--mbr-samples", "-1"], ["'--mbr-samples'", "x>=0"]),
+        (["--temperature", "0.5"], ["--temperature is about draws", "add --sample"]),
+        (["--top-k", "5"], ["--top-k is about draws", "add --sample"]),
+        (["--top-p", "0.5"], ["--top-p is about draws", "add --sample"]),
+        (["--seed", "5"], ["--seed is about draws", "add --sample"]),
+        (["--split-sentences", "--nbest", "2"], ["--nbest is for lines", "--split-sentences"]),
+        (["--split-sentences", "--target-prefix", "in.txt"], ["--target-prefix is for lines"]),
+    ],
+)
+@pytest.mark.parametrize("output", ["standard output", "a file"])
+def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
+    output: str, options: list[str], words: list[str], told: Told, tmp_path: Path
+) -> None:
+    more = ["--output", tmp_path / "out.txt"] if output == "a file" else []
+    status, out, err = told(*options, *more)
+    assert status in (1, 2)
+    assert out == ""
+    assert len(err) == 1
+    assert err[0].startswith("mtkit: error: ")
+    for word in words:
+        assert word in err[0].replace(".0", "")
+    # Nothing is left beside the output either.
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_what_a_run_says_about_decoding_counts_as_the_options_do(
+    told: Told, untrained: Run, tmp_path: Path
+) -> None:
+    own = untrained.config.decode.model_copy(update={"sample": True, "split_sentences": True})
+    config = untrained.config.model_copy(update={"decode": own})
+    folder = shutil.copytree(untrained.path, tmp_path.with_name("own") / "run")
+    (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    run = Run.open(folder)
+    status, out, err = told("--temperature", "0.5", lines="One. Two.\n", run=run)
+    assert (status, err) == (0, [])
+    cooler = Translator.load(run, device="cpu", config=with_decode(run, temperature=0.5))
+    assert out == f"{next(cooler.translate(['One. Two.']))}\n"
+    status, _, err = told("--nbest", "2", run=run)
+    assert status == 2
+    assert "--nbest is for lines" in err[0]
+
+
+# ---------------------------------------------------------------------------------------------
+# A person at a terminal
+
+
+# The child's standard input becomes its controlling terminal, whose Ctrl-C then reaches it.
+CHILD = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from mtkit.cli import main
+sys.argv = ["mtkit", *sys.argv[1:]]
+main()
+"""
+PATIENCE = 60.0
+
+
+@dataclass
+class Person:
+    """Someone at a terminal in which the program runs."""
+
+    screen: int
+    process: subprocess.Popen[bytes]
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.screen, keys)
+
+    def waits_for(self, text: str) -> str:
+        """What appears until this does."""
+        shown = b""
+        end = time.monotonic() + PATIENCE
+        while not shown.endswith(text.encode()):
+            ready, _, _ = select.select([self.screen], [], [], max(0, end - time.monotonic()))
+            assert ready, shown
+            shown += os.read(self.screen, 1)
+        return shown.decode(errors="replace").replace("\r\n", "\n")
+
+
+@contextmanager
+def person(run: Run, *, into_a_pipe: bool = False) -> Iterator[Person]:
+    """Someone who translates with a run, and who reads from the terminal or from a pipe."""
+    screen, terminal = os.openpty()
+    arguments = ["translate", "--run", str(run.path), "--device", "cpu"]
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, *arguments],
+            stdin=terminal,
+            stdout=subprocess.PIPE if into_a_pipe else terminal,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb", "PYTHONUTF8": "1"},
+            start_new_session=True,
+        ) as process:
+            try:
+                yield Person(screen, process)
+            finally:
+                process.kill()
+    finally:
+        os.close(terminal)
+        os.close(screen)
+
+
+@pytest.mark.parametrize(("key", "status"), [(b"\x04", 0), (b"\x03", 130)])
+def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
+    key: bytes, status: int, untrained: Run
+) -> None:
+    lines = ["one two", "fünf", "", "nine"]
+    answers = list(Translator.load(untrained, device="cpu").translate(lines))
+    with person(untrained) as somebody:
+        assert somebody.waits_for("en> ") == "en> "
+        for line, answer in zip(lines, answers, strict=True):
+            somebody.type(f"{line}\n".encode())
+            assert somebody.waits_for("\nen> ").endswith(f"\n{answer}\nen> ")
+        # What is no text is answered as well.
+        somebody.type(b"\xff one\n")
+        somebody.waits_for("\nen> ")
+        somebody.type(key)
+        assert somebody.process.wait(PATIENCE) == status
+        assert somebody.process.stderr is not None
+        notes = somebody.process.stderr.read().decode()
+    assert "mtkit: translating what you type; end with Ctrl-D\n" in notes
+    assert "rror" not in notes
+
+
+def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
+    (answer,) = Translator.load(untrained, device="cpu").translate(["one two"])
+    with person(untrained, into_a_pipe=True) as somebody:
+        data, notes = somebody.process.stdout, somebody.process.stderr
+        assert data is not None
+        assert notes is not None
+        somebody.type(b"one two\n")
+        assert data.readline().decode() == f"{answer}\n"
+        somebody.type(b"\x03")
+        assert somebody.process.wait(PATIENCE) == 130
+        assert data.read() == b""
+        assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
