@@ -376,7 +376,7 @@ def train(
     help="So many subwords in a row never come twice in an output; 0 allows all.",
 )
 @click.option(
-    "--sample", is_flag=True, default=None, help="Draw translations instead of searching the best."
+    "--sample/--no-sample", default=None, help="Draw translations instead of searching the best."
 )
 @click.option(
     "--mbr-samples",
@@ -404,8 +404,7 @@ def train(
     help="Of draws: with the number of a line it fixes what is drawn.",
 )
 @click.option(
-    "--split-sentences",
-    is_flag=True,
+    "--split-sentences/--no-split-sentences",
     default=None,
     help="Translate the sentences of a line one by one; needs pip install 'mtkit[split]'.",
 )
@@ -455,6 +454,8 @@ def translate(
         if prefixes is not None:
             lines = _as_many_as(prefixes, lines, name=str(prefix_path))
         translator = stack.enter_context(_load_translator(runs, **decode))
+        if typed:
+            log.info("translating what you type; end with Ctrl-D")
 
         def translated(windows: Iterable[tuple[int, list[str]]]) -> Iterator[bytes]:
             # The translator looks ahead of what it yields.
@@ -483,9 +484,10 @@ def translate(
             job.run((window for _, window in windows(lines, size=len)), translated)
             return
         output = stack.enter_context(_stream(output_path))
-        ready = ready_lines(lines)
         if typed and prefixes is None:
             ready = _typed_lines(f"{translator.src_lang or 'source'}> ")
+        else:
+            ready = ready_lines(lines)
         for text in translated(_numbered(ready)):
             output.write(text)
             output.flush()
@@ -509,7 +511,6 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
     # Bytes that are no text must not end what a person has begun.
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
-    log.info("translating what you type; end with Ctrl-D")
     # Into a file or pipe the prompt would be part of the data.
     prompt = prompt if sys.stdout.isatty() else ""
     while True:

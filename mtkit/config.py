@@ -207,12 +207,12 @@ class DecodeConfig(_Section):
     sample: bool = Field(
         False, description="draw translations from the model instead of searching the most probable"
     )
-    mbr_samples: Annotated[int, Field(ge=0)] = Field(
+    mbr_samples: Annotated[int, Field(ge=0, le=256)] = Field(
         0,
         description="samples drawn per line, of which the one most like the others by chrF is the "
         "translation; 0 for none",
     )
-    temperature: Annotated[float, Field(gt=0.0)] = Field(
+    temperature: Annotated[float, Field(ge=0.001)] = Field(
         1.0, description="what log-probabilities are divided by before a draw"
     )
     top_k: Annotated[int, Field(ge=0)] = Field(

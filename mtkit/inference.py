@@ -117,13 +117,13 @@ class _Layer:
         q, k, v = torch.split(cache.spread(self.in_proj(y)), self.sizes, dim=-1)
         keys, values = own.append(k, v, newest=cache.seen)
         attended = cache.attend(q, keys.transpose(1, 2), values, cache.ancestor_bias)
-        x = self.after[0](self.own_out(attended).add_(x))
+        x = self.after[0](torch.add(x, self.own_out(attended)))
         y = self.before[1](x)
         q = cache.spread(self.q_proj(y))
         attended = cache.attend(q, *memory_kv, cache.memory_bias)
-        x = self.after[1](self.cross_out(attended).add_(x))
+        x = self.after[1](torch.add(x, self.cross_out(attended)))
         y = self.before[2](x)
-        return self.after[2](self.outer(self.inner(y).relu_()).add_(x))
+        return self.after[2](torch.add(x, self.outer(self.inner(y).relu_())))
 
 
 def _norm(norm: nn.LayerNorm) -> Sublayer:

@@ -11,8 +11,6 @@ else writes to. One that is lost itself is an error of one line, after which non
 
 from __future__ import annotations
 
-import logging
-import logging.handlers
 import math
 import mmap
 import multiprocessing
@@ -42,8 +40,6 @@ from mtkit.inference import Precision, prepare, weight_names
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID, Tokenizer
 
-log = logging.getLogger(__name__)
-
 CPU = torch.device("cpu")
 
 # Batches that a worker has at a time: one that it decodes, and one to go on with at once.
@@ -54,6 +50,9 @@ _ALIGNMENT = 64
 _PATIENCE = 5.0
 
 _spawn = multiprocessing.get_context("spawn")
+
+# What a worker makes of a batch: translations, or an error.
+Answer = list[list[Translation]] | Exception
 
 
 class Pool:
@@ -98,7 +97,6 @@ class Pool:
             prepared=prepared,
             threads=max(1, torch.get_num_threads() // len(devices)),
             device=devices[0],
-            level=logging.WARNING,
         )
         if on_cpu and not prepared:
             prepare(together, precision, CPU)
@@ -111,14 +109,13 @@ class Pool:
     def begin(self, batches: Sequence[Batch]) -> list[Work]:
         """Take batches on, to be decoded in this order, and start workers if there are too few."""
         work = [Work(batch) for batch in batches]
-        with self._lock, self._talking():
+        with self._talking():
             self._queue.extend(work)
             busy = sum(bool(worker.work) for worker in self._workers)
             wanted = min(len(self._devices), busy + len(self._queue))
             while len(self._workers) < wanted:
                 device = self._devices[len(self._workers)]
-                setup = replace(self._setup, device=device, level=log.getEffectiveLevel())
-                self._workers.append(_Worker(setup))
+                self._workers.append(_Worker(replace(self._setup, device=device)))
             self._feed()
         return work
 
@@ -129,7 +126,7 @@ class Pool:
             MtkitError: if a worker ended, or met this error.
         """
         while not work.is_done:
-            with self._lock, self._talking():
+            with self._talking():
                 if not work.is_done:
                     self._receive(timeout=None)
         if work.error is not None:
@@ -145,14 +142,17 @@ class Pool:
 
     def is_busy_without(self, work: Sequence[Work]) -> bool:
         """Whether every worker has two batches ahead besides this work."""
-        with self._lock, self._talking():
+        with self._talking():
             self._receive(timeout=0)
             of_work = sum(not item.is_done for item in work)
             ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
             return ahead - of_work >= self.parts
 
     def close(self) -> None:
-        """End the workers at once, whatever they do; the next batch starts new ones."""
+        """End the workers, whatever they do; the next batch starts new ones.
+
+        While another thread waits in `finish`, that comes first.
+        """
         with self._lock:
             self._stop(MtkitError("translating was stopped"))
 
@@ -167,11 +167,15 @@ class Pool:
             worker = min(self._workers, key=lambda worker: len(worker.work))
             if len(worker.work) >= _AT_A_TIME:
                 return
-            worker.send(self._queue.popleft())
+            # It stays in the queue until it is sent, so that it has the error if that fails.
+            worker.send(self._queue[0])
+            self._queue.popleft()
 
     def _receive(self, timeout: float | None) -> None:
         """Take whatever answers are there, waiting so many seconds for the first of them."""
         by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.work}
+        if not by_pipe and timeout is None:
+            raise RuntimeError("nobody works on what is waited for")
         for pipe in wait(list(by_pipe), timeout):
             by_pipe[pipe].receive()
         self._feed()
@@ -238,13 +242,14 @@ class _Worker:
     def receive(self) -> None:
         """Take its next answer."""
         try:
-            answer: _Answer = self.pipe.recv()
+            answer: Answer = self.pipe.recv()
         except (OSError, EOFError) as error:
             raise self._lost() from error
         work = self.work.popleft()
-        work.found, work.error = answer.found, answer.error
-        for note in answer.notes:
-            logging.getLogger(note.name).handle(note)
+        if isinstance(answer, Exception):
+            work.error = answer
+        else:
+            work.found = answer
 
     def end(self) -> None:
         """Kill it: it has nothing to lose."""
@@ -272,15 +277,6 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a worker makes of a batch: translations, or an error; and its notes until then."""
-
-    found: list[list[Translation]] | None
-    error: Exception | None
-    notes: list[logging.LogRecord]
-
-
-@dataclass(frozen=True)
 class _Setup:
     """What a worker is made of.
 
@@ -295,7 +291,6 @@ class _Setup:
         prepared: whether the weights are in the form that decoding wants already.
         threads: of PyTorch.
         device: where to decode.
-        level: of the notes that are wanted.
     """
 
     models: list[ModelConfig]
@@ -306,7 +301,6 @@ class _Setup:
     prepared: bool
     threads: int
     device: torch.device
-    level: int
 
     def decoder(self) -> Decoder:
         """The decoder of this process."""
@@ -328,53 +322,36 @@ class _Setup:
         return Decoder(models, tokenizer, self.decode, device=self.device)
 
 
-def _run_worker(pipe: Connection[_Answer, Batch], setup: _Setup) -> None:
+def _run_worker(pipe: Connection[Answer, Batch], setup: _Setup) -> None:
     """Decode what comes out of the pipe until it is closed; that ends the process."""
     batches: queue.SimpleQueue[Batch] = queue.SimpleQueue()
     # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
     # waits with a batch for one who waits with an answer.
     threading.Thread(target=_read_batches, args=(pipe, batches), daemon=True).start()
-    notes: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    package = logging.getLogger("mtkit")
-    package.setLevel(setup.level)
-    package.handlers = [logging.handlers.QueueHandler(notes)]
-    package.propagate = False
     decoder: Decoder | None = None
     while True:
         batch = batches.get()
-        found: list[list[Translation]] | None = None
-        error: Exception | None = None
+        answer: Answer
         try:
             decoder = decoder or setup.decoder()
-            found = decoder.decode(batch)
-        except Exception as met:
-            error = met
-            if not isinstance(met, MtkitError):
-                error.add_note(f"In a translation worker:\n\n{traceback.format_exc()}")
-        noted = [notes.get() for _ in range(notes.qsize())]
+            answer = decoder.decode(batch)
+        except MtkitError as error:
+            answer = error
+        except Exception:
+            # Not every exception can be sent; its text can.
+            answer = RuntimeError(f"in a translation worker:\n\n{traceback.format_exc()}")
         try:
-            _answer(pipe, _Answer(found, error, noted))
+            pipe.send(answer)
         except OSError:
             os._exit(0)  # nobody is there to answer to
 
 
-def _read_batches(pipe: Connection[_Answer, Batch], batches: queue.SimpleQueue[Batch]) -> None:
-    while True:
-        try:
-            batches.put(pipe.recv())
-        except (OSError, EOFError):
-            os._exit(0)
-
-
-def _answer(pipe: Connection[_Answer, Batch], answer: _Answer) -> None:
+def _read_batches(pipe: Connection[Answer, Batch], batches: queue.SimpleQueue[Batch]) -> None:
     try:
-        pipe.send(answer)
-    except OSError:
-        raise
-    except Exception:
-        # Not every exception can be sent; nothing of it was.
-        error = RuntimeError("".join(traceback.format_exception(answer.error)))
-        pipe.send(replace(answer, error=error))
+        while True:
+            batches.put(pipe.recv())
+    finally:
+        os._exit(0)
 
 
 # ---------------------------------------------------------------------------------------------

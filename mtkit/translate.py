@@ -149,6 +149,10 @@ class Translator:
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
+        if not runs:
+            raise ValueError("no run to translate with")
+        if workers > 1 and not prepared:
+            raise ValueError("weights as they were trained are for one worker")
         first = runs[0]
         tokenizer = first.tokenizer()
         place = choose_device(device)
@@ -156,6 +160,9 @@ class Translator:
         for one in runs:
             if one is not first and one.tokenizer().model != tokenizer.model:
                 raise MtkitError(f"{one.path}: has other subwords than {first.path}")
+            if _languages(one) != _languages(first):
+                pair, other = (" to ".join(_languages(run)) for run in (one, first))
+                raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
             weights, description = one.select(checkpoint)
             with torch.device("meta"):
                 model = Transformer(one.config.model, len(tokenizer), PAD_ID)
@@ -182,9 +189,7 @@ class Translator:
         model, *others = models
         translator = cls(model, tokenizer, config, device=place, others=others, decoder=decoder)
         translator.checkpoint = ", ".join(checkpoints)
-        data = first.manifest.get("data", {})
-        translator.src_lang = data.get("src_lang") or ""
-        translator.tgt_lang = data.get("tgt_lang") or ""
+        translator.src_lang, translator.tgt_lang = _languages(first)
         return translator
 
     def __enter__(self) -> Self:
@@ -203,7 +208,7 @@ class Translator:
         """The best translation of each line, in order.
 
         Reads `lines` in windows and yields a window's translations when all of it is translated;
-        memory is bounded by the window.
+        memory is bounded by the window, and with workers by some windows.
 
         Args:
             lines: of the source language.
@@ -276,9 +281,15 @@ class Translator:
                 if window is not None:
                     begun.append(self._begin(window, n_best=n_best))
                 while begun and (
-                    window is None or not window.lines or self._has_enough_besides(begun[0])
+                    window is None
+                    or not window.lines
+                    or len(begun) > self._decoder.parts + 1
+                    or self._has_enough_besides(begun[0])
                 ):
-                    yield self._finish(begun.popleft())
+                    # It counts as begun until it is whole: an error leaves nothing to decode.
+                    found = self._finish(begun[0])
+                    begun.popleft()
+                    yield found
                 if failure is not None:
                     raise failure
                 if window is None:
@@ -289,7 +300,7 @@ class Translator:
 
     def _has_enough_besides(self, first: _Begun) -> bool:
         """Whether decoding goes on while one waits for a window; there may be no need to wait."""
-        return not first.work or self._decoder.is_busy_without(first.work)
+        return all(item.is_done for item in first.work) or self._decoder.is_busy_without(first.work)
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
         numbers = range(window.first_line, window.first_line + len(window.lines))
@@ -316,11 +327,12 @@ class Translator:
         if not len(wanted):
             return _Begun(results, [], [], parts)
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
-        # Where there is little to do, it is still shared out.
-        budget = max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts)
         hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
-        most = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
-        budget = max(min(most, budget), int(lengths.max()))
+        budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
+        if self._decoder.parts > 1:
+            # Where there is little to do, it is still shared out.
+            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts))
+        budget = max(budget, int(lengths.max()))
         # The longest first, which nobody should have to wait for in the end.
         plan = plan_batches(lengths, lengths, budget=budget)[::-1]
         rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
@@ -429,6 +441,9 @@ class Translator:
         by_model = []
         for model in self._models:
             logits = model(src, tgt_in)
+            # As in `Engine.step`: normalised in float32 at least.
+            if logits.dtype not in (torch.float32, torch.float64):
+                logits = logits.float()
             truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
             by_model.append((truth - logits.logsumexp(-1)).double())
         # Sums of many tokens are taken in float64.
@@ -446,6 +461,12 @@ class Translator:
         config = self.config
         penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
         return log_prob / penalty if length else 0.0
+
+
+def _languages(run: Run) -> tuple[str, str]:
+    """Of source and target, as far as the run knows them."""
+    data = run.manifest.get("data", {})
+    return data.get("src_lang") or "", data.get("tgt_lang") or ""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ MISTAKES = {
     "Norwegian": Mistake("data: {tgt_lang: no}", ("data.tgt_lang", "quote it", '"no"')),
     "heads that do not divide": Mistake("model: {n_heads: 7}", ("model.n_heads", "7", "512")),
     "odd width": Mistake("model: {d_model: 9, n_heads: 1}", ("model.d_model", "even", "9")),
-    "no heat": Mistake("decode: {sample: true, temperature: 0}", ("decode.temperature", "than 0")),
+    "no heat": Mistake("decode: {sample: true, temperature: 0}", ("decode.temperature", "0.001")),
     "all of nothing": Mistake("decode: {sample: true, top_p: 0.0}", ("decode.top_p", "than 0")),
     "more than all": Mistake("decode: {sample: true, top_p: 1.5}", ("decode.top_p", "1.5")),
     "temperature of a search": Mistake(

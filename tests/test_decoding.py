@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import random
 import signal
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import fields
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,10 @@ from conftest import ENGLISH, changed
 from mtkit.checkpoint import Run
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.decoding import Batch, Decoder
+from mtkit.decoding import Batch, Translation, Work
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
-from mtkit.pool import Pool, _Setup
+from mtkit.pool import Pool
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate import Translator, Window
 
@@ -134,14 +133,14 @@ def test_every_window_is_answered_before_more_is_read_than_an_empty_one(
     assert list(found) == []
 
 
-@pytest.mark.parametrize("line", ["one two", ""])
-def test_memory_is_bounded_by_a_few_windows(line: str, shared: Translator) -> None:
+@pytest.mark.parametrize(("first", "rest"), [("one two", "one two"), ("", ""), ("one two", "")])
+def test_memory_is_bounded_by_a_few_windows(first: str, rest: str, shared: Translator) -> None:
     taken = 0
 
     def windows() -> Iterator[Window]:
         nonlocal taken
         for taken in itertools.count(1):
-            yield Window(taken, [line])
+            yield Window(taken, [first if taken == 1 else rest])
 
     found = shared.translate_windows(windows())
     for yielded in range(1, 30):
@@ -251,26 +250,14 @@ def test_an_error_that_a_user_can_mend_arrives_as_itself(
         assert pool_of(translator).processes == before != []
 
 
-class Noting(_Setup):
-    """What a worker is made of that has something to say."""
-
-    def decoder(self) -> Decoder:
-        logging.getLogger("mtkit.there").warning("heard from %s", "a worker")
-        return super().decoder()
-
-
-def test_bugs_keep_their_traceback_notes_arrive_and_lost_workers_are_told(
-    untrained: Run, alone: Translator, caplog: pytest.LogCaptureFixture
+def test_bugs_keep_their_traceback_and_lost_workers_are_told(
+    untrained: Run, alone: Translator
 ) -> None:
     with Translator.load(untrained, device="cpu", workers=2) as translator:
         pool = pool_of(translator)
-        pool._setup = Noting(**{f.name: getattr(pool._setup, f.name) for f in fields(_Setup)})
         (work,) = pool.begin([Batch([[10**6]], [[]], [1])])
-        with pytest.raises(IndexError) as caught:
+        with pytest.raises(RuntimeError, match=r"(?s)in a translation worker:.*IndexError"):
             pool.finish(work)
-        assert "In a translation worker:" in caught.value.__notes__[0]
-        assert "in decode" in caught.value.__notes__[0]
-        assert [record.getMessage() for record in caplog.records] == ["heard from a worker"]
 
         (pid,) = pool.processes
         os.kill(pid, signal.SIGKILL)
@@ -286,6 +273,45 @@ def test_bugs_keep_their_traceback_notes_arrive_and_lost_workers_are_told(
         assert started != []
     assert pool.processes == []
     assert not any(map(is_running, started))
+
+
+def test_whatever_a_lost_worker_had_ends_in_an_error(untrained: Run) -> None:
+    batches = [Batch([[5 + i]], [[]], [1 + i]) for i in range(5)]
+    plain = Translator.load(untrained, device="cpu", prepared=False)
+    pool = Pool(
+        [plain.model],
+        plain.tokenizer,
+        plain.config,
+        precision="fp32",
+        devices=[plain.device],
+    )
+    work = pool.begin(batches)
+    pool.finish(work[0])
+    (pid,) = pool.processes
+    os.kill(pid, signal.SIGKILL)
+    while is_running(pid):
+        time.sleep(0.01)
+    for item in work[1:]:
+        with suppress(MtkitError):
+            pool.finish(item)
+    assert all(item.is_done for item in work)
+    assert pool.processes == []
+
+
+def test_after_an_error_nothing_is_left_to_decode(untrained: Run, tmp_path: Path) -> None:
+    config = untrained.config.decode.model_copy(update={"batch_tokens": 20})
+    with Translator.load(untrained, device="cpu", config=config, workers=2) as translator:
+        pool = pool_of(translator)
+        finish = pool.finish
+
+        def fail(work: Work) -> list[list[Translation]]:
+            finish(work)
+            raise MtkitError("a batch that failed")
+
+        pool.finish = fail  # type: ignore[method-assign]
+        with pytest.raises(MtkitError, match="a batch that failed"):
+            list(translator.translate(["one two three four"] * 200))
+        assert not pool._queue
 
 
 # ---------------------------------------------------------------------------------------------

@@ -277,3 +277,26 @@ def test_only_large_matrices_are_8_bit() -> None:
     model = nn.ModuleDict({"small": nn.Linear(511, 512), "large": nn.Linear(512, 512)})
     prepare(model, "int8", CPU)
     assert [type(layer) for layer in model.values()] == [DenseLinear, Int8Linear]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_under_autocast_a_step_rounds_no_more_than_the_forward_pass(norm: str) -> None:
+    # Sums of residuals stay in float32; only matrix products are rounded.
+    config = ModelConfig.model_validate(
+        {"d_model": 64, "d_ff": 128, "n_heads": 4, "decoder_layers": 6, "norm": norm}
+    )
+    torch.manual_seed(0)
+    model = Transformer(config, 50, PAD_ID).eval()
+    src, prefix = torch.tensor([[5, 6, 7, EOS_ID]] * 64), torch.arange(4, 36).view(1, -1)
+    errors = []
+    with torch.inference_mode():
+        wanted = model(src[:1], prefix).log_softmax(-1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            whole = model(src[:1], prefix).float().log_softmax(-1)
+            engine = Engine(model)
+            cache = engine.start(src[:1], 1)
+            row = torch.zeros(1, dtype=torch.int64)
+            steps = torch.stack([engine.step(prefix[:, t], row, cache) for t in range(32)], dim=1)
+        for found in (whole, steps):
+            errors.append((found - wanted).abs().mean().item())
+    assert errors[1] < 1.1 * errors[0]
