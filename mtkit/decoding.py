@@ -17,8 +17,9 @@ from torch import Tensor
 from mtkit.config import DecodeConfig
 from mtkit.inference import Engine, Ensemble
 from mtkit.model import Transformer
+from mtkit.sampling import Sampling, sample, uniforms
 from mtkit.score import mutual_chrf
-from mtkit.search import Constraints, Hypothesis, Sampling, beam_search, sample, uniforms
+from mtkit.search import Constraints, Hypothesis, beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 
 
@@ -47,7 +48,7 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Request:
     """Sentences that are decoded together.
 
     Attributes:
@@ -65,9 +66,9 @@ class Batch:
 
 @dataclass(eq=False)
 class Work:
-    """A batch that was begun; what `finish` of whoever began it makes of it is its own business."""
+    """A request that was begun, and what has come of it so far."""
 
-    batch: Batch
+    batch: Request
     found: list[list[Translation]] | None = None
     error: Exception | None = None
 
@@ -81,12 +82,12 @@ class Decodes(Protocol):
     """What `Decoder` and `Pool` both are.
 
     Attributes:
-        parts: how many batches it takes to keep everybody busy.
+        capacity: how many batches it takes to keep everybody busy.
     """
 
-    parts: int
+    capacity: int
 
-    def begin(self, batches: Sequence[Batch]) -> list[Work]:
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
         """Take batches on, to be decoded in this order."""
 
     def finish(self, work: Work) -> list[list[Translation]]:
@@ -113,7 +114,7 @@ class Decoder:
         device: where the models are.
     """
 
-    parts = 1
+    capacity = 1
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Decoder:
         self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
 
     @torch.inference_mode()
-    def decode(self, batch: Batch) -> list[list[Translation]]:
+    def decode(self, batch: Request) -> list[list[Translation]]:
         """Up to `n_best` translations of each sentence, best first; samples as they were drawn."""
         started = time.perf_counter()
         draws = self.config.sample or self.config.mbr_samples > 0
@@ -141,7 +142,7 @@ class Decoder:
             results = [_by_risk(translations)[: batch.n_best] for translations in results]
         return results
 
-    def _search(self, batch: Batch) -> list[list[Hypothesis]]:
+    def _search(self, batch: Request) -> list[list[Hypothesis]]:
         config = self.config
         return beam_search(
             self.engine.step,
@@ -157,7 +158,7 @@ class Decoder:
             device=self.device,
         )
 
-    def _draw(self, batch: Batch) -> list[list[Hypothesis]]:
+    def _draw(self, batch: Request) -> list[list[Hypothesis]]:
         config = self.config
         limits = self._limits(batch)
         numbers = uniforms(
@@ -180,11 +181,11 @@ class Decoder:
             device=self.device,
         )
 
-    def _start(self, batch: Batch) -> Any:
+    def _start(self, batch: Request) -> Any:
         src = padded([[*ids, EOS_ID] for ids in batch.sources])
         return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
 
-    def _constraints(self, batch: Batch) -> Constraints:
+    def _constraints(self, batch: Request) -> Constraints:
         return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
 
     def _translation(self, found: Hypothesis, seconds: float) -> Translation:
@@ -199,7 +200,7 @@ class Decoder:
             seconds,
         )
 
-    def begin(self, batches: Sequence[Batch]) -> list[Work]:
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
         """Nothing yet: `finish` decodes."""
         return [Work(batch) for batch in batches]
 
@@ -219,7 +220,7 @@ class Decoder:
     def close(self) -> None:
         """Nothing: there are no other processes."""
 
-    def _limits(self, batch: Batch) -> list[int]:
+    def _limits(self, batch: Request) -> list[int]:
         """The most tokens of each output, EOS counted."""
         limits = []
         for source, prefix in zip(batch.sources, batch.prefixes, strict=True):

@@ -410,7 +410,7 @@ def prepare(model: nn.Module, precision: Precision, device: torch.device) -> Non
                 module.output = laid_out(child.weight, None)
 
 
-def weight_names(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
     """Where the tensors of a model are that were not packed into 8 bits: module and attribute.
 
     The order is the same for every model of the same shape and form.

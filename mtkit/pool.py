@@ -33,10 +33,10 @@ import torch
 from torch import Tensor, nn
 
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.decoding import Batch, Decoder, Translation, Work
+from mtkit.decoding import Decoder, Request, Translation, Work
 from mtkit.devices import choose_matrix_route, keep_freed_memory
 from mtkit.errors import MtkitError
-from mtkit.inference import Precision, prepare, weight_names
+from mtkit.inference import Precision, prepare, weight_places
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID, Tokenizer
 
@@ -100,13 +100,13 @@ class Pool:
         )
         if on_cpu and not prepared:
             prepare(together, precision, CPU)
-        self.parts = _AT_A_TIME * len(devices)
+        self.capacity = _AT_A_TIME * len(devices)
         self._devices = devices
         self._workers: list[_Worker] = []
         self._queue: deque[Work] = deque()
         self._lock = threading.RLock()
 
-    def begin(self, batches: Sequence[Batch]) -> list[Work]:
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
         """Take batches on, to be decoded in this order, and start workers if there are too few."""
         work = [Work(batch) for batch in batches]
         with self._talking():
@@ -146,7 +146,7 @@ class Pool:
             self._receive(timeout=0)
             of_work = sum(not item.is_done for item in work)
             ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
-            return ahead - of_work >= self.parts
+            return ahead - of_work >= self.capacity
 
     def close(self) -> None:
         """End the workers, whatever they do; the next batch starts new ones.
@@ -284,7 +284,7 @@ class _Setup:
 
     Attributes:
         models: their shapes.
-        weights: of all of them, in the order of `weight_names`.
+        weights: of all of them, in the order of `weight_places`.
         vocabulary: a SentencePiece model.
         decode: how to search or draw, and limits.
         precision: of matrix products.
@@ -322,9 +322,9 @@ class _Setup:
         return Decoder(models, tokenizer, self.decode, device=self.device)
 
 
-def _run_worker(pipe: Connection[Answer, Batch], setup: _Setup) -> None:
+def _run_worker(pipe: Connection[Answer, Request], setup: _Setup) -> None:
     """Decode what comes out of the pipe until it is closed; that ends the process."""
-    batches: queue.SimpleQueue[Batch] = queue.SimpleQueue()
+    batches: queue.SimpleQueue[Request] = queue.SimpleQueue()
     # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
     # waits with a batch for one who waits with an answer.
     threading.Thread(target=_read_batches, args=(pipe, batches), daemon=True).start()
@@ -346,7 +346,7 @@ def _run_worker(pipe: Connection[Answer, Batch], setup: _Setup) -> None:
             os._exit(0)  # nobody is there to answer to
 
 
-def _read_batches(pipe: Connection[Answer, Batch], batches: queue.SimpleQueue[Batch]) -> None:
+def _read_batches(pipe: Connection[Answer, Request], batches: queue.SimpleQueue[Request]) -> None:
     try:
         while True:
             batches.put(pipe.recv())
@@ -396,7 +396,7 @@ def _new_descriptor(size: int) -> int:
 
 def _shared(models: nn.Module) -> _Memory:
     """Memory of the weights of models, which go there."""
-    memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_names(models))))
+    memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
     _place(models, memory)
     return memory
 
@@ -404,7 +404,7 @@ def _shared(models: nn.Module) -> _Memory:
 def _place(models: nn.Module, memory: _Memory) -> None:
     """Let the weights of models be those in memory; weights that they have are written there."""
     start = 0
-    for module, name in list(weight_names(models)):
+    for module, name in list(weight_places(models)):
         weight: Tensor = getattr(module, name)
         size = weight.numel() * weight.element_size()
         there = memory.bytes[start : start + size].view(weight.dtype).view(weight.shape)

@@ -22,7 +22,7 @@ import torch
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.data import plan_batches
-from mtkit.decoding import Batch, Decoder, Decodes, Translation, Work, hypotheses_of, padded
+from mtkit.decoding import Decoder, Decodes, Request, Translation, Work, hypotheses_of, padded
 from mtkit.devices import choose_device, choose_matrix_route, devices, keep_freed_memory
 from mtkit.errors import MtkitError
 from mtkit.inference import choose_precision, mean_probability, prepare
@@ -283,7 +283,7 @@ class Translator:
                 while begun and (
                     window is None
                     or not window.lines
-                    or len(begun) > self._decoder.parts + 1
+                    or len(begun) > self._decoder.capacity + 1
                     or self._has_enough_besides(begun[0])
                 ):
                     # It counts as begun until it is whole: an error leaves nothing to decode.
@@ -329,15 +329,15 @@ class Translator:
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
         hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
         budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
-        if self._decoder.parts > 1:
+        if self._decoder.capacity > 1:
             # Where there is little to do, it is still shared out.
-            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.parts))
+            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.capacity))
         budget = max(budget, int(lengths.max()))
         # The longest first, which nobody should have to wait for in the end.
         plan = plan_batches(lengths, lengths, budget=budget)[::-1]
         rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
         batches = [
-            Batch(
+            Request(
                 [encoded[i] for i in batch],
                 [prefixes[i] for i in batch],
                 [draws[i] for i in batch],

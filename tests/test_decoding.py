@@ -20,7 +20,7 @@ from conftest import ENGLISH, changed
 from mtkit.checkpoint import Run
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.decoding import Batch, Translation, Work
+from mtkit.decoding import Request, Translation, Work
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.pool import Pool
@@ -255,7 +255,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_told(
 ) -> None:
     with Translator.load(untrained, device="cpu", workers=2) as translator:
         pool = pool_of(translator)
-        (work,) = pool.begin([Batch([[10**6]], [[]], [1])])
+        (work,) = pool.begin([Request([[10**6]], [[]], [1])])
         with pytest.raises(RuntimeError, match=r"(?s)in a translation worker:.*IndexError"):
             pool.finish(work)
 
@@ -276,7 +276,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_told(
 
 
 def test_whatever_a_lost_worker_had_ends_in_an_error(untrained: Run) -> None:
-    batches = [Batch([[5 + i]], [[]], [1 + i]) for i in range(5)]
+    batches = [Request([[5 + i]], [[]], [1 + i]) for i in range(5)]
     plain = Translator.load(untrained, device="cpu", prepared=False)
     pool = Pool(
         [plain.model],

@@ -13,7 +13,8 @@ from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
 from mtkit.inference import DenseLinear, Engine, Ensemble, Int8Linear, choose_precision, prepare
 from mtkit.model import Transformer
-from mtkit.search import Hypothesis, beam_search, sample, uniforms
+from mtkit.sampling import sample, uniforms
+from mtkit.search import Hypothesis, beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 

@@ -28,6 +28,7 @@ FLOORS = {
     "checkpoint": 3,
     "inference": 3,
     "model": 2,
+    "sampling": 3,
     "search": 2,
     "tokenizer": 2,
     "score": 2,

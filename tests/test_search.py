@@ -14,16 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtkit.search import (
-    Constraints,
-    Hypothesis,
-    Sampling,
-    beam_search,
-    length_penalty,
-    sample,
-    top_k,
-    uniforms,
-)
+from mtkit.sampling import Sampling, sample, uniforms
+from mtkit.search import Constraints, Hypothesis, beam_search, length_penalty, top_k
 
 BOS, EOS = 0, 1
 
