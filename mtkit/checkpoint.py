@@ -533,7 +533,7 @@ def seed_groups(runs: Sequence[Run]) -> list[list[int]]:
     # How long a run was trained makes a difference, and how it searches, unlike the rest of what
     # may change.
     ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
-    ignore += ["train.seed", "decode.batch_tokens"]
+    ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
     groups: list[list[int]] = []
     for place, run in enumerate(runs):
         for group in groups:

@@ -263,9 +263,10 @@ class Translator:
         """The `n_best` best translations of each line, a window at a time, in order.
 
         With workers it looks ahead, at least a window and at most so many that each worker has
-        two batches to go on with, so that none of them waits where a window ends. An empty window
-        says that there may be no more for a while: before the next one is asked for, everything
-        is translated and yielded. What comes of it is as empty.
+        two batches to go on with, so that none of them waits where a window ends; should one take
+        long, it is no more windows than such batches. An empty window says that there may be no
+        more for a while: before the next one is asked for, everything is translated and yielded.
+        What comes of it is as empty.
 
         An error of `windows` is raised after the windows before it.
         """
@@ -283,7 +284,7 @@ class Translator:
                 while begun and (
                     window is None
                     or not window.lines
-                    or len(begun) > self._decoder.capacity + 1
+                    or len(begun) > self._decoder.capacity
                     or self._has_enough_besides(begun[0])
                 ):
                     # It counts as begun until it is whole: an error leaves nothing to decode.

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from conftest import ENGLISH, changed
 from mtkit.checkpoint import Run
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.decoding import Request, Translation, Work
+from mtkit.decoding import Decoder, Request, Translation, Work
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.pool import Pool
@@ -147,6 +147,31 @@ def test_memory_is_bounded_by_a_few_windows(first: str, rest: str, shared: Trans
         assert len(next(found)) == 1
         # One that is yielded, one that it is ahead of, and two batches for each of two workers.
         assert taken <= yielded + 2 * 2 + 1
+
+
+class Stuck(Decoder):
+    """What a pool is while one worker takes long over the first batch and others are idle."""
+
+    parts = 4
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        return False
+
+
+def test_memory_is_bounded_while_a_window_takes_long(alone: Translator) -> None:
+    taken = 0
+
+    def windows() -> Iterator[Window]:
+        nonlocal taken
+        for taken in range(1, 31):
+            yield Window(taken, ["one two"])
+
+    model, device = alone.model, alone.device
+    stuck = Stuck([model], alone.tokenizer, alone.config, device=device)
+    translator = Translator(model, alone.tokenizer, alone.config, device=device, decoder=stuck)
+    for yielded, _ in enumerate(translator.translate_windows(windows()), 1):
+        assert taken <= yielded + 2 * 2
+    assert (taken, yielded) == (30, 30)
 
 
 def test_an_error_of_the_input_comes_after_the_windows_before_it(shared: Translator) -> None:

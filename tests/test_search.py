@@ -550,9 +550,9 @@ def test_equal_tokens_are_kept_in_order_of_their_ids() -> None:
 def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
     sampling: Sampling, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.search.DRAWN_AT_ONCE_CPU", at_once)
+    monkeypatch.setattr("mtkit.sampling.DRAWN_AT_ONCE_CPU", at_once)
     # The nucleus of some rows is larger than what is looked at first.
-    monkeypatch.setattr("mtkit.search.NUCLEUS", 8)
+    monkeypatch.setattr("mtkit.sampling.NUCLEUS", 8)
     R, V = 40, 150
     spread = torch.linspace(0.1, 5, R).unsqueeze(1)
     noise = torch.randn(R, V, generator=torch.Generator().manual_seed(0))
