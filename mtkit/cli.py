@@ -428,6 +428,11 @@ def translate(
     """
     runs = [_find_run(path) for path in run_paths or (None,)]
     _refuse_useless(runs[0].config.decode, decode)
+    # A shell can close them, as in `<&-`; then Python has none.
+    if input_path is None and sys.stdin is None:
+        raise click.UsageError("standard input is closed; give --input")
+    if output_path is None and sys.stdout is None:
+        raise click.UsageError("standard output is closed; give --output")
     if decode["split_sentences"] or runs[0].config.decode.split_sentences:
         given = {"--nbest": (nbest or 1) > 1, "--target-prefix": prefix_path is not None}
         if useless := [option for option, is_given in given.items() if is_given]:

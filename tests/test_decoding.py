@@ -20,7 +20,7 @@ from conftest import ENGLISH, changed
 from mtkit.checkpoint import Run
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.decoding import Decoder, Request, Translation, Work
+from mtkit.decoding import Decoder, Request, Translation, Work, _by_risk
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.pool import Pool
@@ -223,6 +223,20 @@ def test_8_bit_weights_give_the_same_in_workers(untrained: Run) -> None:
         (theirs,) = translator.score_given(["one two"], ["eins"])
         (ours,) = one.score_given(["one two"], ["eins"])
         assert theirs == ours
+
+
+def test_of_samples_with_one_text_the_first_is_told() -> None:
+    # Three segmentations of two texts, and the text that comes twice is most like the others.
+    drawn = [
+        Translation(text, 0.0, log_prob, pieces=pieces)
+        for text, log_prob, pieces in [
+            ("neun", -3.0, ("▁neun",)),
+            ("acht", -1.0, ("▁a", "cht")),
+            ("acht", -2.0, ("▁acht",)),
+        ]
+    ]
+    found = [(one.text, one.log_prob, one.pieces) for one in _by_risk(drawn)]
+    assert found == [("acht", -1.0, ("▁a", "cht")), ("neun", -3.0, ("▁neun",))]
 
 
 # ---------------------------------------------------------------------------------------------
