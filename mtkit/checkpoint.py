@@ -80,12 +80,11 @@ class Checkpoint:
         return False
 
     def _record(self) -> dict[str, Any]:
-        record: dict[str, Any] = _load_json(self.path / _STATE)
-        return record
+        return _load_json(self.path / _STATE)
 
     def _check(self, name: str) -> None:
         file = self.path / name
-        if _sha256(file) != self._record()["sha256"].get(name):
+        if _sha256(file) != self._record().get("sha256", {}).get(name):
             raise MtkitError(
                 f"{file}: damaged (its checksum is not the one it was saved with); "
                 "use another checkpoint"
@@ -606,13 +605,16 @@ def _save_tensors(tensors: Tensors, path: Path) -> None:
     _sync(path)
 
 
-def _load_json(path: Path) -> Any:
+def _load_json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise MtkitError(f"{path}: damaged ({error})") from error
+    if not isinstance(value, dict):
+        raise MtkitError(f"{path}: damaged (not a JSON object)")
+    return value
 
 
 def _json_line(row: dict[str, Any]) -> str:

@@ -348,12 +348,16 @@ def train(
     multiple=True,
     help="Run folder; repeatable, for the mean of several models; default: the newest under runs/.",
 )
-@click.option("--input", "input_path", type=PathArgument, help="File; default: standard input.")
-@click.option("--output", "output_path", type=PathArgument, help="File; default: standard output.")
+@click.option(
+    "--input", "input_path", type=PathArgument, help="File; default, and -: standard input."
+)
+@click.option(
+    "--output", "output_path", type=PathArgument, help="File; default, and -: standard output."
+)
 @_decode_options
 @click.option(
     "--nbest",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1000),
     help="Print this many translations of each line: line number, score and text, tab-separated.",
 )
 @click.option(
@@ -428,6 +432,8 @@ def translate(
     """
     runs = [_find_run(path) for path in run_paths or (None,)]
     _refuse_useless(runs[0].config.decode, decode)
+    input_path = None if str(input_path) == "-" else input_path
+    output_path = None if str(output_path) == "-" else output_path
     # A shell can close them, as in `<&-`; then Python has none.
     if input_path is None and sys.stdin is None:
         raise click.UsageError("standard input is closed; give --input")
@@ -444,6 +450,10 @@ def translate(
     from mtkit.job import Job
     from mtkit.translate import Window, ready_lines, windows
 
+    if input_path and output_path and input_path.exists() and output_path.exists():
+        same = output_path.samefile(input_path)
+        if same:
+            raise click.UsageError("--output would replace the --input")
     if restart and not _keeps_parts(output_path):
         raise click.UsageError("--restart is for a translation into a file with --output")
     if restart and given_world_size() > 1:
@@ -451,7 +461,7 @@ def translate(
     with ExitStack() as stack:
         typed = input_path is None and sys.stdin.isatty()
         if input_path is None:
-            lines = decode_lines(sys.stdin.buffer, name="standard input")
+            lines = decode_lines(_stdin(), name="standard input")
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
@@ -493,9 +503,9 @@ def translate(
             ready = _typed_lines(f"{translator.src_lang or 'source'}> ")
         else:
             ready = ready_lines(lines)
+        name = "standard output" if output_path is None else str(output_path)
         for text in translated(_numbered(ready)):
-            output.write(text)
-            output.flush()
+            _write(output, text, name=name)
 
 
 def _refuse_useless(config: DecodeConfig, given: dict[str, Any]) -> None:
@@ -982,16 +992,41 @@ def _keeps_parts(output: Path | None) -> bool:
     return output is not None and (output.is_file() or not output.exists())
 
 
+def _stdin() -> Iterable[bytes]:
+    """Standard input, for a thread that may still wait for it when the program ends.
+
+    Python takes the lock of its own object at the end, and aborts if a thread has it.
+    """
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except OSError:  # it is no file
+        return sys.stdin.buffer
+
+
 @contextmanager
 def _stream(path: Path | None) -> Iterator[IO[bytes]]:
     if path is None:
         yield sys.stdout.buffer
         return
     try:
-        with path.open("wb") as file:
-            yield file
+        file = path.open("wb")
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
+    with file:
+        yield file
+
+
+def _write(output: IO[bytes], text: bytes, *, name: str) -> None:
+    """At once, so that whoever reads it need not wait."""
+    try:
+        output.write(text)
+        output.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What could not be written must not be tried again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        raise MtkitError(f"{name}: {error.strerror}") from error
 
 
 def _with_bar(lines: Iterable[str], *, total: int) -> Iterable[str]:

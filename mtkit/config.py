@@ -186,8 +186,12 @@ class TrainConfig(_Section):
 class DecodeConfig(_Section):
     """How a run translates (Section 6.1)."""
 
-    beam_size: Count = Field(4, description="hypotheses kept per sentence")
-    length_penalty: float = Field(0.6, description="alpha of the length penalty")
+    beam_size: Annotated[int, Field(ge=1, le=1000)] = Field(
+        4, description="hypotheses kept per sentence"
+    )
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
+        0.6, description="alpha of the length penalty"
+    )
     length_penalty_form: Literal["gnmt", "power"] = Field(
         "gnmt",
         description="gnmt, ((5 + length) / 6) ** alpha, is the paper's; power is length ** alpha",
@@ -245,6 +249,10 @@ class DecodeConfig(_Section):
                         f"{key}: {value} changes what is drawn, and nothing is; "
                         "set sample or mbr_samples"
                     )
+        if self.max_length is not None and self.max_length < self.min_length:
+            raise ValueError(
+                f"max_length: {self.max_length} is less than min_length, {self.min_length}"
+            )
         return self
 
     def greedy(self) -> DecodeConfig:

@@ -155,6 +155,7 @@ class Decoder:
             penalty_form=config.length_penalty_form,
             n_best=batch.n_best,
             constraints=self._constraints(batch),
+            rank_cut_off=config.max_length is not None,
             device=self.device,
         )
 
@@ -226,7 +227,7 @@ class Decoder:
         for source, prefix in zip(batch.sources, batch.prefixes, strict=True):
             longest = len(source) + 1 + self.config.max_extra_length
             if self.config.max_length is not None:
-                longest = min(longest, self.config.max_length + 1)
+                longest = min(longest, self.config.max_length)
             limits.append(max(longest, len(prefix) + 1))
         return limits
 

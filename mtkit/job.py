@@ -110,7 +110,8 @@ class Job:
 
     def _check_same(self, how: dict[str, str]) -> None:
         path = self._parts / _JOB
-        if not path.exists():
+        # Without a part there is nothing that another translation would be mixed with.
+        if not path.exists() or not self._files():
             self._write(path, [json.dumps(how, indent=1, sort_keys=True).encode()])
             return
         try:

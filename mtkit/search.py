@@ -124,6 +124,7 @@ def beam_search(
     penalty_form: PenaltyForm = "gnmt",
     n_best: int = 1,
     constraints: Constraints | None = None,
+    rank_cut_off: bool = False,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
@@ -148,11 +149,13 @@ def beam_search(
         penalty_form: of `length_penalty`.
         n_best: hypotheses wanted per sentence, at most W.
         constraints: on outputs.
+        rank_cut_off: whether hypotheses that the limit cuts off are ranked among the finished
+            ones, for a limit shorter than good outputs are; otherwise they come after them.
         device: where `step` works.
 
     Returns:
-        For each sentence up to `n_best` hypotheses, best first. Finished ones come before
-        unfinished ones, which appear only where the limit cut a sentence off.
+        For each sentence up to `n_best` hypotheses, best first. Unfinished ones appear only where
+        the limit cut a sentence off.
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
@@ -232,12 +235,17 @@ def beam_search(
         at_limit = limits[active] <= length
         for place in at_limit.nonzero()[0]:
             alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
-            for slot in alive[: n_best - len(found[active[place]].best)]:
+            sentence = active[place]
+            for slot in alive if rank_cut_off else alive[: n_best - len(found[sentence].best)]:
                 log_prob = float(log_probs_BW[place, slot])
                 score = log_prob / penalty(length)
-                results[active[place]].append(
-                    history.hypothesis(active[place], slot, length, log_prob, score, finished=False)
+                cut_off = history.hypothesis(
+                    sentence, slot, length, log_prob, score, finished=False
                 )
+                if rank_cut_off:
+                    found[sentence].add(cut_off)
+                else:
+                    results[sentence].append(cut_off)
         log_probs_BW[at_limit] = -np.inf
         live: Array = np.any(log_probs_BW > -np.inf, axis=1)
         if not live.any():

@@ -179,3 +179,9 @@ def test_a_killed_translation_goes_on_to_the_same_output(
     assert start("out").wait(timeout=120) == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     assert names(tmp_path) == ["in", "out", "whole"]
+
+
+def test_before_a_part_is_done_a_job_may_begin_otherwise(tmp_path: Path) -> None:
+    # As a kill leaves it that comes before the first part.
+    Job(tmp_path / "out", HOW)
+    Job(tmp_path / "out", HOW | {"decode.beam_size": "9"})

@@ -198,6 +198,24 @@ def test_a_sentence_cut_off_at_the_limit_returns_its_best_unfinished_hypothesis(
     assert found[1].log_prob == pytest.approx(-3.1)
 
 
+def test_what_a_limit_cuts_off_is_ranked_if_that_is_wanted() -> None:
+    # To end at once has a log-probability of -3, after one token -3.1; to go on twice has -0.2.
+    row = [-torch.inf, -3.0, -0.1, -9.0]
+    for ranked, expected in ((True, [(2, 2), ()]), (False, [(), (2,)])):
+        (found,) = beam_search(
+            forced_step([row] * 2),
+            Prefixes([0], 2),
+            max_lengths=[2],
+            beam_size=2,
+            bos_id=BOS,
+            eos_id=EOS,
+            alpha=0.0,
+            n_best=2,
+            rank_cut_off=ranked,
+        )
+        assert [h.tokens for h in found] == expected
+
+
 def test_hypotheses_that_end_do_not_starve_the_beam() -> None:
     # EOS is the best continuation of every hypothesis, yet two go on at each step.
     row = [-torch.inf, -0.5, -1.5, -1.6]

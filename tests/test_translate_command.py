@@ -287,3 +287,51 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
         assert somebody.process.wait(PATIENCE) == 130
         assert data.read() == b""
         assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
+
+
+# ---------------------------------------------------------------------------------------------
+# What must not be lost
+
+
+def test_the_input_is_never_replaced_by_the_output(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "in.txt")
+    for name in ("in.txt", "link"):
+        status, _, (line,) = told("--output", tmp_path / name)
+        assert (status, line[:45]) == (2, "mtkit: error: --output would replace the --in")
+        assert (tmp_path / "in.txt").read_text() == "one two three\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("still_open", [True, False])
+def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run) -> None:
+    command = ["-m", "mtkit", "-q", "translate", "--run", str(untrained.path), "--device", "cpu"]
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=full, stderr=subprocess.PIPE
+        )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"one two\n")
+    process.stdin.flush()
+    if not still_open:
+        process.stdin.close()
+    # Whoever still waits for input must not keep the program from ending.
+    assert process.wait(timeout=60) == 1
+    assert process.stderr.read() == b"mtkit: error: standard output: No space left on device\n"
+    process.stdin.close()
+    process.stderr.close()
+
+
+def test_a_short_limit_cuts_the_best_translation_off(told: Told) -> None:
+    status, out, _ = told("--max-length", "2", "--json", "--nbest", "3", lines="one two three four")
+    assert status == 0
+    translations = json.loads(out)["translations"]
+    assert all(len(found["tokens"]) <= 2 for found in translations)
+    scores = [found["score"] for found in translations]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_limits_that_contradict_each_other_are_refused(told: Told) -> None:
+    status, out, (line,) = told("--min-length", "5", "--max-length", "3")
+    assert (status, out) == (1, "")
+    assert "max_length: 3 is less than min_length, 5" in line
