@@ -33,10 +33,10 @@ Sublayer = Callable[[Tensor], Tensor]
 
 log = logging.getLogger(__name__)
 
-# oneDNN's packed weights win for large matrices, which do not stay in a cache, between one row,
-# where reading a transposed matrix in order is faster, and so many, where every layout is as fast
-# as the arithmetic.
-PACKED_SIZE = 2_000_000
+# oneDNN's packed weights win where weights come from memory and not from a cache, that is for
+# large matrices and in large models, between one row, where reading a transposed matrix in order
+# is faster, and so many, where every layout is as fast as the arithmetic.
+PACKED_SIZE, PACKED_MODEL = 2_000_000, 2**24
 PACKED_FROM, PACKED_TO = 2, 64
 # While the keys of a layer are fewer numbers, to copy them all is quicker than to manage room.
 COPIED_TO = 2**16
@@ -306,14 +306,15 @@ class DenseLinear(nn.Module):
     Args:
         weight: (N, K).
         bias: (N,), or None.
+        large_model: whether the weights of the whole model are too many for a cache.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, large_model: bool = False) -> None:
         super().__init__()
         # Plain attributes, which are found sooner than buffers.
         self.transposed = weight.detach().t().contiguous()
         self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()
-        self._packs = weight.numel() >= PACKED_SIZE and _has_onednn()
+        self._packs = (large_model or weight.numel() >= PACKED_SIZE) and _has_onednn()
         # Made when first needed: only small batches are.
         self._packed: Tensor | None = None
 
@@ -396,10 +397,12 @@ def prepare(model: nn.Module, precision: Precision, device: torch.device) -> Non
     if device.type != "cpu" or precision == "bf16":
         return
 
+    large_model = sum(weight.numel() for weight in model.parameters()) >= PACKED_MODEL
+
     def laid_out(weight: Tensor, bias: Tensor | None) -> nn.Module:
         if precision == "int8" and weight.numel() >= INT8_SIZE:
             return Int8Linear(weight, bias)
-        return DenseLinear(weight, bias)
+        return DenseLinear(weight, bias, large_model=large_model)
 
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
