@@ -318,6 +318,8 @@ class Translator:
             lines = [number for number, _ in places]
             # Each is drawn by itself; a line of one sentence as if it had not been cut.
             draws = [number + place * NEXT_SENTENCE for number, place in places]
+        if window.prefixes is not None and len(window.prefixes) != len(window.lines):
+            raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         encoded = self._encode_sources(texts, lines)
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
