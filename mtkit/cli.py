@@ -450,10 +450,14 @@ def translate(
     from mtkit.job import Job
     from mtkit.translate import Window, ready_lines, windows
 
-    if input_path and output_path and input_path.exists() and output_path.exists():
-        same = output_path.samefile(input_path)
-        if same:
-            raise click.UsageError("--output would replace the --input")
+    if (
+        input_path
+        and output_path
+        and input_path.exists()
+        and output_path.exists()
+        and output_path.samefile(input_path)
+    ):
+        raise click.UsageError("--output would replace the --input")
     if restart and not _keeps_parts(output_path):
         raise click.UsageError("--restart is for a translation into a file with --output")
     if restart and given_world_size() > 1:
@@ -461,7 +465,7 @@ def translate(
     with ExitStack() as stack:
         typed = input_path is None and sys.stdin.isatty()
         if input_path is None:
-            lines = decode_lines(_stdin(), name="standard input")
+            lines = _lines_of(Path("-"))
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
@@ -983,7 +987,7 @@ def _lines_of(path: Path) -> Iterator[str]:
     from mtkit.data import decode_lines, read_lines
 
     if str(path) == "-":
-        return decode_lines(sys.stdin.buffer, name="standard input")
+        return decode_lines(_stdin(), name="standard input")
     return read_lines(path)
 
 

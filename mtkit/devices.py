@@ -78,7 +78,7 @@ def workers_wanted(device: str) -> int:
     In a worker it is how many there are.
     """
     if given_rank() is not None:
-        return int(os.environ["WORLD_SIZE"])
+        return given_world_size()
     if device == "cpu" or not torch.cuda.is_available():
         return 1
     return torch.cuda.device_count()

@@ -184,11 +184,11 @@ def beam_search(
     log_probs_BW = np.full((len(active), W), -np.inf)
     log_probs_BW[limits > 0, 0] = 0.0
     tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
+    on_device = partial(torch.as_tensor, device=device)
     while (log_probs_BW > -np.inf).any():
         length = len(history) + 1
         B = len(active)
         rows_R = np.flatnonzero(log_probs_BW > -np.inf)
-        on_device = partial(torch.as_tensor, device=device)
         next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
         if constraints is not None:
             _constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
@@ -25,7 +26,7 @@ from mtkit.data import plan_batches
 from mtkit.decoding import Decoder, Decodes, Request, Translation, Work, hypotheses_of, padded
 from mtkit.devices import choose_device, choose_matrix_route, devices, keep_freed_memory
 from mtkit.errors import MtkitError
-from mtkit.inference import choose_precision, mean_probability, prepare
+from mtkit.inference import choose_precision, mean_probability, prepare, to_be_normalised
 from mtkit.model import Transformer
 from mtkit.pool import Pool
 from mtkit.search import length_penalty
@@ -172,20 +173,17 @@ class Translator:
             checkpoints.append(description)
         config = config or first.config.decode
         decoder: Decodes | None = None
-        if prepared:
+        if workers > 1:
             precision = choose_precision(config.precision, place)
-            if workers > 1:
-                places = devices(place, workers)
-                decoder = Pool(models, tokenizer, config, precision=precision, devices=places)
-                place = torch.device("cpu")
-            else:
-                for model in models:
-                    prepare(model.to(place), precision, place)
-        if decoder is None:
+            places = devices(place, workers)
+            decoder = Pool(models, tokenizer, config, precision=precision, devices=places)
+            place = torch.device("cpu")
+        else:
+            together = nn.ModuleList(models).to(place)
+            if prepared:
+                prepare(together, choose_precision(config.precision, place), place)
             keep_freed_memory()
         choose_matrix_route(place)
-        for model in models:
-            model.to(place)
         model, *others = models
         translator = cls(model, tokenizer, config, device=place, others=others, decoder=decoder)
         translator.checkpoint = ", ".join(checkpoints)
@@ -443,10 +441,7 @@ class Translator:
         src = padded([[*ids, EOS_ID] for ids in sources]).to(self.device)
         by_model = []
         for model in self._models:
-            logits = model(src, tgt_in)
-            # As in `Engine.step`: normalised in float32 at least.
-            if logits.dtype not in (torch.float32, torch.float64):
-                logits = logits.float()
+            logits = to_be_normalised(model(src, tgt_in))
             truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
             by_model.append((truth - logits.logsumexp(-1)).double())
         # Sums of many tokens are taken in float64.

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENGLISH, changed
+from conftest import ENGLISH, UNTRAINED, changed, random_run
 
 from mtkit.checkpoint import Run
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.decoding import Decoder, Request, Translation, Work, _by_risk
 from mtkit.errors import MtkitError
+from mtkit.inference import Int8Linear
 from mtkit.model import Transformer
 from mtkit.pool import Pool
 from mtkit.tokenizer import PAD_ID
@@ -211,14 +212,17 @@ def test_two_workers_draw_from_several_models_what_one_process_draws(
         assert [x.log_prob for x in ours] == pytest.approx([x.log_prob for x in theirs], abs=1e-5)
 
 
-def test_8_bit_weights_give_the_same_in_workers(untrained: Run) -> None:
-    config = untrained.config.decode.model_copy(update={"precision": "int8"})
+def test_8_bit_weights_give_the_same_in_workers(tiny_data: PreparedData, tmp_path: Path) -> None:
+    # As wide as matrices must be to be in 8 bits, which a worker decides for itself.
+    wide = changed(changed(UNTRAINED, "model", d_ff=2**13), "decode", precision="int8")
+    run = random_run(tmp_path / "run", tiny_data, 5, config=wide)
     try:
-        one = Translator.load(untrained, device="cpu", config=config)
+        one = Translator.load(run, device="cpu")
     except MtkitError:
         pytest.skip("no 8-bit arithmetic here")
+    assert any(isinstance(module, Int8Linear) for module in one.model.modules())
     expected = list(one.translate(LINES))
-    with Translator.load(untrained, device="cpu", config=config, workers=2) as translator:
+    with Translator.load(run, device="cpu", workers=2) as translator:
         assert list(translator.translate(LINES)) == expected
         (theirs,) = translator.score_given(["one two"], ["eins"])
         (ours,) = one.score_given(["one two"], ["eins"])

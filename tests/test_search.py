@@ -179,18 +179,27 @@ def forced_step(rows: list[list[float]]):
     return step
 
 
-def test_a_sentence_cut_off_at_the_limit_returns_its_best_unfinished_hypothesis() -> None:
-    never = [-torch.inf, -torch.inf, -0.1, -3.0]
+def best_two(
+    rows: list[list[float]], *, alpha: float = 0.0, rank_cut_off: bool = False
+) -> list[Hypothesis]:
+    """What a beam of two finds for one sentence, whose limit is the last of the forced steps."""
     (found,) = beam_search(
-        forced_step([never, never]),
+        forced_step(rows),
         Prefixes([0], 2),
-        max_lengths=[2],
+        max_lengths=[len(rows)],
         beam_size=2,
         bos_id=BOS,
         eos_id=EOS,
-        alpha=1.0,
+        alpha=alpha,
         n_best=2,
+        rank_cut_off=rank_cut_off,
     )
+    return found
+
+
+def test_a_sentence_cut_off_at_the_limit_returns_its_best_unfinished_hypothesis() -> None:
+    never = [-torch.inf, -torch.inf, -0.1, -3.0]
+    found = best_two([never, never], alpha=1.0)
     assert found[0].tokens == (2, 2)
     assert not found[0].finished
     # Two tokens and no EOS: the penalty is (5 + 2) / 6.
@@ -202,33 +211,14 @@ def test_what_a_limit_cuts_off_is_ranked_if_that_is_wanted() -> None:
     # To end at once has a log-probability of -3, after one token -3.1; to go on twice has -0.2.
     row = [-torch.inf, -3.0, -0.1, -9.0]
     for ranked, expected in ((True, [(2, 2), ()]), (False, [(), (2,)])):
-        (found,) = beam_search(
-            forced_step([row] * 2),
-            Prefixes([0], 2),
-            max_lengths=[2],
-            beam_size=2,
-            bos_id=BOS,
-            eos_id=EOS,
-            alpha=0.0,
-            n_best=2,
-            rank_cut_off=ranked,
-        )
+        found = best_two([row] * 2, rank_cut_off=ranked)
         assert [h.tokens for h in found] == expected
 
 
 def test_hypotheses_that_end_do_not_starve_the_beam() -> None:
     # EOS is the best continuation of every hypothesis, yet two go on at each step.
     row = [-torch.inf, -0.5, -1.5, -1.6]
-    (found,) = beam_search(
-        forced_step([row] * 3),
-        Prefixes([0], 2),
-        max_lengths=[3],
-        beam_size=2,
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=0.0,
-        n_best=2,
-    )
+    found = best_two([row] * 3)
     assert [(h.tokens, round(h.score, 6)) for h in found] == [((), -0.5), ((2,), -2.0)]
 
 
