@@ -358,7 +358,8 @@ def train(
 @click.option(
     "--nbest",
     type=click.IntRange(1, 1000),
-    help="Print this many translations of each line: line number, score and text, tab-separated.",
+    help="Print this many translations of each line: line number, score and text, tab-separated"
+    " (with --mbr-samples, at most the different ones drawn).",
 )
 @click.option(
     "--json",

@@ -235,7 +235,8 @@ class Decoder:
 def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
     """How many hypotheses of a sentence are worked on at a time."""
     if config.mbr_samples:
-        return max(config.mbr_samples, n_best)
+        # Whatever is asked to be shown: the winner depends on what it is compared with.
+        return config.mbr_samples
     return n_best if config.sample else max(config.beam_size, n_best)
 
 

@@ -460,6 +460,17 @@ def test_sentences_of_a_line_are_drawn_each_by_itself(translator: Translator):
     assert [one.text, last.text] == list(sampler.translate(lines))[::2]
 
 
+def test_how_many_samples_are_shown_does_not_change_which_is_chosen(translator: Translator):
+    lines = numbers(8)
+    chooser = changed_to(translator, mbr_samples=3, temperature=0.5)
+    few = list(chooser.translate_nbest(lines, n_best=1))
+    for many in (3, 20):
+        found = list(chooser.translate_nbest(lines, n_best=many))
+        assert [of_line[:1] for of_line in texts_of(found)] == texts_of(few)
+        assert [of_line[0].score for of_line in found] == [of_line[0].score for of_line in few]
+        assert all(len(of_line) <= 3 for of_line in found)
+
+
 def test_the_samples_of_sentences_are_compared_sentence_by_sentence(translator: Translator):
     first, second = "One two three.", "Nine eight!"
     chooser = changed_to(translator, mbr_samples=6)
