@@ -809,7 +809,7 @@ def write_batches(folder: Path, path: Path, *, budget: int) -> tuple[int, list[i
             tokens = [int(pairs.tgt.lengths[indices].sum()) for indices in plan]
         for number, indices in enumerate(plan):
             for side, sentences in (("src", pairs.src), ("tgt", pairs.tgt)):
-                padded = sentences.padded(indices).numpy().astype(np.int32)
+                padded = sentences.padded(indices).astype(np.int32)
                 arrays[f"{split} {number:05} {side}"] = padded
             arrays[f"{split} {number:05} indices"] = indices
     np.savez(path, **arrays)

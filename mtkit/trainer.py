@@ -23,18 +23,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from mtkit import __version__
+from mtkit.batches import TokenBatches, make_batch, plan_batches, split
 from mtkit.checkpoint import Checkpoint, CheckpointWriter, Run, Tensors
 from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
-from mtkit.data import (
-    IntArray,
-    PreparedData,
-    SentencePairs,
-    TokenBatches,
-    make_batch,
-    plan_batches,
-    split,
-)
+from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.decoding import Translation
 from mtkit.devices import arithmetic, choose_precision, describe_device
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from mtkit.batches import plan_batches
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
-from mtkit.data import plan_batches
 from mtkit.decoding import Decoder, Decodes, Request, Translation, Work, hypotheses_of, padded
 from mtkit.devices import choose_device, choose_matrix_route, devices, keep_freed_memory
 from mtkit.errors import MtkitError

@@ -1,38 +1,27 @@
-"""Lines of text, the prepared folder, and batches."""
+"""Lines of text and the prepared folder."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
 import hashlib
-import itertools
 import json
 import lzma
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.data import (
-    IntArray,
     PreparedData,
-    SentencePairs,
-    TokenArray,
-    TokenBatches,
     decode_lines,
     find_data,
-    make_batch,
-    plan_batches,
     read_lines,
     sha256_of,
-    split,
     zstd,
 )
 from mtkit.errors import MtkitError
@@ -452,262 +441,3 @@ def test_the_newest_of_several_folders_is_found(tmp_path: Path):
 def test_finding_nothing_says_what_to_do(tmp_path: Path):
     with pytest.raises(MtkitError, match="mtkit prepare demo-en-de"):
         find_data(tmp_path / "data")
-
-
-# ---------------------------------------------------------------------------------------------
-# Batches
-
-
-def sentence_pairs(src: list[int], tgt: list[int]) -> SentencePairs:
-    """Pairs of these lengths; every token of the pair i is 4 + i, but for the ends."""
-
-    def side(lengths: list[int]) -> TokenArray:
-        ids = [[4 + i] * (length - 1) + [EOS] for i, length in enumerate(lengths)]
-        flat = np.array([token for sentence in ids for token in sentence], np.uint16)
-        return TokenArray(flat, np.array(lengths, np.uint32))
-
-    return SentencePairs(side(src), side(tgt))
-
-
-def random_pairs(count: int, seed: int = 0) -> SentencePairs:
-    rng = np.random.default_rng(seed)
-    src, tgt = rng.integers(2, 30, (2, count))
-    return sentence_pairs(src.tolist(), tgt.tolist())
-
-
-def take(batches: TokenBatches, count: int) -> list[list[list[int]]]:
-    """The pairs of the next updates, batch by batch."""
-    return [[indices.tolist() for indices in update] for update in itertools.islice(batches, count)]
-
-
-def epoch_of(batches: TokenBatches) -> list[list[int]]:
-    """The batches of an epoch, where every update has one."""
-    assert batches.per_update == 1
-    return [update[0] for update in take(batches, int(batches.updates_in_epoch))]
-
-
-def test_a_batch_is_what_it_is_by_hand():
-    src = TokenArray(np.array([5, 6, EOS, 7, EOS], np.uint16), np.array([3, 2]))
-    tgt = TokenArray(np.array([8, EOS, 9, 10, 11, EOS], np.uint16), np.array([2, 4]))
-    batch = make_batch(SentencePairs(src, tgt), np.array([1, 0]))
-    assert batch.src.tolist() == [[7, EOS, PAD], [5, 6, EOS]]
-    assert batch.tgt_in.tolist() == [[BOS, 9, 10, 11], [BOS, 8, PAD, PAD]]
-    assert batch.tgt_out.tolist() == [[9, 10, 11, EOS], [8, EOS, PAD, PAD]]
-    assert batch.num_tokens == 6
-    assert {t.dtype for t in (batch.src, batch.tgt_in, batch.tgt_out)} == {torch.int64}
-
-
-def test_a_sentence_of_nothing_but_its_end_has_one_token():
-    batch = make_batch(sentence_pairs([1], [1]), np.array([0]))
-    assert (batch.src.tolist(), batch.tgt_in.tolist(), batch.tgt_out.tolist()) == (
-        [[EOS]],
-        [[BOS]],
-        [[EOS]],
-    )
-
-
-def test_the_pairs_of_a_batch_belong_together():
-    pairs = random_pairs(300)
-    batch = make_batch(pairs, np.random.default_rng(1).permutation(300))
-    assert (batch.src[:, 0] == batch.tgt_out[:, 0]).all()
-
-
-LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=120)
-
-
-@given(lengths=LENGTHS, budget=st.integers(40, 400), seed=st.none() | st.integers(0, 9))
-def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
-    lengths: list[tuple[int, int]], budget: int, seed: int | None
-):
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    rng = None if seed is None else np.random.default_rng(seed)
-    plan = plan_batches(src, tgt, budget=budget, rng=rng)
-    assert sorted(itertools.chain.from_iterable(plan)) == list(range(len(lengths)))
-    for indices in plan:
-        assert len(indices) > 0
-        assert len(indices) * src[indices].max() <= budget
-        assert len(indices) * tgt[indices].max() <= budget
-
-
-@given(lengths=LENGTHS, budget=st.integers(40, 400))
-def test_without_a_generator_batches_run_from_short_to_long(
-    lengths: list[tuple[int, int]], budget: int
-):
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    longest = [np.maximum(src, tgt)[i] for i in plan_batches(src, tgt, budget=budget)]
-    flat = [length for batch in longest for length in batch]
-    assert flat == sorted(flat)
-
-
-@given(lengths=LENGTHS.filter(bool), budget=st.integers(40, 400))
-def test_batches_are_filled_before_the_next_is_begun(lengths: list[tuple[int, int]], budget: int):
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    longest = np.maximum(src, tgt)
-    plan = plan_batches(src, tgt, budget=budget)
-    for this, following in itertools.pairwise(plan):
-        assert (len(this) + 1) * longest[following[0]] > budget
-
-
-def test_a_pair_longer_than_the_budget_is_refused_with_the_setting_to_raise():
-    pairs = sentence_pairs([3, 3], [3, 51])
-    TokenBatches(pairs, budget=51, seed=1)
-    with pytest.raises(MtkitError, match=r"train\.batch_tokens.*50.*51"):
-        TokenBatches(pairs, budget=50, seed=1)
-
-
-def test_no_pairs_are_refused():
-    with pytest.raises(MtkitError, match="no training pairs"):
-        TokenBatches(sentence_pairs([], []), budget=50, seed=1)
-
-
-def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths as in news text: 26 tokens on average, the sides within some 20 % of each other."""
-    rng = np.random.default_rng(5)
-    src = np.clip(rng.gamma(2.6, 10.0, count).astype(np.int64) + 2, 2, 256)
-    tgt = np.clip((src * rng.lognormal(0.03, 0.2, count)).astype(np.int64) + 1, 2, 256)
-    return src, tgt
-
-
-@pytest.mark.parametrize(("count", "budget"), [(50_000, 1500), (100_000, 3125), (300_000, 3125)])
-def test_nearly_all_slots_hold_tokens_on_both_sides(count: int, budget: int):
-    src, tgt = realistic_lengths(count)
-    plan = plan_batches(src, tgt, budget=budget, rng=np.random.default_rng(1))
-    for lengths in (src, tgt):
-        slots = sum(len(indices) * lengths[indices].max() for indices in plan)
-        assert lengths.sum() >= 0.97 * slots
-    # And the batches are about as large as they may be.
-    longest = np.maximum(src, tgt)
-    slots = sum(len(indices) * longest[indices].max() for indices in plan)
-    assert slots >= 0.97 * budget * len(plan)
-
-
-@pytest.mark.parametrize("per_update", [1, 3])
-def test_every_pair_appears_once_in_an_epoch_and_again_in_the_next(per_update: int):
-    batches = TokenBatches(random_pairs(200), budget=120, per_update=per_update, seed=1)
-    stream = itertools.chain.from_iterable(batches)
-    for _ in range(3):
-        seen: Counter[int] = Counter()
-        while seen.total() < 200:
-            seen.update(next(stream).tolist())
-        assert seen == Counter(range(200))
-
-
-def test_an_update_has_its_batches_even_where_an_epoch_ends_within_it():
-    pairs = random_pairs(150)
-    alone = itertools.chain.from_iterable(TokenBatches(pairs, budget=120, seed=1))
-    for update in itertools.islice(TokenBatches(pairs, budget=120, per_update=4, seed=1), 60):
-        assert [batch.tolist() for batch in update] == [next(alone).tolist() for _ in range(4)]
-
-
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    parts=st.integers(1, 12),
-)
-def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes: list[int], parts: int):
-    ends = np.cumsum([0, *sizes])
-    batches = [np.arange(start, end) for start, end in itertools.pairwise(ends)]
-    found = split(batches, parts)
-    assert len(found) == parts * len(batches)
-    assert np.concatenate(found).tolist() == list(range(sum(sizes)))
-    for place, batch in enumerate(batches):
-        own = [len(part) for part in found[place * parts : (place + 1) * parts]]
-        assert sum(own) == len(batch)
-        assert max(own) - min(own) <= 1
-
-
-@given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200))
-def test_parts_fit_and_one_fewer_would_not(lengths: list[tuple[int, int]], fits: int):
-    src, tgt = (list(side) for side in zip(*lengths, strict=True))
-    batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1)
-    longest = np.maximum(src, tgt)
-
-    def largest(parts: int) -> int:
-        plan = batches._plan
-        return max(-(-len(indices) // parts) * longest[indices].max() for indices in plan)
-
-    parts = batches.parts_that_fit(fits)
-    assert largest(parts) <= fits
-    assert parts == 1 or largest(parts - 1) > fits
-
-
-def test_the_same_seed_gives_the_same_batches_and_another_seed_others():
-    pairs = random_pairs(150)
-    first, again, other = (
-        take(TokenBatches(pairs, budget=120, seed=seed), 60) for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first != other
-    assert {tuple(sorted(u[0])) for u in first} != {tuple(sorted(u[0])) for u in other}
-
-
-def test_another_epoch_has_another_order_and_other_neighbours():
-    batches = TokenBatches(random_pairs(150), budget=120, seed=1)
-    first, second = epoch_of(batches), epoch_of(batches)
-    assert batches.epoch == 2
-    assert first != second
-    assert {tuple(sorted(b)) for b in first} != {tuple(sorted(b)) for b in second}
-
-
-def test_batches_are_not_taken_in_the_order_of_their_length():
-    pairs = random_pairs(300)
-    batches = epoch_of(TokenBatches(pairs, budget=120, seed=1))
-    widths = [pairs.src.lengths[batch].max() for batch in batches]
-    rises = sum(a < b for a, b in itertools.pairwise(widths))
-    assert 0.2 < rises / len(widths) < 0.8
-
-
-@pytest.mark.parametrize("per_update", [1, 3])
-def test_a_stream_resumes_exactly_wherever_it_was_stopped(per_update: int):
-    pairs = random_pairs(60)
-
-    def stream() -> TokenBatches:
-        return TokenBatches(pairs, budget=100, per_update=per_update, seed=3)
-
-    epoch = int(stream().updates_in_epoch) + 1
-    whole = take(stream(), 4 * epoch)
-    # Every place of the first two epochs: the start, and both sides of the edge, among them.
-    for stop in range(2 * epoch + 1):
-        stopped = stream()
-        assert take(stopped, stop) == whole[:stop]
-        state = json.loads(json.dumps(stopped.state_dict()))
-        resumed = stream()
-        take(resumed, 2)
-        resumed.load_state_dict(state)
-        assert take(resumed, epoch) == whole[stop : stop + epoch]
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_the_largest_part_is_the_largest_of_the_epoch(parts: int):
-    pairs = random_pairs(150)
-    batches = TokenBatches(pairs, budget=120, seed=1)
-
-    def slots(batch: IntArray) -> int:
-        sides = (pairs.src, pairs.tgt)
-        return len(batch) * sum(int(side.lengths[batch].max(initial=0)) for side in sides)
-
-    largest = batches.largest(parts)
-    epoch = [np.array(batch) for batch in epoch_of(batches)]
-    assert slots(largest) == max(map(slots, split(epoch, parts)))
-
-
-def test_looking_at_the_largest_batch_does_not_move_the_stream():
-    pairs = random_pairs(150)
-    looked, plain = (TokenBatches(pairs, budget=120, seed=1) for _ in range(2))
-    looked.largest()
-    assert take(looked, 20) == take(plain, 20)
-
-
-def test_every_id_is_counted():
-    ids = np.random.default_rng(1).integers(0, 50, 5_000_000).astype(np.uint16)
-    array = TokenArray(ids, np.array([len(ids)]))
-    assert array.counts(60).tolist() == np.bincount(ids, minlength=60).tolist()
-
-
-def test_batches_of_a_folder_hold_the_text_of_its_files(tiny_data: PreparedData):
-    tokenizer = tiny_data.tokenizer()
-    pairs = tiny_data.pairs("valid")
-    batch = make_batch(pairs, np.arange(len(pairs)))
-    texts = [tokenizer.decode(row.tolist()) for row in batch.src]
-    assert texts == tiny_data.text("valid")[0]
-    assert len(texts) == 20
-    assert [tokenizer.decode(row.tolist()) for row in batch.tgt_out] == tiny_data.text("valid")[1]

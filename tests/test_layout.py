@@ -22,6 +22,7 @@ FLOORS = {
     "translate": 6,
     "pool": 5,
     "decoding": 4,
+    "batches": 4,
     "corpora": 3,
     "demo": 3,
     "data": 3,

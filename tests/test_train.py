@@ -26,10 +26,11 @@ from torch import Tensor
 
 from mtkit import checkpoint, train
 from mtkit import trainer as trainer_module
+from mtkit.batches import split
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
-from mtkit.data import PreparedData, split
+from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.journal import Journal
 from mtkit.loss import learning_rate
