@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,6 +26,7 @@ from mtkit.errors import MtkitError
 
 Count = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 # What a run may change when it is continued; everything else would make it another run.
@@ -57,9 +58,49 @@ class PrepareConfig(_Section):
     """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
 
     vocab_size: Count = Field(37_000, description="pieces of the joint BPE (Section 5.1)")
+    subwords: Literal["bpe", "unigram"] = Field(
+        "bpe", description="byte-pair encoding, as the paper, or a unigram language model"
+    )
+    symbols: tuple[str, ...] = Field(
+        (), description="texts that are one piece each wherever they occur, such as <2de>"
+    )
+    learn_from_pairs: Count = Field(
+        5_000_000, description="pairs that subwords are learned from, taken evenly from all"
+    )
     max_tokens: Count = Field(256, description="longest side of a training pair, in subwords")
+    max_chars: Count = Field(
+        5_000,
+        description="longest side in characters; what is longer is not even cut into subwords",
+    )
     max_ratio: Annotated[float, Field(ge=1.0)] = Field(
         4.0, description="longest side of a training pair over its shortest, in subwords"
+    )
+    drop_control_characters: bool = Field(
+        True,
+        description="drop pairs with control characters, line separators, byte-order marks or "
+        "replacement characters: they tell of damage",
+    )
+    min_letters: Share = Field(
+        0.3, description="letters among the characters of a side that are no spaces; 0 allows all"
+    )
+    min_script: Share = Field(
+        0.5, description="letters in a script of the side's language among its letters; 0: any"
+    )
+    drop_identical: bool = Field(True, description="drop pairs of two equal sides")
+    drop_duplicates: bool = Field(True, description="drop pairs that occurred before")
+    max_repeats: Count | None = Field(
+        10, description="pairs kept of those with the same source, or the same target; null: all"
+    )
+    drop_overlap: bool = Field(
+        False, description="drop pairs with a side that the validation or test set has as well"
+    )
+    drop_shifted: bool = Field(
+        True, description="drop stretches in which lines belong to others a few lines off"
+    )
+    drop_wrong_language: bool = Field(
+        True,
+        description="drop pairs with a side whose words are the other side's in the rest of the "
+        "corpus, such as swapped or untranslated ones",
     )
 
 
@@ -325,6 +366,21 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
             if override.partition("=")[0].strip() == key:
                 origin = f"--set {override}"
         raise MtkitError(f"{origin}: {_explain(error)}") from None
+
+
+def prepare_config(settings: Mapping[str, Any]) -> PrepareConfig:
+    """The rules of a preparation, the defaults where nothing else is set.
+
+    Raises:
+        MtkitError: naming the setting and the value.
+    """
+    try:
+        # Not strict between lists and tuples: YAML has only the one.
+        return PrepareConfig.model_validate(
+            {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+        )
+    except ValidationError as error:
+        raise MtkitError(f"settings: {_explain(error)}") from None
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:

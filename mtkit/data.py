@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import json
@@ -40,6 +41,8 @@ FORMAT = 1
 _MANIFEST = "manifest.json"
 _TOKENIZER = "tokenizer.model"
 _DROPPED = "dropped.tsv.gz"
+_DROPPED_HEADING = "file\tline\treason\n"
+_SCRATCH = "scratch"
 
 # ---------------------------------------------------------------------------------------------
 # Lines of text
@@ -201,25 +204,33 @@ class PreparedData:
 
     @staticmethod
     @contextlib.contextmanager
-    def create(path: Path, *, force: bool = False) -> Iterator[PreparedWriter]:
+    def create(
+        path: Path, *, force: bool = False, key: str | None = None, keep: bool = True
+    ) -> Iterator[PreparedWriter]:
         """A writer for a new folder, which appears under its name when all went well.
 
-        Until then the files are in a hidden folder beside it. An error leaves nothing behind.
+        Until then the files are in a hidden folder beside it. An error leaves nothing behind. An
+        interrupt, or a kill, leaves what is done, if a key tells whether it can be used.
 
         Args:
             path: the folder to come.
             force: replace what is there.
+            key: of all that the folder depends on: with the same one, the writer has the files
+                of a run that was stopped.
+            keep: whether the folder is to appear; without, nothing is left behind.
 
         Raises:
             MtkitError: if the folder exists and is not to be replaced, or cannot be written.
         """
-        check_writable(path, force=force)
+        if keep:
+            check_writable(path, force=force)
         with (
-            new_folder(path) as partial,
+            new_folder(path, key=key, keep=keep) as partial,
             contextlib.closing(PreparedWriter(partial)) as writer,
         ):
             yield writer
-            writer.finish()
+            if keep:
+                writer.finish()
 
     @property
     def name(self) -> str:
@@ -281,50 +292,42 @@ class PreparedData:
 
 
 class PreparedWriter:
-    """Writes the files of a prepared folder; made by `PreparedData.create`."""
+    """Writes the files of a prepared folder; made by `PreparedData.create`.
+
+    What is written in one part can be taken back to where the part before it ended.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._manifest: dict[str, Any] = {}
         self._token_type: np.dtype[Any] = np.dtype("<u2")
-        self._dropped_file = (folder / _DROPPED).open("wb")
-        self._dropped = gzip.GzipFile(
-            # No name and no time inside, so that the same rows are the same bytes.
-            filename="",
-            mode="wb",
-            fileobj=self._dropped_file,
-            mtime=0,
-        )
-        self._dropped.write(b"file\tline\treason\n")
+        self._open: dict[str, IO[bytes]] = {}
+        self._dropped = [_DROPPED_HEADING]
 
-    def scratch(self, name: str) -> Path:
-        """A path for an intermediate file, which will not be part of the folder."""
-        folder = self._folder / "scratch"
+    @property
+    def scratch(self) -> Path:
+        """A folder for intermediate files, which will not be part of this one."""
+        folder = self._folder / _SCRATCH
         folder.mkdir(exist_ok=True)
-        return folder / name
+        return folder
+
+    @property
+    def token_type(self) -> np.dtype[Any]:
+        """What ids are written as, from `add_tokenizer` on."""
+        return self._token_type
 
     def add_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Keep the subwords; before any pairs."""
         tokenizer.save(self._folder / _TOKENIZER)
         self._token_type = np.dtype("<u2") if len(tokenizer) <= 1 << 16 else np.dtype("<u4")
 
-    def add_pairs(self, split: Split, pairs: Iterable[tuple[list[int], list[int]]]) -> int:
-        """Write encoded pairs, given without EOS; return their number."""
-        count = 0
-        with contextlib.ExitStack() as stack:
-            files = [
-                [
-                    stack.enter_context((self._folder / name).open("wb"))
-                    for name in _array_names(split, side)
-                ]
-                for side in ("src", "tgt")
-            ]
-            for pair in pairs:
-                count += 1
-                for ids, (ids_file, lengths_file) in zip(pair, files, strict=True):
-                    ids_file.write(np.array([*ids, EOS_ID], self._token_type).tobytes())
-                    lengths_file.write(np.uint32(len(ids) + 1).astype("<u4").tobytes())
-        return count
+    def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
+        """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
+        for side, sentences in (("src", src), ("tgt", tgt)):
+            ids, lengths = _array_names(split, side)
+            self._file(ids).write(b"".join(sentences))
+            of_each = np.fromiter(map(len, sentences), np.uint32, len(sentences))
+            self._file(lengths).write((of_each // self._token_type.itemsize).astype("<u4").tobytes())
 
     def add_text(self, split: Split, pairs: Sequence[tuple[str, str]]) -> None:
         """Write the raw lines of a split."""
@@ -334,7 +337,36 @@ class PreparedWriter:
 
     def drop(self, file: str, line: int, reason: str) -> None:
         """Record a pair that is left out of training."""
-        self._dropped.write(f"{file}\t{line}\t{reason}\n".encode())
+        self._dropped.append(f"{file}\t{line}\t{reason}\n")
+
+    def end_part(self) -> dict[str, int]:
+        """Write everything to the disk; return the sizes of the files, by their names."""
+        # No name and no time inside, so that the same rows are the same bytes; each part is
+        # compressed for itself, so that the next can be taken back.
+        rows = "".join(self._dropped).encode()
+        self._dropped.clear()
+        if rows:
+            self._file(_DROPPED).write(gzip.compress(rows, mtime=0))
+        for file in self._open.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self._open.items()}
+
+    def back_to(self, sizes: dict[str, int]) -> None:
+        """Go on where `end_part` returned these sizes; without any, from the beginning."""
+        self.close()
+        self._dropped = [] if sizes else [_DROPPED_HEADING]
+        arrays = [
+            name
+            for split in ("train", "valid")
+            for side in ("src", "tgt")
+            for name in _array_names(split, side)
+        ]
+        for name in (*arrays, _DROPPED):
+            if name in sizes:
+                os.truncate(self._folder / name, sizes[name])
+            else:
+                (self._folder / name).unlink(missing_ok=True)
 
     def describe(self, **facts: Any) -> None:
         """Add facts to the manifest."""
@@ -342,13 +374,15 @@ class PreparedWriter:
 
     def close(self) -> None:
         """Let go of the files; a second time does nothing."""
-        self._dropped.close()
-        self._dropped_file.close()
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
 
     def finish(self) -> None:
         """Finish every file and write the manifest, the last of them."""
+        self.end_part()
         self.close()
-        shutil.rmtree(self._folder / "scratch", ignore_errors=True)
+        shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
         files = {
             file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
             for file in sorted(self._folder.iterdir())
@@ -361,6 +395,11 @@ class PreparedWriter:
         }
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
+
+    def _file(self, name: str) -> IO[bytes]:
+        if name not in self._open:
+            self._open[name] = (self._folder / name).open("ab")
+        return self._open[name]
 
 
 def _is_prepared(folder: Path) -> bool:
@@ -400,39 +439,80 @@ def check_writable(
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
     """A hidden folder beside `path`, which takes that name, and its place, when all went well.
 
-    An error leaves everything as it was.
+    An error leaves everything as it was; so does an interrupt, unless there is a key.
+
+    Args:
+        path: the folder to come.
+        key: with the same one, the hidden folder is the one that a stopped run left.
+        keep: whether it takes the name at all.
 
     Raises:
-        MtkitError: if it cannot be written.
+        MtkitError: if it cannot be written, or somebody writes it at this moment.
     """
     partial = path.with_name(f".{path.name}.partial")
     made_parent = not path.parent.exists()
+    is_stopped = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # What a killed run left.
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        if path.exists():
-            replaced = path.with_name(f".{path.name}.replaced")
-            shutil.rmtree(replaced, ignore_errors=True)
-            path.rename(replaced)
-            partial.rename(path)
-            shutil.rmtree(replaced)
-        else:
-            partial.rename(path)
+        with _locked(partial.with_suffix(".lock"), path):
+            _take_up(partial, key)
+            try:
+                yield partial
+            except (KeyboardInterrupt, GeneratorExit):
+                is_stopped = key is not None
+                raise
+            if keep:
+                _put_in_place(partial, path)
     except OSError as error:
         if error.errno is None:
             raise
         raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        if not is_stopped:
+            shutil.rmtree(partial, ignore_errors=True)
         if made_parent:
             with contextlib.suppress(OSError):  # it is not empty, so all went well
                 path.parent.rmdir()
+
+
+def _take_up(partial: Path, key: str | None) -> None:
+    """Make the folder, empty unless a run with the same key left it."""
+    note = partial / _SCRATCH / "key"
+    if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
+        return
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    if key is not None:
+        note.parent.mkdir()
+        note.write_text(key, encoding="utf-8")
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    if path.exists():
+        replaced = path.with_name(f".{path.name}.replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
+        path.rename(replaced)
+        partial.rename(path)
+        shutil.rmtree(replaced)
+    else:
+        partial.rename(path)
+
+
+@contextlib.contextmanager
+def _locked(lock: Path, path: Path) -> Iterator[None]:
+    """Hold a file that nobody else can hold; it ends with the process, however that ends."""
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MtkitError(f"{path}: is being written by another process") from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def find_data(root: Path) -> Path:

@@ -18,7 +18,7 @@ FLOORS = {
     "report": 7,
     "journal": 5,
     "export": 7,
-    "prepare": 4,
+    "prepare": 5,
     "translate": 6,
     "pool": 5,
     "decoding": 4,
@@ -42,6 +42,8 @@ FLOORS = {
     "page": 1,
     "sentences": 1,
     "job": 1,
+    "processes": 1,
+    "cleaning": 2,
     "errors": 0,
 }
 
@@ -57,6 +59,9 @@ HOMES = {
     "jinja2": {"page"},
     "datasets": {"corpora"},
     "huggingface_hub": {"corpora"},
+    "xxhash": {"cleaning"},
+    "langcodes": {"cleaning"},
+    "regex": {"cleaning"},
     "ctranslate2": {"export"},
     "sentencex": {"sentences"},
     "transformers": {"export"},

@@ -1,0 +1,620 @@
+"""Which training pairs are worth learning from: the rules, and why each pair is dropped.
+
+Every pair has a verdict, the number of a reason in `REASONS`; 0 keeps it. A pair is dropped for the
+first reason that holds, in the order in which they are looked for:
+
+1. What a pair shows by itself, whichever others there are: `Cleaner`, on blocks of pairs in any
+   process.
+2. What takes all pairs: duplicates and repeats (`find_repeats`) and stretches where the two sides
+   are out of step (`find_shifts`). These read what `Cleaner` noted of each pair from flat files,
+   piece by piece, so memory does not grow with the corpus.
+3. What takes subwords: length in subwords, and the words that the rest of the corpus has on either
+   side (`WordSides`).
+
+Sentences are compared in the normal form NFKC with one space for every run of white space, by
+64-bit hashes: among 36 million different sentences, that two are taken for one has a chance of
+one in 28,000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import langcodes
+import langcodes.tag_parser
+import numpy as np
+import numpy.typing as npt
+import regex
+import xxhash
+
+from mtkit.config import PrepareConfig
+
+REASONS = (
+    "kept",
+    "not UTF-8",
+    "empty",
+    "too long",
+    "control characters",
+    "few letters",
+    "wrong script",
+    "identical sides",
+    "overlap",
+    "out of step",
+    "duplicate",
+    "repeated side",
+    "length ratio",
+    "wrong language",
+)
+KEPT = 0
+_NUMBER = {reason: number for number, reason in enumerate(REASONS)}
+
+Verdicts = npt.NDArray[np.uint8]
+Keys = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.uint32]
+
+
+def verdict(reason: str) -> int:
+    """The number of a reason."""
+    return _NUMBER[reason]
+
+
+# ---------------------------------------------------------------------------------------------
+# What a pair shows by itself
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is known of the n pairs of a block.
+
+    Attributes:
+        verdicts: (n,).
+        src_keys, tgt_keys: (n,), equal where sentences are equal in normal form.
+        src_chars, tgt_chars: (n,), lengths in characters.
+        overlaps: pairs of which the source, the target or both are in validation or test set.
+    """
+
+    verdicts: Verdicts
+    src_keys: Keys
+    tgt_keys: Keys
+    src_chars: Counts
+    tgt_chars: Counts
+    overlaps: tuple[int, int, int]
+
+
+class Cleaner:
+    """Looks at the pairs of a block, one by one.
+
+    Args:
+        config: the rules.
+        src_lang, tgt_lang: language codes, which say what scripts to expect.
+        held_out: keys of the sources, and of the targets, of validation and test set.
+    """
+
+    def __init__(
+        self, config: PrepareConfig, src_lang: str, tgt_lang: str, held_out: tuple[Keys, Keys]
+    ) -> None:
+        self._config = config
+        self._languages = src_lang, tgt_lang
+        self._held_out = held_out
+
+    def __call__(self, block: tuple[list[bytes], list[bytes]]) -> Checked:
+        """The verdicts on a block of source and target sentences."""
+        config = self._config
+        sides = [
+            _Side(lines, language, config)
+            for lines, language in zip(block, self._languages, strict=True)
+        ]
+        src, tgt = sides
+        verdicts = np.zeros(len(block[0]), np.uint8)
+
+        def drop(reason: str, where: npt.NDArray[np.bool_]) -> None:
+            verdicts[(verdicts == KEPT) & where] = _NUMBER[reason]
+
+        drop("too long", src.is_oversized | tgt.is_oversized)
+        drop("not UTF-8", src.is_undecodable | tgt.is_undecodable)
+        drop("empty", (src.visible == 0) | (tgt.visible == 0))
+        drop("too long", np.maximum(src.chars, tgt.chars) > config.max_chars)
+        if config.drop_control_characters:
+            drop("control characters", (src.controls > 0) | (tgt.controls > 0))
+        for side in sides:
+            drop("few letters", side.letters < config.min_letters * side.visible)
+        for side in sides:
+            if side.of_script is not None:
+                drop("wrong script", side.of_script < config.min_script * side.letters)
+        if config.drop_identical:
+            # A number or a mark is the same in both languages.
+            drop("identical sides", (src.keys == tgt.keys) & (src.letters > 0))
+        in_held_out = [
+            np.isin(side.keys, keys) & (side.visible > 0)
+            for side, keys in zip(sides, self._held_out, strict=True)
+        ]
+        of_src, of_tgt, of_both = (
+            int(np.count_nonzero(found))
+            for found in (*in_held_out, in_held_out[0] & in_held_out[1])
+        )
+        if config.drop_overlap:
+            drop("overlap", in_held_out[0] | in_held_out[1])
+        return Checked(verdicts, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both))
+
+
+class _Side:
+    """One side of a block, counted."""
+
+    def __init__(self, lines: list[bytes], language: str, config: PrepareConfig) -> None:
+        # So many bytes have too many characters, whichever they are: do not even look at them.
+        limit = 4 * config.max_chars + 1
+        self.is_oversized = np.fromiter(map(len, lines), np.int64, len(lines)) >= limit
+        if self.is_oversized.any():
+            lines = [line if len(line) < limit else b"" for line in lines]
+        self.is_undecodable = np.zeros(len(lines), bool)
+        try:
+            text = b"\n".join(lines).decode()
+        except UnicodeDecodeError:
+            for index, line in enumerate(lines):
+                self.is_undecodable[index] = not _is_utf8(line)
+            lines = [
+                b"" if bad else line for line, bad in zip(lines, self.is_undecodable, strict=True)
+            ]
+            text = b"\n".join(lines).decode()
+        self.keys = keys_of(lines)
+        codes = np.frombuffer(text.encode("utf-32-le") + b"\n\0\0\0", np.uint32)
+        codes = np.minimum(codes, _END - 1)
+        kinds = _kinds()[codes]
+        ends = np.flatnonzero(codes == ord("\n"))
+        if len(ends) != len(lines):
+            raise ValueError("a sentence with a newline in it")
+        starts = np.concatenate(([0], ends[:-1] + 1))
+
+        def count(mask: npt.NDArray[Any]) -> Counts:
+            # With its end every line has something to add up.
+            return np.add.reduceat(mask, starts, dtype=np.uint32)
+
+        self.chars: Counts = (ends - starts).astype(np.uint32)
+        self.visible = count((kinds & _INVISIBLE) == 0)
+        self.controls = count((kinds & _CONTROL) != 0)
+        is_letter = (kinds & _LETTER) != 0
+        self.letters = count(is_letter)
+        self.of_script: Counts | None = None
+        table = _script_table(language) if config.min_script else None
+        if table is not None:
+            self.of_script = count(is_letter & table[codes])
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def keys_of(lines: Iterable[bytes]) -> Keys:
+    """(n,): for each UTF-8 sentence a number, equal where their normal forms are equal."""
+    digest = xxhash.xxh3_64_intdigest
+    return np.array([digest(_normal_form(line)) for line in lines], np.uint64)
+
+
+def _normal_form(line: bytes) -> bytes:
+    if not line.isascii():
+        line = unicodedata.normalize("NFKC", line.decode()).encode()
+    return b" ".join(line.split())
+
+
+_LETTER, _CONTROL, _INVISIBLE = 1, 2, 4
+
+# No letter of Unicode lies beyond; what does counts as its last code point, which nobody has.
+_END = 0x40000
+
+
+@functools.cache
+def _kinds() -> npt.NDArray[np.uint8]:
+    """What each code point below `_END` is, as bits."""
+    # Marks are parts of letters in many scripts. Private characters can be seen, and so can those
+    # of Unicode versions to come.
+    of_category = {"L": _LETTER, "M": _LETTER, "Z": _INVISIBLE, "Cf": _INVISIBLE}
+    of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), _CONTROL | _INVISIBLE)
+    kinds = np.zeros(_END, np.uint8)
+    for code in range(_END):
+        category = unicodedata.category(chr(code))
+        kinds[code] = of_category.get(category) or of_category.get(category[0], 0)
+    # A tab is white space; the newline is the end that we put there.
+    kinds[[ord("\t"), ord("\n")]] = _INVISIBLE
+    # A byte-order mark within text, and what stands for bytes that once were no text.
+    kinds[[0xFEFF, 0xFFFD]] |= _CONTROL
+    return kinds
+
+
+# Scripts that are several by ISO 15924, which Unicode tells apart.
+_SCRIPTS = {
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+}
+
+
+@functools.cache
+def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
+    """Which code points are letters in the scripts of a language; None for an unknown one."""
+    try:
+        tag = langcodes.get(language)
+    except langcodes.tag_parser.LanguageTagError:
+        return None
+    script = tag.maximize().script
+    if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
+        return None
+    names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
+    try:
+        # Marks and letters that many scripts share count for each.
+        pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")
+    except regex.error:
+        return None
+    table = np.zeros(_END, bool)
+    everything = "".join(chr(code) for code in range(_END) if not 0xD800 <= code < 0xE000)
+    table[[ord(match) for match in pattern.findall(everything)]] = True
+    return table
+
+
+# ---------------------------------------------------------------------------------------------
+# What takes all pairs
+
+
+_NOTE_TYPES: dict[str, type[np.generic]] = {
+    "verdicts": np.uint8,
+    "src_keys": np.uint64,
+    "tgt_keys": np.uint64,
+    "src_chars": np.uint32,
+    "tgt_chars": np.uint32,
+}
+
+
+class Notes:
+    """What `Cleaner` found, of all pairs, in flat files.
+
+    Attributes:
+        verdicts: (N,), of all pairs, mapped from their file: a change is there for good.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def write(cls, folder: Path, blocks: Iterable[Checked]) -> Notes:
+        """Notes of all blocks, in order, in files of a folder that exists."""
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context((folder / name).open("wb")) for name in _NOTE_TYPES}
+            for checked in blocks:
+                for name, file in files.items():
+                    file.write(getattr(checked, name).tobytes())
+        return cls(folder)
+
+    def __len__(self) -> int:
+        return (self._folder / "verdicts").stat().st_size
+
+    def read(self, name: str, start: int, count: int) -> npt.NDArray[Any]:
+        """A stretch of one of the arrays; at the end of the corpus a shorter one."""
+        dtype = np.dtype(_NOTE_TYPES[name])
+        offset = start * dtype.itemsize
+        return np.fromfile(self._folder / name, dtype, count=count, offset=offset)
+
+    def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
+        """Give this verdict to pairs that have none yet."""
+        if len(pairs):
+            verdicts = np.memmap(self._folder / "verdicts", np.uint8, mode="r+")
+            verdicts[pairs[verdicts[pairs] == KEPT]] = _NUMBER[reason]
+            verdicts.flush()
+
+
+# Pairs looked at together where all have to be.
+_STRETCH = 1 << 20
+
+
+def find_repeats(notes: Notes, config: PrepareConfig) -> None:
+    """Drop pairs that occurred before, and those beyond a limit with an equal side.
+
+    The first in the order of the corpus stay.
+    """
+    if config.drop_duplicates:
+        _drop_beyond(notes, 1, "duplicate", ("src_keys", "tgt_keys"))
+    if config.max_repeats is not None:
+        for side in ("src_keys", "tgt_keys"):
+            _drop_beyond(notes, config.max_repeats, "repeated side", (side,))
+
+
+def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) -> None:
+    """Drop what is kept so far, from the (limit + 1)th pair on with the same keys."""
+    total = len(notes)
+    # Equal keys are in the same part, and a part is sorted in memory.
+    parts = -(-total // _STRETCH)
+    for part in range(parts):
+        where, keys = [], []
+        for start in range(0, total, _STRETCH):
+            found = _mixed([notes.read(name, start, _STRETCH) for name in names])
+            mine = notes.read("verdicts", start, _STRETCH) == KEPT
+            if parts > 1:
+                mine &= found % np.uint64(parts) == part
+            (indices,) = np.nonzero(mine)
+            where.append(indices + start)
+            keys.append(found[indices])
+        pairs, of_pair = np.concatenate(where), np.concatenate(keys)
+        order = np.argsort(of_pair, kind="stable")
+        of_pair = of_pair[order]
+        is_first = np.concatenate(([True], of_pair[1:] != of_pair[:-1]))[: len(order)]
+        place = np.arange(len(order))
+        rank = place - np.maximum.accumulate(np.where(is_first, place, 0))
+        notes.drop(reason, pairs[order[rank >= limit]])
+
+
+def _mixed(keys: Sequence[Keys]) -> Keys:
+    """One key of several, which tells (a, b) from (b, a)."""
+    mixed = keys[0].copy()
+    for other in keys[1:]:
+        # Multiplying by an odd number loses nothing, and high bits are carried down.
+        mixed *= np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+        mixed += other
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A stretch of pairs whose sides are out of step.
+
+    Attributes:
+        start, end: of the pairs, from 0; `end` is not among them.
+        by: where the translation of a source is, in lines after its own.
+    """
+
+    start: int
+    end: int
+    by: int
+
+
+# How far apart lines that belong together are looked for.
+_FARTHEST = 3
+# Pairs in which a shift must show.
+_WINDOW = 20
+# By how much lengths must fit better with a shift than without, in nats: 1 in half a billion.
+_EVIDENCE = 20.0
+# What a change of the shift costs, in nats, where a stretch is cut out exactly.
+_CHANGE = 8.0
+# Nothing costs more than this: a line that is no translation at all says nothing of its neighbours.
+_MOST = 4.5
+
+
+def find_shifts(notes: Notes, start: int, end: int) -> list[Shift]:
+    """Stretches where the sides of a corpus are out of step, as when a line was lost in one file.
+
+    Lengths tell: those of a sentence and its translation go together (Gale and Church 1993). Where
+    they fit better, over 20 pairs, with targets one to three lines off, the lines belong together
+    so. Pairs in random order, or all alike in length, show nothing.
+
+    Args:
+        notes: of all pairs.
+        start, end: those of one source; `end` is not among them.
+
+    Returns:
+        The stretches, in order. Their ends are drawn wide: what may belong to one is in it.
+    """
+    model = _LengthModel.of(notes, start, end)
+    if model is None:
+        return []
+    found: list[Shift] = []
+    for begin in range(start, end, _STRETCH):
+        # A shift at the seam shows on both sides of it.
+        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _STRETCH + 4 * _WINDOW)
+        costs = model.costs(notes, low, high)
+        for first, last in _suspicious(costs):
+            found += [Shift(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)]
+    return _joined(found)
+
+
+_SHIFTS = range(-_FARTHEST, _FARTHEST + 1)
+
+
+@dataclass(frozen=True)
+class _LengthModel:
+    """How the lengths of translations go with those of their sources.
+
+    Attributes:
+        mean, deviation: of the logarithm of target over source length, with those lines together
+            that fit best.
+    """
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, notes: Notes, start: int, end: int) -> _LengthModel | None:
+        """The model of a source; None if it is too short to tell."""
+        if end - start < 4 * _WINDOW:
+            return None
+        ratios = _log_ratios(notes, start, min(end, start + _STRETCH))
+        models = []
+        for row in ratios:
+            row = row[np.isfinite(row)]
+            mean = float(np.median(row))
+            # The deviation of a normal distribution with this median deviation.
+            spread = 1.4826 * float(np.median(np.abs(row - mean)))
+            models.append(cls(mean, max(spread, 0.1)))
+        return min(models, key=lambda model: model.deviation)
+
+    def costs(self, notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+        """(shifts, pairs): how badly each source fits the target so many lines off, in nats."""
+        off = (_log_ratios(notes, start, end) - self.mean) / self.deviation
+        return np.minimum(off * off / 2, _MOST)
+
+
+def _log_ratios(notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+    """(shifts, pairs): log of target over source length; infinite beyond the ends."""
+    # A few characters more make short lines, which vary most, vary less.
+    src, tgt = (
+        np.log(notes.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
+    )
+    ratios = np.full((len(_SHIFTS), len(src)), np.inf)
+    for row, by in zip(ratios, _SHIFTS, strict=True):
+        here = slice(max(0, -by), len(src) - max(0, by))
+        there = slice(max(0, by), len(src) + min(0, by))
+        row[here] = tgt[there] - src[here]
+    return ratios
+
+
+def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Where pairs fit better with some shift than without, roughly."""
+    sums = np.cumsum(costs, axis=1)
+    windows = sums[:, _WINDOW - 1 :].copy()
+    windows[:, 1:] -= sums[:, :-_WINDOW]
+    unshifted = windows[_FARTHEST]
+    best = np.delete(windows, _FARTHEST, axis=0).min(axis=0)
+    # Where neither fits, nothing can be said; and so where both do.
+    is_bad = (unshifted - best > _EVIDENCE) & (best < _WINDOW) & (unshifted > 1.5 * _WINDOW)
+    stretches: list[tuple[int, int]] = []
+    for first in np.flatnonzero(is_bad).tolist():
+        last = first + _WINDOW
+        if stretches and first <= stretches[-1][1]:
+            stretches[-1] = stretches[-1][0], last
+        else:
+            stretches.append((first, last))
+    return stretches
+
+
+# What a line costs that lost its translation, in nats: more than one that has it costs on average.
+_LOST = 1.5
+
+
+def _cut_out(
+    costs: npt.NDArray[np.float64], first: int, last: int
+) -> Iterable[tuple[int, int, int]]:
+    """The stretches, with their shifts, in and around a suspicious one: the cheapest path.
+
+    Where targets are so many lines late, that many sources at the end of the stretch have lost
+    theirs; where they are early, at its beginning.
+    """
+    low, high = max(0, first - 2 * _WINDOW), min(costs.shape[1], last + 2 * _WINDOW)
+    states, change = _paths()
+    here = np.stack(
+        [
+            np.full(high - low, _LOST) if is_lost else costs[by + _FARTHEST, low:high]
+            for by, is_lost in states
+        ]
+    )
+    total, came_from = here[:, 0].copy(), []
+    for pair in range(1, here.shape[1]):
+        ways = total + change
+        came_from.append(ways.argmin(axis=1))
+        total = ways.min(axis=1) + here[:, pair]
+    path = [int(total.argmin())]
+    for step in reversed(came_from):
+        path.append(int(step[path[-1]]))
+    path.reverse()
+    for by, group in itertools.groupby(range(len(path)), key=lambda pair: states[path[pair]][0]):
+        if by == 0:
+            continue
+        pairs = list(group)
+        # In favour of no shift; the ends move out as long as it is not clear.
+        gain = costs[by + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
+        begin, end = pairs[0], pairs[-1] + 1
+        begin -= _unclear(gain[:begin][::-1])
+        end += _unclear(gain[end:])
+        yield begin + low, end + low, by
+
+
+@functools.cache
+def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
+    """States of lines, each a shift and whether its translation is lost; (to, from): costs."""
+    states = [(by, False) for by in _SHIFTS]
+    ways = {(number, number): 0.0 for number in range(len(states))}
+    for by in _SHIFTS:
+        if by == 0:
+            continue
+        # Late: in the stretch, then so many lost lines. Early: the other way round.
+        lost = [len(states) + number for number in range(abs(by))]
+        states += [(by, True)] * abs(by)
+        chain = [by + _FARTHEST, *lost] if by > 0 else [*lost, by + _FARTHEST]
+        chain = [_FARTHEST, *chain, _FARTHEST]
+        for old, new in itertools.pairwise(chain):
+            ways[new, old] = _CHANGE if _FARTHEST in (old, new) else 0.0
+    change = np.full((len(states), len(states)), np.inf)
+    for way, cost in ways.items():
+        change[way] = cost
+    return states, change
+
+
+# Nats that make clear that a line is not shifted: 20 to 1.
+_CLEAR = 3.0
+
+
+def _unclear(gain: npt.NDArray[np.float64]) -> int:
+    """How many of the next pairs may still be shifted."""
+    is_clear = np.cumsum(gain) >= _CLEAR
+    return int(is_clear.argmax()) if is_clear.any() else len(gain)
+
+
+def _joined(shifts: Iterable[Shift]) -> list[Shift]:
+    """Those that overlap as one."""
+    joined: list[Shift] = []
+    for shift in sorted(shifts, key=lambda shift: shift.start):
+        if joined and shift.start < joined[-1].end and shift.by == joined[-1].by:
+            last = joined.pop()
+            shift = Shift(last.start, max(last.end, shift.end), shift.by)
+        joined.append(shift)
+    return joined
+
+
+# ---------------------------------------------------------------------------------------------
+# What takes the words of the corpus
+
+# A word tells nothing of a language that occurs less often in both.
+_RARE = 5
+# No word tells more than this, in nats.
+_LOUDEST = 4.0
+# Sums of a sentence that make it one of the other side: 3,000 to 1, and half a nat a word.
+_SENTENCE = 8.0
+_PER_WORD = 0.5
+
+
+class WordSides:
+    """On which side of the corpus each word is at home.
+
+    A side of a pair whose words are nearly all at home on the other is in the wrong language:
+    the pair is swapped, or was never translated. No model of languages is needed for that, and
+    any pair of languages will do, as long as most of the corpus is right; those that write no
+    spaces between words are told apart by their script only.
+
+    Args:
+        src, tgt: the words of the sides, with how often they occur.
+    """
+
+    def __init__(self, src: Mapping[str, int], tgt: Mapping[str, int]) -> None:
+        totals = [sum(side.values()) + 1 for side in (src, tgt)]
+        self._odds: dict[str, float] = {}
+        for word in src.keys() | tgt.keys():
+            counts = [side.get(word, 0) for side in (src, tgt)]
+            if max(counts) >= _RARE:
+                shares = [(n + 0.5) / total for n, total in zip(counts, totals, strict=True)]
+                odds = math.log(shares[0] / shares[1])
+                # What both have is left out: names, numbers, marks.
+                if abs(odds) > 1:
+                    self._odds[word] = max(-_LOUDEST, min(_LOUDEST, odds))
+
+    def wrong(self, src: Sequence[str], tgt: Sequence[str]) -> Iterable[bool]:
+        """For each pair whether a side of it is in the language of the other."""
+        odds = self._odds.get
+        for sides in zip(src, tgt, strict=True):
+            of_src, of_tgt = (
+                (sum([odds(word, 0.0) for word in words]), len(words))
+                for words in (side.split(" ") for side in sides)
+            )
+            yield (
+                of_src[0] < -max(_SENTENCE, _PER_WORD * of_src[1])
+                or of_tgt[0] > max(_SENTENCE, _PER_WORD * of_tgt[1])
+            )

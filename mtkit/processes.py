@@ -1,0 +1,176 @@
+"""A function applied to many things by several processes, the results in the order of the things.
+
+Not `concurrent.futures`, whose parent can wait for ever when a worker dies while it answers, and
+which leaves busy workers running after an error. A process that is started imports the main script
+anew, as always with Python's `spawn`: a script must do its work under
+`if __name__ == "__main__":`.
+
+A worker that loses its parent, however that ended, ends at once: it reads from a pipe that nobody
+else writes to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar
+
+from mtkit.errors import MtkitError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Items that a worker has at a time: one that it works on, and one to go on with at once.
+_AT_A_TIME = 2
+# Items that are not worth a process, which takes half a second to start.
+_FEW = 2
+# Seconds until a worker that has closed its pipe has ended.
+_PATIENCE = 5.0
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], *, workers: int
+) -> Iterator[Result]:
+    """The function's results for all items, in their order.
+
+    No more items are taken than are worked on, so memory is bounded however many there are. With
+    one worker, or one or two items, all is done in this process.
+
+    Args:
+        function: sent to each worker once. It may keep what it likes between items, as long as
+            its results do not depend on that.
+        items: taken as they are needed.
+        workers: processes.
+
+    Raises:
+        MtkitError: if a worker ended, or met this error.
+    """
+    waiting = iter(items)
+    first = list(itertools.islice(waiting, _FEW + 1))
+    waiting = itertools.chain(first, waiting)
+    if workers == 1 or len(first) <= _FEW:
+        yield from map(function, waiting)
+        return
+    started: list[Worker[Item, Result]] = []
+    try:
+        started.extend(Worker(function) for _ in range(workers))
+        # Items go round, and so do their results: their order needs no other care.
+        turns = itertools.cycle(started)
+        ahead = 0
+        for item, worker in zip(
+            itertools.islice(waiting, _AT_A_TIME * workers), itertools.cycle(started), strict=False
+        ):
+            worker.send(item)
+            ahead += 1
+        while ahead:
+            worker = next(turns)
+            yield worker.receive()
+            ahead -= 1
+            for item in itertools.islice(waiting, 1):
+                worker.send(item)
+                ahead += 1
+    finally:
+        for worker in started:
+            worker.end()
+
+
+class Worker(Generic[Item, Result]):
+    """A process that applies a function, seen from the one that started it."""
+
+    def __init__(self, function: Callable[[Item], Result]) -> None:
+        self._pipe, its_end = _spawn.Pipe()
+        # Daemonic, so that Python ends it if nobody does.
+        self._process = _spawn.Process(target=_serve, args=(its_end, function), daemon=True)
+        # Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in
+        # a new process, from its first moment on; but what is started first with the first one
+        # would unblock it.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            # Its end is the only one then, and closes with it.
+            its_end.close()
+
+    def send(self, item: Item) -> None:
+        """Hand it something to do."""
+        try:
+            self._pipe.send(item)
+        except OSError as error:
+            raise self._lost() from error
+
+    def receive(self) -> Result:
+        """Its next result."""
+        try:
+            answer = self._pipe.recv()
+        except (OSError, EOFError) as error:
+            raise self._lost() from error
+        if isinstance(answer, Exception):
+            raise answer
+        result: Result = answer
+        return result
+
+    def end(self) -> None:
+        """Kill it: it has nothing to lose."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self._pipe.close()
+
+    def _lost(self) -> MtkitError:
+        self._process.join(_PATIENCE)
+        code = self._process.exitcode
+        how = f"status {code}"
+        if code is None:
+            how = "it closed its pipe"
+        elif code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
+        return MtkitError(
+            f"a worker ended unexpectedly ({how}); if memory ran out, fewer --workers need less"
+        )
+
+
+def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
+    """Apply the function to what comes out of the pipe; its end is the process's."""
+    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
+    # waits with an item for one who waits with a result.
+    threading.Thread(target=_read_items, args=(pipe, items), daemon=True).start()
+    while True:
+        item = items.get()
+        answer: Any
+        try:
+            answer = function(item)
+        except MtkitError as error:
+            answer = error
+        except Exception:
+            # Not every exception can be sent; its text can.
+            answer = RuntimeError(f"in a worker:\n\n{traceback.format_exc()}")
+        try:
+            pipe.send(answer)
+        except OSError:
+            os._exit(0)  # nobody is there to answer to
+
+
+def _read_items(pipe: Connection[Any, Any], items: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            items.put(pipe.recv())
+    finally:
+        os._exit(0)
