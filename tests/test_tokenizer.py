@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
+import sentencepiece as spm
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import BlockEncoder, Tokenizer, WordCounts, count_words
 
 # The example of Sennrich et al. 2016, with the counts of their words.
 TEXTBOOK = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
@@ -109,3 +116,185 @@ def test_a_damaged_or_missing_model_names_the_file(tmp_path: Path) -> None:
     for name in ("broken.model", "absent.model"):
         with pytest.raises(MtkitError, match=name):
             Tokenizer.load(tmp_path / name)
+
+
+# ---------------------------------------------------------------------------------------------
+# Counted words
+
+LETTERS = [chr(i) for i in range(0x20, 0x600)] + [*"\t\0\1\u2000あ😀"]
+
+
+def odd_lines(number: int) -> list[str]:
+    """Lines of words of which some repeat, with all that a corpus may have between its letters."""
+    rng = np.random.default_rng(7)
+    words = [
+        "".join(rng.choice(LETTERS, rng.integers(1, 6))) if rng.random() < 0.3 else text
+        for text in rng.choice(" ".join([*TEXT, "naïve\tcafé  d'été"]).split(" "), 6 * number)
+    ]
+    return [" ".join(words[i : i + 6]) for i in range(0, len(words), 6)]
+
+
+def learnt_from_lines(
+    lines: list[str], vocab_size: int, model_type: str
+) -> list[tuple[str, float]]:
+    """The pieces that SentencePiece learns from the lines themselves, and their scores."""
+    model = io.BytesIO()
+    spm.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type=model_type,
+        vocab_size=vocab_size,
+        character_coverage=1.0 - 1e-6,
+        byte_fallback=True,
+        max_sentence_length=1 << 16,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return pieces_and_scores(model.getvalue())
+
+
+def pieces_and_scores(model: bytes) -> list[tuple[str, float]]:
+    pieces = spm.SentencePieceProcessor(model_proto=model)
+    return [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
+
+
+def test_words_with_counts_teach_what_the_lines_teach() -> None:
+    lines = odd_lines(400)
+    size = 1700
+    learnt = Tokenizer.learn(lines, size)
+    assert pieces_and_scores(learnt.model) == learnt_from_lines(lines, size, "bpe")
+
+
+def test_what_is_learnt_does_not_depend_on_the_order_of_the_words() -> None:
+    words = list(count_words(TEXT).items())
+    one, other = (Tokenizer.learn_from_counts(w, 300) for w in (words, words[::-1]))
+    assert one.model == other.model
+
+
+def test_words_stand_between_spaces_and_tabs() -> None:
+    assert count_words(["a b  a\tc ", "", " b\u00a0d"]) == {"a": 2, "b": 1, "c": 1, "b\u00a0d": 1}
+
+
+@given(st.lists(st.dictionaries(st.text("ab", max_size=3), st.integers(1, 9))))
+def test_with_room_for_all_words_their_counts_are_the_sums(blocks: list[dict[str, int]]) -> None:
+    counts = WordCounts()
+    for block in blocks:
+        counts.add(block)
+    assert dict(counts.items()) == sum(map(Counter, blocks), Counter())
+    assert not counts.sampled
+
+
+def thinned(blocks: int, max_bytes: int) -> WordCounts:
+    """Blocks of 3 words that all have, of 100 that no other has, and of 20 seen in two places."""
+    counts = WordCounts(max_bytes=max_bytes)
+    for block in range(blocks):
+        words = Counter({"der": 50, "die": 40, "日本": 9})
+        words.update(f"einmal{block}-{i}" for i in range(100))
+        words.update(f"zweimal{block // 2}-{i}" for i in range(20))
+        counts.add(words)
+    return counts
+
+
+def test_frequent_words_keep_their_counts_when_rare_ones_are_thinned() -> None:
+    left = dict(thinned(1000, 1 << 20).items())
+    assert (left["der"], left["die"], left["日本"]) == (50_000, 40_000, 9_000)
+
+
+def test_rare_words_that_are_left_are_an_even_sample_that_stands_for_all() -> None:
+    counts = thinned(4000, 1 << 20)
+    left = {word: n for word, n in counts.items() if word.startswith("einmal")}
+    # Of 400,000 words a few thousand; five deviations of a count of so many by chance are 7 %.
+    assert counts.sampled
+    assert 2000 < len(left) < 10_000
+    assert sum(left.values()) == pytest.approx(400_000, rel=0.1)
+    of_tenth = Counter(int(word[6:].split("-")[0]) // 400 for word in left)
+    expected = len(left) / 10
+    assert all(abs(n - expected) < 5 * expected**0.5 for n in of_tenth.values())
+    assert len(of_tenth) == 10
+
+
+def test_counted_words_stay_within_their_room() -> None:
+    tracemalloc.start()
+    try:
+        counts = WordCounts(max_bytes=1 << 20)
+        for block in range(300):
+            # Sentences of a language without spaces, and words of every count.
+            counts.add({f"{block}、これは長い文です、{i}": 1 for i in range(100)})
+            counts.add({f"{block // 10}-{i}": 1 + block % 5 * 100 for i in range(100)})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1.2 * (1 << 20)
+
+
+def test_counting_twice_gives_the_same() -> None:
+    assert list(thinned(300, 1 << 18).items()) == list(thinned(300, 1 << 18).items())
+
+
+def test_what_is_too_long_to_learn_from_is_not_kept() -> None:
+    counts = WordCounts()
+    counts.add({"x" * 70_000: 3, "y": 1})
+    assert dict(counts.items()) == {"y": 1}
+
+
+# ---------------------------------------------------------------------------------------------
+# Blocks of lines
+
+
+def ids_of(encoded: list[bytes], dtype: str) -> list[list[int]]:
+    return [np.frombuffer(line, dtype).tolist() for line in encoded]
+
+
+@pytest.fixture(scope="module")
+def odd_tokenizer() -> Tokenizer:
+    return Tokenizer.learn(odd_lines(400), 1700)
+
+
+@pytest.fixture(scope="module")
+def block_encoder(odd_tokenizer: Tokenizer) -> BlockEncoder:
+    return BlockEncoder(odd_tokenizer, dtype=np.dtype("<u2"))
+
+
+# Among the letters: spaces of every kind, marks that join what stands before them, characters
+# that the normal form takes away or spells with a space.
+SPECIAL = " \t\n\r\0\u0001\u00a0\u00b4\u0301\u0308\u200b\u2028\u2581\u2585\u3000\u3099\ufeff\ufdfa"
+
+
+@given(st.lists(st.text(st.sampled_from(SPECIAL + "aäbc'カ") | st.characters(codec="utf-8"))))
+@example(["", " ", "a  b", "x" * 300 + " " + "x" * 300])
+def test_a_block_is_encoded_as_its_lines_are(
+    block_encoder: BlockEncoder, odd_tokenizer: Tokenizer, lines: list[str]
+) -> None:
+    expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
+    for _ in range(2):  # Unknown words first, remembered ones then.
+        assert ids_of(block_encoder.encode(lines), "<u2") == expected
+
+
+@pytest.mark.parametrize("form", ["{0}", "{0}{0}", "a{0} {0}b", "a {0} b"])
+def test_every_character_is_encoded_in_a_block_as_it_is_alone(
+    block_encoder: BlockEncoder, odd_tokenizer: Tokenizer, form: str
+) -> None:
+    characters = [chr(i) for i in range(1 << 16) if not 0xD800 <= i < 0xE000]
+    lines = [form.format(character) for character in characters]
+    expected = [[*ids, 2] for ids in odd_tokenizer.encode_batch(lines)]
+    assert ids_of(block_encoder.encode(lines), "<u2") == expected
+
+
+def test_a_block_is_encoded_the_same_when_there_is_no_room_to_remember(
+    odd_tokenizer: Tokenizer,
+) -> None:
+    lines = odd_lines(200)
+    cramped = BlockEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=2000)
+    expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
+    for start in range(0, 200, 20):
+        got = ids_of(cramped.encode(lines[start : start + 20]), "<u4")
+        assert got == expected[start : start + 20]
+
+
+def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:
+    with pytest.raises(ValueError, match="1700"):
+        BlockEncoder(odd_tokenizer, dtype=np.dtype("u1"))
