@@ -267,6 +267,9 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
 # What takes all pairs
 
 
+# Pairs looked at together where all have to be.
+_STRETCH = 1 << 20
+
 _NOTE_TYPES: dict[str, type[np.generic]] = {
     "verdicts": np.uint8,
     "src_keys": np.uint64,
@@ -305,16 +308,19 @@ class Notes:
         offset = start * dtype.itemsize
         return np.fromfile(self._folder / name, dtype, count=count, offset=offset)
 
+    def counts(self) -> dict[str, int]:
+        """How many pairs have each verdict."""
+        total = np.zeros(len(REASONS), np.int64)
+        for start in range(0, len(self), _STRETCH):
+            total += np.bincount(self.read("verdicts", start, _STRETCH), minlength=len(REASONS))
+        return {reason: n for reason, n in zip(REASONS, total.tolist(), strict=True) if n}
+
     def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
         """Give this verdict to pairs that have none yet."""
         if len(pairs):
             verdicts = np.memmap(self._folder / "verdicts", np.uint8, mode="r+")
             verdicts[pairs[verdicts[pairs] == KEPT]] = _NUMBER[reason]
             verdicts.flush()
-
-
-# Pairs looked at together where all have to be.
-_STRETCH = 1 << 20
 
 
 def find_repeats(notes: Notes, config: PrepareConfig) -> None:
@@ -590,13 +596,18 @@ class WordSides:
     any pair of languages will do, as long as most of the corpus is right; those that write no
     spaces between words are told apart by their script only.
 
-    Args:
-        src, tgt: the words of the sides, with how often they occur.
+    Attributes:
+        odds: of words that tell, the logarithm of how much more frequent they are in the source.
     """
 
-    def __init__(self, src: Mapping[str, int], tgt: Mapping[str, int]) -> None:
+    def __init__(self, odds: dict[str, float]) -> None:
+        self.odds = odds
+
+    @classmethod
+    def of(cls, src: Mapping[str, int], tgt: Mapping[str, int]) -> WordSides:
+        """Those of a corpus, from the words of its sides and how often they occur."""
         totals = [sum(side.values()) + 1 for side in (src, tgt)]
-        self._odds: dict[str, float] = {}
+        found: dict[str, float] = {}
         for word in src.keys() | tgt.keys():
             counts = [side.get(word, 0) for side in (src, tgt)]
             if max(counts) >= _RARE:
@@ -604,11 +615,12 @@ class WordSides:
                 odds = math.log(shares[0] / shares[1])
                 # What both have is left out: names, numbers, marks.
                 if abs(odds) > 1:
-                    self._odds[word] = max(-_LOUDEST, min(_LOUDEST, odds))
+                    found[word] = max(-_LOUDEST, min(_LOUDEST, odds))
+        return cls(found)
 
     def wrong(self, src: Sequence[str], tgt: Sequence[str]) -> Iterable[bool]:
         """For each pair whether a side of it is in the language of the other."""
-        odds = self._odds.get
+        odds = self.odds.get
         for sides in zip(src, tgt, strict=True):
             of_src, of_tgt = (
                 (sum([odds(word, 0.0) for word in words]), len(words))

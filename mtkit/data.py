@@ -303,6 +303,7 @@ class PreparedWriter:
         self._token_type: np.dtype[Any] = np.dtype("<u2")
         self._open: dict[str, IO[bytes]] = {}
         self._dropped = [_DROPPED_HEADING]
+        self._finished: PreparedData | None = None
 
     @property
     def scratch(self) -> Path:
@@ -320,6 +321,10 @@ class PreparedWriter:
         """Keep the subwords; before any pairs."""
         tokenizer.save(self._folder / _TOKENIZER)
         self._token_type = np.dtype("<u2") if len(tokenizer) <= 1 << 16 else np.dtype("<u4")
+
+    def tokenizer(self) -> Tokenizer:
+        """The subwords that were kept."""
+        return Tokenizer.load(self._folder / _TOKENIZER)
 
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
@@ -378,14 +383,19 @@ class PreparedWriter:
             file.close()
         self._open.clear()
 
-    def finish(self) -> None:
-        """Finish every file and write the manifest, the last of them."""
+    def finish(self) -> PreparedData:
+        """Finish every file and write the manifest, the last of them; once is enough."""
+        if self._finished is not None:
+            return self._finished
         self.end_part()
         self.close()
-        shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
+        names = {*os.listdir(self._folder)} - {_SCRATCH, _MANIFEST}
         files = {
-            file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
-            for file in sorted(self._folder.iterdir())
+            name: {
+                "bytes": (self._folder / name).stat().st_size,
+                "sha256": sha256_of(self._folder / name),
+            }
+            for name in sorted(names)
         }
         manifest = {
             "format": FORMAT,
@@ -395,6 +405,9 @@ class PreparedWriter:
         }
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
+        shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
+        self._finished = PreparedData(self._folder, manifest)
+        return self._finished
 
     def _file(self, name: str) -> IO[bytes]:
         if name not in self._open:

@@ -1,57 +1,78 @@
-"""From a corpus name or files to a prepared folder: fetch, check, clean, learn BPE, encode.
+"""From a corpus name or files to a prepared folder: fetch, check, clean, learn subwords, encode.
 
-The corpus is read three times, a line at a time: once to check and count it, so that bad input
-stops everything before any work is done; once to learn the subwords; once to encode. Only the
-learning of the subwords holds text in memory, at most `LEARN_FROM_LINES` of it.
+The training pairs are read three times, block by block, and worked on by all cores:
+
+1. **Check.** Every pair is judged by itself, and what is needed to compare it with others is noted
+   in flat files; then duplicates and stretches out of step are looked for there.
+2. **Learn.** The words of the pairs that are kept, or of an even sample of them, are counted, and
+   subwords are learned from the counts.
+3. **Encode.** The pairs that are kept are cut into subwords, judged by those, and written.
+
+Memory is bounded whatever the size of the corpus. A block gives the same results in any process
+and blocks are put together in their order, so the folder's bytes depend on the input and the
+settings only. What a stopped run has finished is used by the next one with the same input and
+settings: the first two stages as a whole, of the third every part.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 import hashlib
 import itertools
+import json
 import logging
 import os
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
+import xxhash
 from tqdm import tqdm
 
 import mtkit
-from mtkit.config import PrepareConfig
-from mtkit.corpora import Corpus, HubSplit, fetch, find_corpus
-from mtkit.data import PreparedData, PreparedWriter, Split, open_binary, read_lines, sha256_of
-from mtkit.demo import demo_corpus
+from mtkit.cleaning import (
+    KEPT,
+    REASONS,
+    Checked,
+    Cleaner,
+    Notes,
+    Verdicts,
+    WordSides,
+    find_repeats,
+    find_shifts,
+    keys_of,
+    verdict,
+)
+from mtkit.config import PrepareConfig, prepare_config
+from mtkit.corpora import find_corpus
+from mtkit.data import PreparedData, PreparedWriter, Split, check_writable
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
+from mtkit.processes import available_cores, ordered_map
+from mtkit.sources import Block, Source, catalogue_sources, parallel_files
+from mtkit.tokenizer import SENTENCEPIECE_VERSION, BlockEncoder, Tokenizer, WordCounts, count_words
 
 log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
-# SentencePiece holds its training text in memory; more than this adds nothing to the merges.
-LEARN_FROM_LINES = 10_000_000
-# Pairs that are encoded together, on all cores.
-ENCODE_PAIRS = 10_000
-
-
-@dataclass(frozen=True)
-class Source:
-    """Sentence pairs from one place, which can be read more than once.
-
-    Attributes:
-        name: what a dropped pair is reported under.
-        read: the pairs, in order.
-        facts: what the manifest says of the place.
-    """
-
-    name: str
-    read: Callable[[], Iterable[Pair]]
-    facts: dict[str, Any]
+# Pairs that go to a process together.
+BLOCK = 10_000
+# Blocks that are finished together, so that a run that is stopped need not do them again.
+PART = 20
+# Room for the words of one side.
+_WORDS_BYTES = 64 << 20
+# Dropped pairs of each reason that are shown.
+_SAMPLES = 12
+_SAMPLE_CHARS = 300
+# More than one in so many pairs that are no UTF-8 is a wrong encoding and no damage.
+_UNDECODABLE = 10
 
 
 @dataclass(frozen=True)
@@ -60,9 +81,27 @@ class Sources:
 
     src_lang: str
     tgt_lang: str
-    train: list[Source]
-    valid: list[Source]
-    test: list[Source] = field(default_factory=list)
+    train: Sequence[Source]
+    valid: Source
+    test: Source | None = None
+
+    def of(self, split: Split) -> list[Source]:
+        """The sources of a split."""
+        if split == "train":
+            return list(self.train)
+        source = self.valid if split == "valid" else self.test
+        return [source] if source else []
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A dropped pair, to be looked at; long sides are cut."""
+
+    reason: str
+    file: str
+    line: int
+    src: str
+    tgt: str
 
 
 @dataclass(frozen=True)
@@ -73,37 +112,75 @@ class Report:
         path: the prepared folder.
         pairs: number of pairs read, by split.
         dropped: number of training pairs left out, by reason.
+        overlaps: training pairs of which the source, the target, or both are in the validation or
+            test set, dropped or not.
+        mended: what was found in the files and mended, by kind: lines.
+        shifts: stretches out of step: source, first and last line, and how far off.
+        samples: some of the pairs of each reason, from all over the corpus.
         vocab_size: pieces learned.
         tokens: source and target tokens of the training pairs kept, EOS counted.
+        seconds: wall time of each stage; what was taken over from a stopped run takes none.
     """
 
     path: Path
     pairs: dict[Split, int]
     dropped: dict[str, int]
+    overlaps: tuple[int, int, int]
+    mended: dict[str, int]
+    shifts: list[tuple[str, int, int, int]]
+    samples: list[Sample]
     vocab_size: int
     tokens: tuple[int, int]
+    seconds: dict[str, float]
+
+
+# Called with data that is finished, and what was done.
+Look = Callable[[PreparedData, Report], None]
 
 
 def prepare_corpus(
-    name: str, out: Path, *, vocab_size: int | None = None, force: bool = False
+    name: str,
+    out: Path,
+    *,
+    workers: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    look: Look | None = None,
+    **settings: Any,
 ) -> Report:
     """Prepare a corpus of the catalogue.
 
     Args:
         name: such as `wmt14-en-de`.
         out: the folder to write.
-        vocab_size: pieces to learn; by default as the catalogue says.
+        workers: processes; by default one for each core.
         force: replace the folder if it exists.
+        dry_run: do everything, and leave nothing behind.
+        look: called with the finished data before the folder takes its place.
+        settings: of `PrepareConfig`; `vocab_size` is by default as the catalogue says.
 
     Raises:
         MtkitError: for an unknown name, a hub that cannot be reached, a folder that cannot be
             written, or a vocabulary larger than the text supports.
     """
     corpus = find_corpus(name)
-    settings = PrepareConfig(vocab_size=vocab_size or corpus.vocab_size)
-    with PreparedData.create(out, force=force) as writer:
-        writer.describe(name=name, licence=corpus.licence)
-        return _prepare(_catalogue_sources(corpus), settings, writer, out)
+    config = prepare_config({"vocab_size": corpus.vocab_size} | settings)
+    if not dry_run:
+        check_writable(out, force=force)
+    if not corpus.built_in:
+        log.info("fetching %s from %s", corpus.name, corpus.source)
+    of_split = catalogue_sources(corpus)
+    sources = Sources(
+        corpus.src_lang,
+        corpus.tgt_lang,
+        [of_split["train"]],
+        of_split["valid"],
+        of_split["test"],
+    )
+    facts = {"name": name, "licence": corpus.licence}
+    return _prepare(
+        sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
+    )
 
 
 def prepare_files(
@@ -112,219 +189,499 @@ def prepare_files(
     *,
     src_lang: str,
     tgt_lang: str,
-    train: list[tuple[Path, Path]],
-    valid: tuple[Path, Path],
-    test: tuple[Path, Path] | None = None,
-    vocab_size: int | None = None,
+    train: Sequence[Source | tuple[Path, Path]],
+    valid: Source | tuple[Path, Path],
+    test: Source | tuple[Path, Path] | None = None,
+    workers: int | None = None,
     force: bool = False,
+    dry_run: bool = False,
+    look: Look | None = None,
+    **settings: Any,
 ) -> Report:
-    """Prepare own files, plain or compressed, a sentence a line.
+    """Prepare own sentence pairs.
 
     Args:
         name: what the data is called.
         out: the folder to write.
         src_lang, tgt_lang: language codes.
-        train: pairs of source and target files.
-        valid, test: likewise one pair each.
-        vocab_size: pieces to learn; by default the paper's 37,000.
-        force: replace the folder if it exists.
+        train: sources, from `mtkit.sources`, or pairs of a source and a target file, plain or
+            compressed, a sentence a line.
+        valid, test: likewise one each.
+        workers, force, dry_run, look: as `prepare_corpus` takes them.
+        settings: of `PrepareConfig`.
 
     Raises:
         MtkitError: naming the file, and the line where there is one, that must be mended.
     """
-    settings = PrepareConfig(vocab_size=vocab_size or PrepareConfig().vocab_size)
+    config = prepare_config(settings)
+    if not dry_run:
+        check_writable(out, force=force)
     sources = Sources(
         src_lang,
         tgt_lang,
-        train=[_file_source(*pair) for pair in train],
-        valid=[_file_source(*valid)],
-        test=[_file_source(*test)] if test else [],
+        [_as_source(source) for source in train],
+        _as_source(valid),
+        _as_source(test) if test else None,
     )
-    with PreparedData.create(out, force=force) as writer:
-        writer.describe(name=name)
-        return _prepare(sources, settings, writer, out)
+    facts = {"name": name}
+    return _prepare(
+        sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
+    )
+
+
+def _as_source(source: Source | tuple[Path, Path]) -> Source:
+    return parallel_files(*source) if isinstance(source, tuple) else source
 
 
 def _prepare(
-    sources: Sources, settings: PrepareConfig, writer: PreparedWriter, out: Path
+    sources: Sources,
+    config: PrepareConfig,
+    out: Path,
+    facts: dict[str, Any],
+    *,
+    workers: int | None,
+    force: bool,
+    dry_run: bool,
+    look: Look | None,
 ) -> Report:
-    pairs = {split: _check(split, getattr(sources, split)) for split in SPLITS}
-    for split in SPLITS[:2]:
-        if not pairs[split]:
-            raise MtkitError(f"{getattr(sources, split)[0].name}: no {split} pairs in it")
-    tokenizer = _learn(sources.train, pairs["train"], settings)
-    writer.add_tokenizer(tokenizer)
-    dropped: Counter[str] = Counter()
-    tokens = [0, 0]
-
-    def kept() -> Iterator[tuple[list[int], list[int]]]:
-        for source in sources.train:
-            encoded = _encode(source.read(), tokenizer, total=source.facts["pairs"])
-            for line, (src, tgt) in enumerate(encoded, start=1):
-                if reason := _reason_to_drop(src, tgt, settings):
-                    dropped[reason] += 1
-                    writer.drop(source.name, line, reason)
-                    continue
-                tokens[0] += len(src) + 1
-                tokens[1] += len(tgt) + 1
-                yield src, tgt
-
-    if not writer.add_pairs("train", kept()):
-        raise MtkitError(
-            "every training pair was dropped: "
-            + ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-        )
-    for split in SPLITS[1:]:
-        text = [_on_one_line(pair) for source in getattr(sources, split) for pair in source.read()]
-        if text:
-            writer.add_text(split, text)
-        if split == "valid":
-            writer.add_pairs(split, _encode(text, tokenizer))
-    writer.describe(
-        src_lang=sources.src_lang,
-        tgt_lang=sources.tgt_lang,
-        sources={split: [source.facts for source in getattr(sources, split)] for split in SPLITS},
-        counts={
-            "pairs": pairs,
-            "kept": pairs["train"] - sum(dropped.values()),
-            "dropped": dict(sorted(dropped.items())),
-            "tokens": {"src": tokens[0], "tgt": tokens[1]},
-        },
-        settings=settings.model_dump(),
-        versions={"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
-    )
-    return Report(out, pairs, dict(sorted(dropped.items())), len(tokenizer), (tokens[0], tokens[1]))
-
-
-def _reason_to_drop(src: list[int], tgt: list[int], settings: PrepareConfig) -> str | None:
-    """Why a training pair, encoded without EOS, teaches nothing; None if it does."""
-    if not src or not tgt:
-        return "empty"
-    # With EOS, as the model sees them.
-    longer, shorter = max(len(src), len(tgt)) + 1, min(len(src), len(tgt)) + 1
-    if longer > settings.max_tokens:
-        return "too long"
-    if longer > settings.max_ratio * shorter:
-        return "length ratio"
-    return None
-
-
-def _check(split: Split, sources: list[Source]) -> int:
-    """Read all pairs once, so that bad input is found before any work is done; count them."""
-    total = 0
-    for source in sources:
-        count = 0
-        digest = hashlib.sha256()
-        for pair in _bar(source.read(), f"checking {split}", unit="pairs"):
-            count += 1
-            digest.update("\0".join(pair).encode() + b"\n")
-        source.facts["pairs"] = count
-        # Of the pairs as they were read, whatever they were wrapped in.
-        source.facts["sha256"] = digest.hexdigest()
-        total += count
-    return total
-
-
-def _learn(sources: list[Source], pairs: int, settings: PrepareConfig) -> Tokenizer:
-    # Every n-th pair, so that a sample covers the whole corpus evenly.
-    stride = max(1, -(-2 * pairs // LEARN_FROM_LINES))
-    everything = itertools.chain.from_iterable(source.read() for source in sources)
-    sample = itertools.islice(everything, 0, None, stride)
-    log.info(
-        "learning %s pieces from %s pairs", f"{settings.vocab_size:,}", f"{-(-pairs // stride):,}"
-    )
-    return Tokenizer.learn((side for pair in sample for side in pair), settings.vocab_size)
-
-
-def _encode(
-    pairs: Iterable[Pair], tokenizer: Tokenizer, *, total: int | None = None
-) -> Iterator[tuple[list[int], list[int]]]:
-    threads = os.cpu_count() or 1
-    iterator = iter(pairs)
-    with tqdm(
-        total=total, desc="encoding", unit=" pairs", unit_scale=True, disable=_no_bar(total)
-    ) as bar:
-        while chunk := list(itertools.islice(iterator, ENCODE_PAIRS)):
-            sides = zip(*chunk, strict=True)
-            src, tgt = (tokenizer.encode_batch(side, threads=threads) for side in sides)
-            yield from zip(src, tgt, strict=True)
-            bar.update(len(chunk))
-
-
-def _no_bar(total: int | None) -> bool | None:
-    """tqdm's `disable`: None leaves the bar off where standard error is no terminal."""
-    return True if total is None else None
-
-
-def _bar(pairs: Iterable[Pair], title: str, *, unit: str) -> Iterable[Pair]:
-    bar: Iterable[Pair] = tqdm(
-        pairs, desc=title, unit=f" {unit}", unit_scale=True, leave=False, disable=None
-    )
-    return bar
-
-
-def _on_one_line(pair: Pair) -> Pair:
-    """A pair of the hub may hold line breaks; in a text file it would be two lines."""
-    src, tgt = (re.sub(r"[\r\n]+", " ", side) for side in pair)
-    return src, tgt
-
-
-def _file_source(src: Path, tgt: Path) -> Source:
-    for path in (src, tgt):
-        # Before it is opened: a pipe would block, and it can be read only once.
-        if path.exists() and not path.is_file():
-            raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
-        open_binary(path).close()
-    facts = {
-        "src": str(src),
-        "tgt": str(tgt),
-        "src_sha256": sha256_of(src),
-        "tgt_sha256": sha256_of(tgt),
+    facts |= {
+        "src_lang": sources.src_lang,
+        "tgt_lang": sources.tgt_lang,
+        "settings": config.model_dump(mode="json"),
+        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
-    return Source(f"{src} and {tgt}", lambda: _file_pairs(src, tgt), facts)
+    origins = {split: [source.facts() for source in sources.of(split)] for split in SPLITS}
+    key = hashlib.sha256(json.dumps([facts, origins]).encode()).hexdigest()
+    with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
+        writer.describe(**facts)
+        try:
+            report = _Work(sources, config, writer, workers or available_cores()).run(out, origins)
+        except KeyboardInterrupt:
+            log.warning("stopped; the same command goes on with what is done")
+            raise
+        if look is not None:
+            look(writer.finish(), report)
+    return report
 
 
-def _file_pairs(src: Path, tgt: Path) -> Iterator[Pair]:
-    """The lines of two files in step.
+# ---------------------------------------------------------------------------------------------
+# The stages
 
-    Raises:
-        MtkitError: with both counts, if one file has more lines than the other.
+
+@dataclass
+class _Check:
+    """What the first stage found, besides its `Notes`; lists have an entry for each source.
+
+    Attributes:
+        pairs: their number.
+        digests: SHA-256 of the source side and of the target side, as lines of text.
+        mended: lines that were mended, by kind.
+        overlaps, shifts: as in `Report`.
     """
-    lines = [read_lines(src), read_lines(tgt)]
-    for count in itertools.count():
-        pair = [next(side, None) for side in lines]
-        if pair[0] is None and pair[1] is None:
-            return
-        if pair[0] is None or pair[1] is None:
-            counts = [
-                count + (line is not None) + sum(1 for _ in side)
-                for line, side in zip(pair, lines, strict=True)
-            ]
-            raise MtkitError(
-                f"{src} has {counts[0]} lines and {tgt} has {counts[1]}; "
-                "line n of one must translate line n of the other"
-            )
-        yield pair[0], pair[1]
+
+    pairs: list[int]
+    digests: list[list[str]]
+    mended: list[dict[str, int]]
+    overlaps: list[int]
+    shifts: list[list[Any]]
 
 
-def _catalogue_sources(corpus: Corpus) -> Sources:
-    if corpus.built_in:
-        demo = demo_corpus()
-        forwards = corpus.src_lang == "en"
+@dataclass
+class _Encode:
+    """How far the third stage is; lists have an entry for each source.
 
-        def built_in(split: str) -> list[Source]:
-            pairs = getattr(demo, split)
-            turned = pairs if forwards else tuple((tgt, src) for src, tgt in pairs)
-            return [Source(f"{corpus.name} {split}", lambda: turned, {"source": corpus.source})]
+    Attributes:
+        blocks: that are done.
+        sizes: of the files, at their end.
+        kept: pairs.
+        dropped: pairs, by reason.
+        tokens: of source and target side, EOS counted.
+        samples: of dropped pairs, by reason, each with the number that chose it.
+    """
 
-        splits = {split: built_in(split) for split in SPLITS}
-    else:
-        log.info("fetching %s from %s", corpus.name, corpus.source)
-        hub = fetch(corpus)
+    blocks: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    kept: list[int] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    samples: dict[str, list[list[Any]]] = field(default_factory=dict)
 
-        def fetched(split: HubSplit) -> list[Source]:
-            name = f"{split.source.repository} {split.source.split}"
-            return [Source(name, lambda: map(_on_one_line, split), asdict(split.source))]
 
-        splits = {split: fetched(getattr(hub, split)) for split in SPLITS}
-    return Sources(corpus.src_lang, corpus.tgt_lang, **splits)
+class _Work:
+    """One preparation under way."""
+
+    def __init__(
+        self, sources: Sources, config: PrepareConfig, writer: PreparedWriter, workers: int
+    ) -> None:
+        self._sources = sources
+        self._config = config
+        self._writer = writer
+        self._workers = workers
+        self._seconds: dict[str, float] = {}
+
+    def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
+        """All stages; what the manifest is to say is told to the writer."""
+        held_out: dict[Split, list[Pair]] = {
+            split: [pair for source in self._sources.of(split) for pair in _texts(source)]
+            for split in SPLITS[1:]
+        }
+        if not held_out["valid"]:
+            raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+        with self._timed("checking"):
+            check = self._checked(held_out)
+        with self._timed("learning"):
+            tokenizer, sides = self._learned(check)
+        with self._timed("encoding"):
+            encode = self._encoded(check, tokenizer, sides)
+            self._add_held_out(held_out, tokenizer)
+        pairs: dict[Split, int] = {"train": sum(check.pairs)}
+        pairs |= {split: len(texts) for split, texts in held_out.items()}
+        for split in SPLITS[1:]:
+            for facts in origins[split]:
+                facts["pairs"] = pairs[split]
+        for facts, count, kept, (src, tgt), mended in zip(
+            origins["train"], check.pairs, encode.kept, check.digests, check.mended, strict=True
+        ):
+            facts |= {"pairs": count, "kept": kept, "mended": mended}
+            facts |= {"text_sha256": {"src": src, "tgt": tgt}}
+        dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
+        src_overlap, tgt_overlap, both_overlap = check.overlaps
+        self._writer.describe(
+            sources=origins,
+            counts={
+                "pairs": pairs,
+                "kept": sum(encode.kept),
+                "dropped": dropped,
+                "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
+                "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
+            },
+            shifts=[
+                {"source": source, "first": first, "last": last, "by": by}
+                for source, first, last, by in check.shifts
+            ],
+        )
+        return Report(
+            path=out,
+            pairs=pairs,
+            dropped=dropped,
+            overlaps=(src_overlap, tgt_overlap, both_overlap),
+            mended=dict(sum(map(Counter, check.mended), Counter())),
+            shifts=[(source, first, last, by) for source, first, last, by in check.shifts],
+            samples=[
+                Sample(reason, *facts)
+                for reason in dropped
+                for _, *facts in sorted(encode.samples[reason])
+            ],
+            vocab_size=len(tokenizer),
+            tokens=(encode.tokens[0], encode.tokens[1]),
+            seconds=self._seconds,
+        )
+
+    # -- Check
+
+    def _checked(self, held_out: dict[Split, list[Pair]]) -> _Check:
+        note = self._writer.scratch / "check.json"
+        if note.is_file():
+            return _Check(**json.loads(note.read_text(encoding="utf-8")))
+        texts = [[pair[side].encode() for pairs in held_out.values() for pair in pairs] for side in range(2)]
+        cleaner = Cleaner(
+            self._config,
+            self._sources.src_lang,
+            self._sources.tgt_lang,
+            (np.unique(keys_of(texts[0])), np.unique(keys_of(texts[1]))),
+        )
+        sources = self._sources.train
+        check = _Check([0] * len(sources), [], [], [0, 0, 0], [])
+        notes = Notes.write(self._writer.scratch, self._judged(cleaner, check))
+        if not len(notes):
+            raise MtkitError(f"{sources[0].name}: no train pairs in it")
+        start = 0
+        for source, count in zip(sources, check.pairs, strict=True):
+            if self._config.drop_shifted:
+                for shift in find_shifts(notes, start, start + count):
+                    notes.drop("out of step", np.arange(shift.start, shift.end))
+                    first, last = shift.start - start + 1, shift.end - start
+                    check.shifts.append([source.name, first, last, shift.by])
+            start += count
+        find_repeats(notes, self._config)
+        _write_json(note, asdict(check))
+        return check
+
+    def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
+        """The verdicts on all blocks, while what is seen on the way is noted in `check`."""
+        of_block: deque[int] = deque()
+        undecodable = [0] * len(self._sources.train)
+        first_undecodable: dict[int, int] = {}
+
+        def blocks() -> Iterator[Block]:
+            for number, source in enumerate(self._sources.train):
+                digests = [hashlib.sha256(), hashlib.sha256()]
+                for block in source.blocks(BLOCK):
+                    for digest, lines in zip(digests, block, strict=True):
+                        digest.update(b"\n".join(lines) + b"\n")
+                    of_block.append(number)
+                    yield block
+                check.digests.append([digest.hexdigest() for digest in digests])
+                check.mended.append(dict(source.notes))
+
+        with _bar("checking") as bar:
+            for checked in ordered_map(cleaner, blocks(), workers=self._workers):
+                number = of_block.popleft()
+                source = self._sources.train[number]
+                (bad,) = np.nonzero(checked.verdicts == verdict("not UTF-8"))
+                if len(bad):
+                    first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
+                    undecodable[number] += len(bad)
+                check.pairs[number] += len(checked.verdicts)
+                if undecodable[number] * _UNDECODABLE > check.pairs[number]:
+                    raise MtkitError(
+                        f"{source.name}: {undecodable[number]:,} of the first "
+                        f"{check.pairs[number]:,} pairs are not UTF-8, as in {source.unit} "
+                        f"{first_undecodable[number]}; convert it, with iconv for example"
+                    )
+                check.overlaps = [a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)]
+                yield checked
+                if number == len(self._sources.train) - 1 and (share := source.progress):
+                    bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
+                bar.update(len(checked.verdicts))
+
+    # -- Learn
+
+    def _learned(self, check: _Check) -> tuple[Tokenizer, WordSides]:
+        note = self._writer.scratch / "word_sides.json"
+        if note.is_file():
+            sides = WordSides(json.loads(note.read_text(encoding="utf-8")))
+            return self._writer.tokenizer(), sides
+        notes = Notes(self._writer.scratch)
+        verdict_counts = notes.counts()
+        kept = verdict_counts.get(REASONS[KEPT], 0)
+        if not kept:
+            raise _nothing_left(verdict_counts)
+        # Every n-th, so that a sample covers the whole corpus evenly.
+        stride = -(-kept // self._config.learn_from_pairs)
+        counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
+
+        def chosen() -> Iterator[Block]:
+            seen = 0
+            for _, block, verdicts in self._blocks(notes):
+                (indices,) = np.nonzero(verdicts == KEPT)
+                of_sample = indices[-seen % stride :: stride].tolist()
+                seen += len(indices)
+                yield _taken(block, of_sample)
+
+        with _bar("counting words", total=-(-kept // stride)) as bar:
+            for of_sides, pairs in ordered_map(_count_block, chosen(), workers=self._workers):
+                for side, words in zip(counts, of_sides, strict=True):
+                    side.add(words)
+                bar.update(pairs)
+        src, tgt = (dict(side.items()) for side in counts)
+        sides = WordSides.of(src, tgt) if self._config.drop_wrong_language else WordSides({})
+        log.info(
+            "learning %s pieces from the %s words of %s pairs",
+            f"{self._config.vocab_size:,}",
+            f"{len(src.keys() | tgt.keys()):,}",
+            f"{-(-kept // stride):,}",
+        )
+        tokenizer = Tokenizer.learn_from_counts(
+            _merged(src, tgt),
+            self._config.vocab_size,
+            model_type=self._config.subwords,
+            symbols=self._config.symbols,
+        )
+        self._writer.add_tokenizer(tokenizer)
+        _write_json(note, sides.odds)
+        return tokenizer, sides
+
+    # -- Encode
+
+    def _encoded(self, check: _Check, tokenizer: Tokenizer, sides: WordSides) -> _Encode:
+        note = self._writer.scratch / "encode.json"
+        done = _Encode(kept=[0] * len(self._sources.train))
+        if note.is_file():
+            done = _Encode(**json.loads(note.read_text(encoding="utf-8")))
+        self._writer.back_to(done.sizes)
+        notes = Notes(self._writer.scratch)
+        encoding = _Encoding(tokenizer, sides, self._config, self._writer.token_type)
+        waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
+
+        def kept() -> Iterator[Block]:
+            for place, block, verdicts in itertools.islice(self._blocks(notes), done.blocks, None):
+                waiting.append((place, block, verdicts))
+                yield _taken(block, np.flatnonzero(verdicts == KEPT).tolist())
+
+        with _bar("encoding", total=len(notes)) as bar:
+            bar.update(min(done.blocks * BLOCK, len(notes)))
+            for src, tgt, reasons in ordered_map(encoding, kept(), workers=self._workers):
+                place, block, verdicts = waiting.popleft()
+                verdicts[verdicts == KEPT] = reasons
+                self._writer.add_pairs("train", src, tgt)
+                self._note_dropped(done, place, block, verdicts)
+                done.kept[place.source] += len(src)
+                for side, sentences in enumerate((src, tgt)):
+                    size = sum(map(len, sentences))
+                    done.tokens[side] += size // self._writer.token_type.itemsize
+                done.blocks += 1
+                bar.update(len(verdicts))
+                if done.blocks % PART == 0:
+                    done.sizes = self._writer.end_part()
+                    _write_json(note, asdict(done))
+        if not sum(done.kept):
+            raise _nothing_left(done.dropped)
+        return done
+
+    def _note_dropped(
+        self, done: _Encode, place: _Place, block: Block, verdicts: Verdicts
+    ) -> None:
+        name = self._sources.train[place.source].name
+        for index in np.flatnonzero(verdicts).tolist():
+            reason, line = REASONS[verdicts[index]], place.first + index
+            done.dropped[reason] = done.dropped.get(reason, 0) + 1
+            self._writer.drop(name, line, reason)
+            # The smallest of numbers that have nothing to do with the place: an even sample.
+            samples = done.samples.setdefault(reason, [])
+            chance = xxhash.xxh3_64_intdigest(f"{name}\t{line}".encode())
+            if len(samples) < _SAMPLES or chance < samples[-1][0]:
+                texts = [_shown(lines[index]) for lines in block]
+                bisect.insort(samples, [chance, name, line, *texts])
+                del samples[_SAMPLES:]
+
+    def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizer: Tokenizer) -> None:
+        for split, pairs in held_out.items():
+            if pairs:
+                self._writer.add_text(split, pairs)
+        encoder = BlockEncoder(tokenizer, dtype=self._writer.token_type)
+        src, tgt = (encoder.encode([pair[side] for pair in held_out["valid"]]) for side in range(2))
+        self._writer.add_pairs("valid", src, tgt)
+
+    # -- All of them
+
+    def _blocks(self, notes: Notes) -> Iterator[tuple[_Place, Block, Verdicts]]:
+        """The blocks of all training sources in order, with what was decided in the first stage.
+
+        Raises:
+            MtkitError: if a source is not what it was then.
+        """
+        start = 0
+        for number, source in enumerate(self._sources.train):
+            first = 1
+            for block in source.blocks(BLOCK):
+                verdicts = notes.read("verdicts", start, len(block[0]))
+                if len(verdicts) < len(block[0]):
+                    raise MtkitError(f"{source.name}: changed while it was prepared; start again")
+                yield _Place(number, first), block, verdicts
+                first += len(block[0])
+                start += len(block[0])
+        if start < len(notes):
+            raise MtkitError("the training files became shorter while they were prepared; start again")
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[stage] = time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block is from: the number of its training source, and of its first pair from 1."""
+
+    source: int
+    first: int
+
+
+class _Encoding:
+    """Cuts the pairs of a block into subwords, and judges them by those."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        sides: WordSides,
+        config: PrepareConfig,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._sides = sides
+        self._config = config
+        self._dtype = dtype
+
+    @functools.cached_property
+    def _encoder(self) -> BlockEncoder:
+        # Each process has its own, which is not sent.
+        return BlockEncoder(self._tokenizer, dtype=self._dtype)
+
+    def __call__(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
+        """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
+        src, tgt = ([line.decode() for line in lines] for lines in block)
+        ids = [self._encoder.encode(lines) for lines in (src, tgt)]
+        # With EOS, as the model sees them.
+        lengths = np.array([[len(s) for s in side] for side in ids]) // self._dtype.itemsize
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+        verdicts = np.zeros(len(src), np.uint8)
+        verdicts[list(self._sides.wrong(src, tgt))] = verdict("wrong language")
+        verdicts[longer > self._config.max_ratio * shorter] = verdict("length ratio")
+        verdicts[longer > self._config.max_tokens] = verdict("too long")
+        verdicts[shorter == 1] = verdict("empty")
+        kept = np.flatnonzero(verdicts == KEPT).tolist()
+        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
+        return src_ids, tgt_ids, verdicts
+
+
+def _count_block(block: Block) -> tuple[tuple[Counter[str], Counter[str]], int]:
+    src, tgt = (count_words(line.decode() for line in lines) for lines in block)
+    return (src, tgt), len(block[0])
+
+
+def _taken(block: Block, indices: list[int]) -> Block:
+    """Some of the pairs of a block."""
+    src, tgt = block
+    if len(indices) == len(src):
+        return block
+    return [src[index] for index in indices], [tgt[index] for index in indices]
+
+
+def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """The words of both sides, each once."""
+    for word, count in src.items():
+        yield word, count + tgt.get(word, 0)
+    for word, count in tgt.items():
+        if word not in src:
+            yield word, count
+
+
+def _texts(source: Source) -> Iterator[Pair]:
+    """The pairs of a validation or test set."""
+    line = 0
+    for block in source.blocks(BLOCK):
+        for pair in zip(*block, strict=True):
+            line += 1
+            try:
+                src, tgt = (side.decode() for side in pair)
+            except UnicodeDecodeError as error:
+                raise MtkitError(
+                    f"{source.name}, {source.unit} {line}: not UTF-8 (byte "
+                    f"0x{error.object[error.start]:02x} at position {error.start + 1}); convert "
+                    "it, with iconv for example"
+                ) from None
+            yield src, tgt
+
+
+def _shown(line: bytes) -> str:
+    text = line[: 4 * _SAMPLE_CHARS].decode("utf-8", "replace")
+    return text if len(text) <= _SAMPLE_CHARS else text[: _SAMPLE_CHARS - 1] + "…"
+
+
+def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
+    return MtkitError(f"every training pair was dropped: {reasons}")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    """Write a file that is there as a whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _bar(title: str, *, total: int | None = None) -> tqdm[NoReturn]:
+    """Progress in pairs, on a terminal."""
+    return tqdm(total=total, desc=title, unit=" pairs", unit_scale=True, leave=False, disable=None)
