@@ -170,8 +170,12 @@ class HubSplit:
     def __len__(self) -> int:
         return int(self._rows.num_rows)
 
+    def tables(self) -> Iterator[Any]:
+        """The same as tables of Arrow with the columns src and tgt, some rows at a time."""
+        yield from self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS)
+
     def __iter__(self) -> Iterator[Pair]:
-        for table in self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS):
+        for table in self.tables():
             columns = (table.column(side).to_pylist() for side in ("src", "tgt"))
             for src, tgt in zip(*columns, strict=True):
                 yield src or "", tgt or ""

@@ -48,22 +48,45 @@ _SCRATCH = "scratch"
 # Lines of text
 
 
-def open_binary(path: Path) -> IO[bytes]:
-    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes."""
+# What reading a file may raise: the last three are how damaged compression shows.
+_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
+
+
+def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
+    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
+
+    Args:
+        path: whose ending says how it is compressed.
+        raw: the file, opened by a caller who wants to know the position in it, and closes it.
+
+    Raises:
+        MtkitError: if it cannot be opened.
+    """
+    place = path if raw is None else raw
     try:
         match path.suffix:
             case ".gz":
-                return gzip.GzipFile(path)  # type: ignore[return-value]
+                return gzip.open(place)  # type: ignore[return-value]
             case ".bz2":
-                return bz2.open(path)
+                return bz2.open(place)
             case ".xz":
-                return lzma.open(path)
+                return lzma.open(place)
             case ".zst":
-                return zstd.open(path)  # type: ignore[return-value, unused-ignore]
+                return zstd.open(place)  # type: ignore[return-value, unused-ignore]
             case _:
-                return path.open("rb")
+                return path.open("rb") if raw is None else raw
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def damage_told(path: Path) -> Iterator[None]:
+    """Tell what goes wrong while the file is read, such as damaged compression, in one line."""
+    try:
+        yield
+    except _DAMAGE as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise MtkitError(f"{path}: cannot be read: {reason}") from error
 
 
 def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
@@ -97,12 +120,8 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         MtkitError: if the file is missing, damaged or not UTF-8.
     """
-    with open_binary(path) as stream:
-        try:
-            yield from decode_lines(stream, name=str(path))
-        except (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise MtkitError(f"{path}: cannot be read: {reason}") from error
+    with open_binary(path) as stream, damage_told(path):
+        yield from decode_lines(stream, name=str(path))
 
 
 def sha256_of(path: Path) -> str:
