@@ -142,7 +142,9 @@ class Cleaner:
         )
         if config.drop_overlap:
             drop("overlap", in_held_out[0] | in_held_out[1])
-        return Checked(verdicts, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both))
+        return Checked(
+            verdicts, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both)
+        )
 
 
 class _Side:

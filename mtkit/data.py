@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from mtkit.tokenizer import PAD_ID, Tokenizer
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -351,7 +351,9 @@ class PreparedWriter:
             ids, lengths = _array_names(split, side)
             self._file(ids).write(b"".join(sentences))
             of_each = np.fromiter(map(len, sentences), np.uint32, len(sentences))
-            self._file(lengths).write((of_each // self._token_type.itemsize).astype("<u4").tobytes())
+            self._file(lengths).write(
+                (of_each // self._token_type.itemsize).astype("<u4").tobytes()
+            )
 
     def add_text(self, split: Split, pairs: Sequence[tuple[str, str]]) -> None:
         """Write the raw lines of a split."""

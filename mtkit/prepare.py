@@ -383,7 +383,10 @@ class _Work:
         note = self._writer.scratch / "check.json"
         if note.is_file():
             return _Check(**json.loads(note.read_text(encoding="utf-8")))
-        texts = [[pair[side].encode() for pairs in held_out.values() for pair in pairs] for side in range(2)]
+        texts = [
+            [pair[side].encode() for pairs in held_out.values() for pair in pairs]
+            for side in range(2)
+        ]
         cleaner = Cleaner(
             self._config,
             self._sources.src_lang,
@@ -439,7 +442,9 @@ class _Work:
                         f"{check.pairs[number]:,} pairs are not UTF-8, as in {source.unit} "
                         f"{first_undecodable[number]}; convert it, with iconv for example"
                     )
-                check.overlaps = [a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)]
+                check.overlaps = [
+                    a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)
+                ]
                 yield checked
                 if number == len(self._sources.train) - 1 and (share := source.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
@@ -529,9 +534,7 @@ class _Work:
             raise _nothing_left(done.dropped)
         return done
 
-    def _note_dropped(
-        self, done: _Encode, place: _Place, block: Block, verdicts: Verdicts
-    ) -> None:
+    def _note_dropped(self, done: _Encode, place: _Place, block: Block, verdicts: Verdicts) -> None:
         name = self._sources.train[place.source].name
         for index in np.flatnonzero(verdicts).tolist():
             reason, line = REASONS[verdicts[index]], place.first + index
@@ -572,7 +575,9 @@ class _Work:
                 first += len(block[0])
                 start += len(block[0])
         if start < len(notes):
-            raise MtkitError("the training files became shorter while they were prepared; start again")
+            raise MtkitError(
+                "the training files became shorter while they were prepared; start again"
+            )
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
