@@ -8,8 +8,8 @@ first reason that holds, in the order in which they are looked for:
 2. What takes all pairs: duplicates and repeats (`find_repeats`) and stretches where the two sides
    are out of step (`find_shifts`). These read what `Cleaner` noted of each pair from flat files,
    piece by piece, so memory does not grow with the corpus.
-3. What takes subwords: length in subwords, and the words that the rest of the corpus has on either
-   side (`WordSides`).
+3. What takes subwords: length in subwords, and the side of the corpus where those are at home
+   (`Homes`).
 
 Sentences are compared in the normal form NFKC with one space for every run of white space, by
 64-bit hashes: among 36 million different sentences, that two are taken for one has a chance of
@@ -21,9 +21,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -579,56 +578,57 @@ def _joined(shifts: Iterable[Shift]) -> list[Shift]:
 
 
 # ---------------------------------------------------------------------------------------------
-# What takes the words of the corpus
+# What takes subwords
 
-# A word tells nothing of a language that occurs less often in both.
-_RARE = 5
-# No word tells more than this, in nats.
+# A piece tells nothing of a language that occurs less often in both.
+RARE = 5
+# No piece tells more than this, in nats.
 _LOUDEST = 4.0
-# Sums of a sentence that make it one of the other side: 3,000 to 1, and half a nat a word.
+# Sums of a sentence that make it one of the other side: 3,000 to 1, and half a nat a piece.
 _SENTENCE = 8.0
-_PER_WORD = 0.5
+_PER_PIECE = 0.5
 
 
-class WordSides:
-    """On which side of the corpus each word is at home.
+class Homes:
+    """On which side of the corpus each piece of a vocabulary is at home.
 
-    A side of a pair whose words are nearly all at home on the other is in the wrong language:
-    the pair is swapped, or was never translated. No model of languages is needed for that, and
-    any pair of languages will do, as long as most of the corpus is right; those that write no
-    spaces between words are told apart by their script only.
+    A sentence whose pieces are nearly all at home on the other side is in the wrong language: its
+    pair is swapped, or was never translated. No model of languages is needed for that, and any
+    two that share a script will do, as long as most of the corpus is right.
 
     Attributes:
-        odds: of words that tell, the logarithm of how much more frequent they are in the source.
+        odds: (V,), how much more frequent each piece is on this side, in nats; 0 where that tells
+            nothing.
     """
 
-    def __init__(self, odds: dict[str, float]) -> None:
+    def __init__(self, odds: npt.NDArray[np.float64]) -> None:
         self.odds = odds
 
     @classmethod
-    def of(cls, src: Mapping[str, int], tgt: Mapping[str, int]) -> WordSides:
-        """Those of a corpus, from the words of its sides and how often they occur."""
-        totals = [sum(side.values()) + 1 for side in (src, tgt)]
-        found: dict[str, float] = {}
-        for word in src.keys() | tgt.keys():
-            counts = [side.get(word, 0) for side in (src, tgt)]
-            if max(counts) >= _RARE:
-                shares = [(n + 0.5) / total for n, total in zip(counts, totals, strict=True)]
-                odds = math.log(shares[0] / shares[1])
-                # What both have is left out: names, numbers, marks.
-                if abs(odds) > 1:
-                    found[word] = max(-_LOUDEST, min(_LOUDEST, odds))
-        return cls(found)
+    def of(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> Homes:
+        """Those of a side.
 
-    def wrong(self, src: Sequence[str], tgt: Sequence[str]) -> Iterable[bool]:
-        """For each pair whether a side of it is in the language of the other."""
-        odds = self.odds.get
-        for sides in zip(src, tgt, strict=True):
-            of_src, of_tgt = (
-                (sum([odds(word, 0.0) for word in words]), len(words))
-                for words in (side.split(" ") for side in sides)
-            )
-            yield (
-                of_src[0] < -max(_SENTENCE, _PER_WORD * of_src[1])
-                or of_tgt[0] > max(_SENTENCE, _PER_WORD * of_tgt[1])
-            )
+        Args:
+            here, there: (V,), how often each piece of its vocabulary occurs on it, and where the
+                other side is cut into the same pieces.
+        """
+        shares = [(side + 0.5) / (side.sum() + 1) for side in (here, there)]
+        odds = np.log(shares[0] / shares[1]).clip(-_LOUDEST, _LOUDEST)
+        # What both sides have is left out: names, numbers, marks.
+        tells = (np.maximum(here, there) >= RARE) & (np.abs(odds) > 1)
+        return cls(np.where(tells, odds, 0.0))
+
+    def foreign(
+        self, ids: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """(n,): whether sentences are in the language of the other side.
+
+        Args:
+            ids: of all their pieces, one sentence after another.
+            lengths: (n,), pieces of each, at least one.
+        """
+        if not len(lengths):
+            return np.zeros(0, bool)
+        sums = np.add.reduceat(self.odds[ids], np.cumsum(lengths) - lengths)
+        limits: npt.NDArray[np.float64] = np.maximum(_SENTENCE, _PER_PIECE * lengths)
+        return np.less(sums, -limits)

@@ -38,12 +38,13 @@ from tqdm import tqdm
 import mtkit
 from mtkit.cleaning import (
     KEPT,
+    RARE,
     REASONS,
     Checked,
     Cleaner,
+    Homes,
     Notes,
     Verdicts,
-    WordSides,
     find_repeats,
     find_shifts,
     keys_of,
@@ -51,7 +52,7 @@ from mtkit.cleaning import (
 )
 from mtkit.config import PrepareConfig, prepare_config
 from mtkit.corpora import find_corpus
-from mtkit.data import PreparedData, PreparedWriter, Split, check_writable
+from mtkit.data import IntArray, PreparedData, PreparedWriter, Split, check_writable
 from mtkit.errors import MtkitError
 from mtkit.processes import available_cores, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
@@ -330,9 +331,9 @@ class _Work:
         with self._timed("checking"):
             check = self._checked(held_out)
         with self._timed("learning"):
-            tokenizer, sides = self._learned(check)
+            tokenizer, homes = self._learned()
         with self._timed("encoding"):
-            encode = self._encoded(check, tokenizer, sides)
+            encode = self._encoded(tokenizer, homes)
             self._add_held_out(held_out, tokenizer)
         pairs: dict[Split, int] = {"train": sum(check.pairs)}
         pairs |= {split: len(texts) for split, texts in held_out.items()}
@@ -452,61 +453,66 @@ class _Work:
 
     # -- Learn
 
-    def _learned(self, check: _Check) -> tuple[Tokenizer, WordSides]:
-        note = self._writer.scratch / "word_sides.json"
+    def _learned(self) -> tuple[Tokenizer, list[Homes]]:
+        note = self._writer.scratch / "homes.npy"
         if note.is_file():
-            sides = WordSides(json.loads(note.read_text(encoding="utf-8")))
-            return self._writer.tokenizer(), sides
-        notes = Notes(self._writer.scratch)
-        verdict_counts = notes.counts()
-        kept = verdict_counts.get(REASONS[KEPT], 0)
-        if not kept:
-            raise _nothing_left(verdict_counts)
-        # Every n-th, so that a sample covers the whole corpus evenly.
-        stride = -(-kept // self._config.learn_from_pairs)
-        counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
-
-        def chosen() -> Iterator[Block]:
-            seen = 0
-            for _, block, verdicts in self._blocks(notes):
-                (indices,) = np.nonzero(verdicts == KEPT)
-                of_sample = indices[-seen % stride :: stride].tolist()
-                seen += len(indices)
-                yield _taken(block, of_sample)
-
-        with _bar("counting words", total=-(-kept // stride)) as bar:
-            for of_sides, pairs in ordered_map(_count_block, chosen(), workers=self._workers):
-                for side, words in zip(counts, of_sides, strict=True):
-                    side.add(words)
-                bar.update(pairs)
-        src, tgt = (dict(side.items()) for side in counts)
-        sides = WordSides.of(src, tgt) if self._config.drop_wrong_language else WordSides({})
+            return self._writer.tokenizer(), [Homes(odds) for odds in np.load(note)]
+        words = self._counted()
         log.info(
-            "learning %s pieces from the %s words of %s pairs",
+            "learning %s pieces from %s different words",
             f"{self._config.vocab_size:,}",
-            f"{len(src.keys() | tgt.keys()):,}",
-            f"{-(-kept // stride):,}",
+            f"{len(words[0].keys() | words[1].keys()):,}",
         )
         tokenizer = Tokenizer.learn_from_counts(
-            _merged(src, tgt),
+            _merged(*words),
             self._config.vocab_size,
             model_type=self._config.subwords,
             symbols=self._config.symbols,
         )
         self._writer.add_tokenizer(tokenizer)
-        _write_json(note, sides.odds)
-        return tokenizer, sides
+        src, tgt = (_piece_counts(tokenizer, of_side) for of_side in words)
+        homes = [Homes.of(src, tgt), Homes.of(tgt, src)]
+        with (self._writer.scratch / "homes.partial").open("wb") as file:
+            np.save(file, np.stack([home.odds for home in homes]))
+        os.replace(file.name, note)
+        return tokenizer, homes
+
+    def _counted(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The words of source and target side and how often they occur in what is kept."""
+        notes = Notes(self._writer.scratch)
+        verdicts = notes.counts()
+        kept = verdicts.get(REASONS[KEPT], 0)
+        if not kept:
+            raise _nothing_left(verdicts)
+        # Every n-th, so that a sample covers the whole corpus evenly.
+        stride = -(-kept // self._config.learn_from_pairs)
+
+        def chosen() -> Iterator[Block]:
+            seen = 0
+            for _, block, of_block in self._blocks(notes):
+                (indices,) = np.nonzero(of_block == KEPT)
+                yield _taken(block, indices[-seen % stride :: stride].tolist())
+                seen += len(indices)
+
+        counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
+        with _bar("counting words", total=-(-kept // stride)) as bar:
+            for of_sides, pairs in ordered_map(_count_block, chosen(), workers=self._workers):
+                for side, of_side in zip(counts, of_sides, strict=True):
+                    side.add(of_side)
+                bar.update(pairs)
+        src, tgt = (dict(side.items()) for side in counts)
+        return src, tgt
 
     # -- Encode
 
-    def _encoded(self, check: _Check, tokenizer: Tokenizer, sides: WordSides) -> _Encode:
+    def _encoded(self, tokenizer: Tokenizer, homes: list[Homes]) -> _Encode:
         note = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
         if note.is_file():
             done = _Encode(**json.loads(note.read_text(encoding="utf-8")))
         self._writer.back_to(done.sizes)
         notes = Notes(self._writer.scratch)
-        encoding = _Encoding(tokenizer, sides, self._config, self._writer.token_type)
+        encoding = _Encoding(tokenizer, homes, self._config, self._writer.token_type)
         waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
 
         def kept() -> Iterator[Block]:
@@ -600,12 +606,12 @@ class _Encoding:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        sides: WordSides,
+        homes: list[Homes],
         config: PrepareConfig,
         dtype: np.dtype[Any],
     ) -> None:
         self._tokenizer = tokenizer
-        self._sides = sides
+        self._homes = homes
         self._config = config
         self._dtype = dtype
 
@@ -616,13 +622,16 @@ class _Encoding:
 
     def __call__(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
         """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
-        src, tgt = ([line.decode() for line in lines] for lines in block)
-        ids = [self._encoder.encode(lines) for lines in (src, tgt)]
+        ids = [self._encoder.encode([line.decode() for line in lines]) for lines in block]
         # With EOS, as the model sees them.
-        lengths = np.array([[len(s) for s in side] for side in ids]) // self._dtype.itemsize
+        lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
+        lengths //= self._dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
-        verdicts = np.zeros(len(src), np.uint8)
-        verdicts[list(self._sides.wrong(src, tgt))] = verdict("wrong language")
+        verdicts = np.zeros(len(longer), np.uint8)
+        if self._config.drop_wrong_language:
+            for home, side, of_side in zip(self._homes, ids, lengths, strict=True):
+                foreign = home.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
+                verdicts[foreign] = verdict("wrong language")
         verdicts[longer > self._config.max_ratio * shorter] = verdict("length ratio")
         verdicts[longer > self._config.max_tokens] = verdict("too long")
         verdicts[shorter == 1] = verdict("empty")
@@ -651,6 +660,20 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
     for word, count in tgt.items():
         if word not in src:
             yield word, count
+
+
+def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
+    """(V,): how often each piece occurs in words that occur so often."""
+    counts = np.zeros(len(tokenizer), np.int64)
+    # Rare words say nothing of a language, and are most of them.
+    frequent = [(word, count) for word, count in words.items() if count >= RARE]
+    for start in range(0, len(frequent), BLOCK):
+        stretch = frequent[start : start + BLOCK]
+        for ids, (_, count) in zip(
+            tokenizer.encode_batch([word for word, _ in stretch]), stretch, strict=True
+        ):
+            np.add.at(counts, ids, count)
+    return counts
 
 
 def _texts(source: Source) -> Iterator[Pair]:

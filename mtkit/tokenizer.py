@@ -316,23 +316,25 @@ class BlockEncoder:
         if self._used > self._max_bytes:
             self._known, self._used = {}, 0
         known = self._known
-        encoded = []
-        for line in lines:
+        encoded = [b""] * len(lines)
+        late = []
+        for number, line in enumerate(lines):
             words = line.split(" ")
             try:
-                parts = b"".join(map(known.__getitem__, words))
+                encoded[number] = b"".join([*map(known.__getitem__, words), eos])
             except KeyError:
-                parts = b"".join(map(self._encode_word, words))
-            encoded.append(parts + eos)
+                late.append((number, words))
+        new = list(set[str]().union(*(words for _, words in late)) - known.keys())
+        for word, ids in zip(new, self._tokenizer.encode_batch(new), strict=True):
+            known[word] = self._bytes(ids)
+        for number, words in late:
+            encoded[number] = b"".join([*map(known.__getitem__, words), eos])
+        for word in new:
+            if len(word) > _LONGEST_CACHED:
+                del known[word]
+            else:
+                self._used += _room(word) + sys.getsizeof(known[word])
         return encoded
-
-    def _encode_word(self, word: str) -> bytes:
-        if (ids := self._known.get(word)) is None:
-            ids = self._bytes(self._tokenizer.encode(word))
-            if len(word) <= _LONGEST_CACHED:
-                self._known[word] = ids
-                self._used += _room(word) + sys.getsizeof(ids)
-        return ids
 
     def _bytes(self, ids: Sequence[int]) -> bytes:
         return np.array(ids, self._dtype).tobytes()

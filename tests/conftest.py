@@ -66,15 +66,16 @@ def changed(config: Config, section: str, **settings: Any) -> Config:
 
 
 def number_pairs(count: int, seed: int) -> list[tuple[str, str]]:
-    """Pairs such as ("one two three", "drei zwei eins")."""
+    """Different pairs such as ("one two three", "drei zwei eins")."""
     rng = random.Random(seed)
-    pairs = []
-    for _ in range(count):
+    # Each once, in the order in which they come.
+    pairs: dict[tuple[str, str], None] = {}
+    while len(pairs) < count:
         digits = [rng.randrange(10) for _ in range(rng.randint(2, 8))]
         source = " ".join(ENGLISH[digit] for digit in digits)
         target = " ".join(GERMAN[digit] for digit in reversed(digits))
-        pairs.append((source, target))
-    return pairs
+        pairs[source, target] = None
+    return list(pairs)
 
 
 def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]]) -> tuple[Path, Path]:
