@@ -368,19 +368,35 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
         raise MtkitError(f"{origin}: {_explain(error)}") from None
 
 
-def prepare_config(settings: Mapping[str, Any]) -> PrepareConfig:
-    """The rules of a preparation, the defaults where nothing else is set.
+def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
+    """The rules of a preparation: the defaults, then settings, then overrides.
+
+    Args:
+        settings: by their names; None leaves the default.
+        overrides: ``key=value``, the value read as YAML.
 
     Raises:
         MtkitError: naming the setting and the value.
     """
+    tree = {key: value for key, value in settings.items() if value is not None}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise MtkitError(f"--set {override}: write key=value, as in max_ratio=3")
+        tree[key.strip()] = _parse_value(override, text)
     try:
-        # Not strict between lists and tuples: YAML has only the one.
+        # YAML has lists only.
         return PrepareConfig.model_validate(
-            {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
+            {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
         )
     except ValidationError as error:
-        raise MtkitError(f"settings: {_explain(error)}") from None
+        first = error.errors()[0]
+        key = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise MtkitError(f"prepare has no setting {key}{hint}") from None
+        raise MtkitError(_explain(error)) from None
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
@@ -477,14 +493,18 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     section, _, key = dotted.strip().partition(".")
     if not equals or not section or not key:
         raise MtkitError(f"--set {override}: write section.key=value, as in train.max_steps=20000")
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
-        raise MtkitError(f"--set {override}: {text!r} is not a YAML value; quote it") from None
+    value = _parse_value(override, text)
     settings = tree.setdefault(section, {})
     if not isinstance(settings, dict):
         raise MtkitError(f"{section}: expected settings, not {settings!r}")
     settings[key] = value
+
+
+def _parse_value(override: str, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise MtkitError(f"--set {override}: {text!r} is not a YAML value; quote it") from None
 
 
 def _explain(error: ValidationError) -> str:

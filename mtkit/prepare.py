@@ -147,6 +147,7 @@ def prepare_corpus(
     force: bool = False,
     dry_run: bool = False,
     look: Look | None = None,
+    overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
     """Prepare a corpus of the catalogue.
@@ -158,6 +159,7 @@ def prepare_corpus(
         force: replace the folder if it exists.
         dry_run: do everything, and leave nothing behind.
         look: called with the finished data before the folder takes its place.
+        overrides: of settings, as in `max_ratio=3`.
         settings: of `PrepareConfig`; `vocab_size` is by default as the catalogue says.
 
     Raises:
@@ -165,7 +167,9 @@ def prepare_corpus(
             written, or a vocabulary larger than the text supports.
     """
     corpus = find_corpus(name)
-    config = prepare_config({"vocab_size": corpus.vocab_size} | settings)
+    if settings.get("vocab_size") is None:
+        settings["vocab_size"] = corpus.vocab_size
+    config = prepare_config(settings, overrides)
     if not dry_run:
         check_writable(out, force=force)
     if not corpus.built_in:
@@ -197,6 +201,7 @@ def prepare_files(
     force: bool = False,
     dry_run: bool = False,
     look: Look | None = None,
+    overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
     """Prepare own sentence pairs.
@@ -208,13 +213,13 @@ def prepare_files(
         train: sources, from `mtkit.sources`, or pairs of a source and a target file, plain or
             compressed, a sentence a line.
         valid, test: likewise one each.
-        workers, force, dry_run, look: as `prepare_corpus` takes them.
+        workers, force, dry_run, look, overrides: as `prepare_corpus` takes them.
         settings: of `PrepareConfig`.
 
     Raises:
         MtkitError: naming the file, and the line where there is one, that must be mended.
     """
-    config = prepare_config(settings)
+    config = prepare_config(settings, overrides)
     if not dry_run:
         check_writable(out, force=force)
     sources = Sources(

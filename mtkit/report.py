@@ -13,8 +13,10 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from mtkit.config import PrepareConfig
 from mtkit.corpora import CATALOGUE
 
 if TYPE_CHECKING:
@@ -45,19 +47,54 @@ def catalogue(*, width: int = UNBROKEN) -> str:
 
 def preparation(report: Report, *, width: int = UNBROKEN) -> str:
     """What became of the pairs of a corpus."""
-    kept = report.pairs["train"] - sum(report.dropped.values())
+    read = report.pairs["train"]
+    kept = read - sum(report.dropped.values())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    table.add_row("training pairs read", f"{report.pairs['train']:,}")
+    table.add_column(justify="right")
+    table.add_row("training pairs read", f"{read:,}")
     for reason, count in report.dropped.items():
-        table.add_row(f"  dropped: {reason}", f"{count:,}")
-    table.add_row("training pairs kept", f"{kept:,}")
+        table.add_row(f"  dropped: {reason}", f"{count:,}", f"{count / read:.2%}")
+    table.add_row("training pairs kept", f"{kept:,}", f"{kept / read:.2%}")
     table.add_row("  source tokens", f"{report.tokens[0]:,}")
     table.add_row("  target tokens", f"{report.tokens[1]:,}")
+    for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):
+        if count:
+            table.add_row(
+                f"  with {what} in validation or test", f"{count:,}", f"{count / read:.2%}"
+            )
     table.add_row("validation pairs", f"{report.pairs['valid']:,}")
     table.add_row("test pairs", f"{report.pairs['test']:,}")
     table.add_row("pieces", f"{report.vocab_size:,}")
+    for stage, seconds in report.seconds.items():
+        rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
+        table.add_row(stage, f"{seconds:.1f} s", rate)
+    text = _render(table, width)
+    for found, count in report.mended.items():
+        text += f"mended: {found}, {count:,} times\n"
+    for source, first, last, by in report.shifts:
+        # Where a source belongs to a target that many lines further on.
+        text += (
+            f"out of step: {source}, {first:,} to {last:,}: "
+            f"targets are {abs(by)} {'late' if by > 0 else 'early'}\n"
+        )
+    return text
+
+
+def dropped_samples(report: Report) -> str:
+    """Some of the dropped pairs, by reason: reason, file, line, source and target."""
+    return "".join(_row(one.reason, one.file, one.line, one.src, one.tgt) for one in report.samples)
+
+
+def preparation_settings(*, width: int = UNBROKEN) -> str:
+    """The settings of `prepare`, with their defaults and what they mean."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("KEY", "DEFAULT", "MEANING"):
+        table.add_column(heading)
+    for name, field in PrepareConfig.model_fields.items():
+        default = json.dumps(field.default)
+        table.add_row(name, default, escape(field.description or ""))
     return _render(table, width)
 
 
