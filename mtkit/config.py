@@ -57,6 +57,11 @@ class PrepareConfig(_Section):
     """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
 
     vocab_size: Count = Field(37_000, description="pieces of the joint BPE (Section 5.1)")
+    shared_vocab: bool = Field(
+        True,
+        description="one vocabulary for both sides (Section 5.1); false learns one for each, for "
+        "languages in different scripts",
+    )
     max_tokens: Count = Field(256, description="longest side of a training pair, in subwords")
     max_ratio: Annotated[float, Field(ge=1.0)] = Field(
         4.0, description="longest side of a training pair over its shortest, in subwords"

@@ -39,6 +39,7 @@ IntArray = npt.NDArray[np.int64]
 FORMAT = 1
 _MANIFEST = "manifest.json"
 _TOKENIZER = "tokenizer.model"
+_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 
 # ---------------------------------------------------------------------------------------------
@@ -252,9 +253,13 @@ class PreparedData:
             if sha256_of(self.path / name) != facts["sha256"]:
                 raise MtkitError(f"{self.path / name}: changed since it was prepared")
 
-    def tokenizer(self) -> Tokenizer:
-        """The joint subwords."""
-        return Tokenizer.load(self.path / _TOKENIZER)
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The subwords of source and target; the same object twice if they are joint."""
+        if _TOKENIZER in self.manifest["files"]:
+            joint = Tokenizer.load(self.path / _TOKENIZER)
+            return joint, joint
+        src, tgt = (Tokenizer.load(self.path / name) for name in _TOKENIZERS)
+        return src, tgt
 
     def pairs(self, split: Split) -> SentencePairs:
         """The encoded pairs of `train` or `valid`."""
@@ -303,10 +308,20 @@ class PreparedWriter:
         folder.mkdir(exist_ok=True)
         return folder / name
 
-    def add_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Keep the subwords; before any pairs."""
-        tokenizer.save(self._folder / _TOKENIZER)
-        self._token_type = np.dtype("<u2") if len(tokenizer) <= 1 << 16 else np.dtype("<u4")
+    def add_tokenizers(self, src: Tokenizer, tgt: Tokenizer | None = None) -> None:
+        """Keep the subwords; before any pairs.
+
+        Args:
+            src: of both languages, or of the source if there is another of the target.
+            tgt: of the target; None if they are joint.
+        """
+        if tgt is None:
+            src.save(self._folder / _TOKENIZER)
+        else:
+            for tokenizer, name in zip((src, tgt), _TOKENIZERS, strict=True):
+                tokenizer.save(self._folder / name)
+        largest = max(len(tokenizer) for tokenizer in (src, tgt or src))
+        self._token_type = np.dtype("<u2") if largest <= 1 << 16 else np.dtype("<u4")
 
     def add_pairs(self, split: Split, pairs: Iterable[tuple[list[int], list[int]]]) -> int:
         """Write encoded pairs, given without EOS; return their number."""

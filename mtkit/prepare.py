@@ -73,7 +73,7 @@ class Report:
         path: the prepared folder.
         pairs: number of pairs read, by split.
         dropped: number of training pairs left out, by reason.
-        vocab_size: pieces learned.
+        vocab_size: pieces learned; so many for each side if their vocabularies are not joint.
         tokens: source and target tokens of the training pairs kept, EOS counted.
     """
 
@@ -116,6 +116,7 @@ def prepare_files(
     valid: tuple[Path, Path],
     test: tuple[Path, Path] | None = None,
     vocab_size: int | None = None,
+    shared_vocab: bool = True,
     force: bool = False,
 ) -> Report:
     """Prepare own files, plain or compressed, a sentence a line.
@@ -127,12 +128,15 @@ def prepare_files(
         train: pairs of source and target files.
         valid, test: likewise one pair each.
         vocab_size: pieces to learn; by default the paper's 37,000.
+        shared_vocab: learn them from both sides; False learns so many from each.
         force: replace the folder if it exists.
 
     Raises:
         MtkitError: naming the file, and the line where there is one, that must be mended.
     """
-    settings = PrepareConfig(vocab_size=vocab_size or PrepareConfig().vocab_size)
+    settings = PrepareConfig(
+        vocab_size=vocab_size or PrepareConfig().vocab_size, shared_vocab=shared_vocab
+    )
     sources = Sources(
         src_lang,
         tgt_lang,
@@ -152,14 +156,15 @@ def _prepare(
     for split in SPLITS[:2]:
         if not pairs[split]:
             raise MtkitError(f"{getattr(sources, split)[0].name}: no {split} pairs in it")
-    tokenizer = _learn(sources.train, pairs["train"], settings)
-    writer.add_tokenizer(tokenizer)
+    src_tokenizer, tgt_tokenizer = _learn(sources.train, pairs["train"], settings)
+    writer.add_tokenizers(src_tokenizer, tgt_tokenizer)
+    tokenizers = src_tokenizer, tgt_tokenizer or src_tokenizer
     dropped: Counter[str] = Counter()
     tokens = [0, 0]
 
     def kept() -> Iterator[tuple[list[int], list[int]]]:
         for source in sources.train:
-            encoded = _encode(source.read(), tokenizer, total=source.facts["pairs"])
+            encoded = _encode(source.read(), tokenizers, total=source.facts["pairs"])
             for line, (src, tgt) in enumerate(encoded, start=1):
                 if reason := _reason_to_drop(src, tgt, settings):
                     dropped[reason] += 1
@@ -179,7 +184,7 @@ def _prepare(
         if text:
             writer.add_text(split, text)
         if split == "valid":
-            writer.add_pairs(split, _encode(text, tokenizer))
+            writer.add_pairs(split, _encode(text, tokenizers))
     writer.describe(
         src_lang=sources.src_lang,
         tgt_lang=sources.tgt_lang,
@@ -190,10 +195,13 @@ def _prepare(
             "dropped": dict(sorted(dropped.items())),
             "tokens": {"src": tokens[0], "tgt": tokens[1]},
         },
-        settings=settings.model_dump(),
+        # Joint is what folders are that do not say it.
+        settings=settings.model_dump(exclude={"shared_vocab"} if settings.shared_vocab else None),
         versions={"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     )
-    return Report(out, pairs, dict(sorted(dropped.items())), len(tokenizer), (tokens[0], tokens[1]))
+    return Report(
+        out, pairs, dict(sorted(dropped.items())), len(src_tokenizer), (tokens[0], tokens[1])
+    )
 
 
 def _reason_to_drop(src: list[int], tgt: list[int], settings: PrepareConfig) -> str | None:
@@ -225,19 +233,29 @@ def _check(split: Split, sources: list[Source]) -> int:
     return total
 
 
-def _learn(sources: list[Source], pairs: int, settings: PrepareConfig) -> Tokenizer:
+def _learn(
+    sources: list[Source], pairs: int, settings: PrepareConfig
+) -> tuple[Tokenizer, Tokenizer | None]:
+    """The joint subwords alone, or those of the source and of the target."""
     # Every n-th pair, so that a sample covers the whole corpus evenly.
     stride = max(1, -(-2 * pairs // LEARN_FROM_LINES))
-    everything = itertools.chain.from_iterable(source.read() for source in sources)
-    sample = itertools.islice(everything, 0, None, stride)
+
+    def sample() -> Iterator[Pair]:
+        everything = itertools.chain.from_iterable(source.read() for source in sources)
+        return itertools.islice(everything, 0, None, stride)
+
     log.info(
         "learning %s pieces from %s pairs", f"{settings.vocab_size:,}", f"{-(-pairs // stride):,}"
     )
-    return Tokenizer.learn((side for pair in sample for side in pair), settings.vocab_size)
+    size = settings.vocab_size
+    if settings.shared_vocab:
+        return Tokenizer.learn((side for pair in sample() for side in pair), size), None
+    src = Tokenizer.learn((src for src, _ in sample()), size)
+    return src, Tokenizer.learn((tgt for _, tgt in sample()), size)
 
 
 def _encode(
-    pairs: Iterable[Pair], tokenizer: Tokenizer, *, total: int | None = None
+    pairs: Iterable[Pair], tokenizers: tuple[Tokenizer, Tokenizer], *, total: int | None = None
 ) -> Iterator[tuple[list[int], list[int]]]:
     threads = os.cpu_count() or 1
     iterator = iter(pairs)
@@ -246,7 +264,10 @@ def _encode(
     ) as bar:
         while chunk := list(itertools.islice(iterator, ENCODE_PAIRS)):
             sides = zip(*chunk, strict=True)
-            src, tgt = (tokenizer.encode_batch(side, threads=threads) for side in sides)
+            src, tgt = (
+                tokenizer.encode_batch(side, threads=threads)
+                for tokenizer, side in zip(tokenizers, sides, strict=True)
+            )
             yield from zip(src, tgt, strict=True)
             bar.update(len(chunk))
 

@@ -198,8 +198,8 @@ def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFac
 def random_run(path: Path, data: PreparedData, seed: int, *, config: Config = UNTRAINED) -> Run:
     """A run folder of a model as big as the configuration says, with weights of the seed."""
     torch.manual_seed(seed)
-    tokenizer = data.tokenizer()
-    model = Transformer(config.model, len(tokenizer), PAD_ID)
+    src, tgt = data.tokenizers()
+    model = Transformer(config.model, len(tgt), PAD_ID, None if src is tgt else len(src))
     with torch.no_grad():
         for layer in model.decoder:
             layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
@@ -207,6 +207,6 @@ def random_run(path: Path, data: PreparedData, seed: int, *, config: Config = UN
             layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
     origin = {"fingerprint": data.fingerprint, "path": str(data.path)}
     manifest = {"data": {**origin, "src_lang": data.src_lang, "tgt_lang": data.tgt_lang}}
-    run = Run.create(path, config, tokenizer, manifest=manifest)
+    run = Run.create(path, config, (src, tgt), manifest=manifest)
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run

@@ -33,7 +33,7 @@ def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
 
 def new_run(path: Path, config: Config, data: PreparedData) -> Run:
     manifest = {"data": {"fingerprint": data.fingerprint, "path": str(data.path)}}
-    return Run.create(path, config, data.tokenizer(), manifest=manifest)
+    return Run.create(path, config, data.tokenizers(), manifest=manifest)
 
 
 def save(run: Run, step: int, value: float | None = None, *, bleu: float | None = None) -> None:
@@ -102,7 +102,8 @@ def test_an_opened_run_is_the_one_that_was_created(run: Run, tiny_data: Prepared
     assert opened.name == "one"
     assert opened.data_fingerprint == tiny_data.fingerprint
     text = "one two three"
-    assert opened.tokenizer().encode(text) == tiny_data.tokenizer().encode(text)
+    for ours, theirs in zip(opened.tokenizers(), tiny_data.tokenizers(), strict=True):
+        assert ours.encode(text) == theirs.encode(text)
 
 
 def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):

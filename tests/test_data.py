@@ -206,7 +206,7 @@ def write(
     path: Path, pairs: Iterable[Ids] = PAIRS, *, vocab_size: int = 300, force: bool = False
 ) -> PreparedData:
     with PreparedData.create(path, force=force) as writer:
-        writer.add_tokenizer(FakeTokenizer(vocab_size))  # type: ignore[arg-type]
+        writer.add_tokenizers(FakeTokenizer(vocab_size))  # type: ignore[arg-type]
         writer.add_pairs("train", pairs)
         writer.add_pairs("valid", PAIRS[:1])
         writer.add_text("valid", [("a\u2028b", "c"), ("", " d ")])
@@ -315,7 +315,7 @@ def test_a_system_error_without_a_number_is_told_in_its_own_words(tmp_path: Path
 
 def test_nothing_stands_under_the_name_before_all_is_written(tmp_path: Path):
     with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizer(FakeTokenizer(300))  # type: ignore[arg-type]
+        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
         assert not (tmp_path / "data").exists()
         with pytest.raises(MtkitError, match="no prepared data"):
             find_data(tmp_path)

@@ -161,7 +161,7 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
     done = python(EXPORTED, "round_trips", out, tmp_path / "texts")
     assert done.returncode == 0, done.stderr
     *found, exception = json.loads(done.stdout)
-    tokenizer = sharp_run.tokenizer()
+    tokenizer, _ = sharp_run.tokenizers()
     for text, other in zip(texts, found, strict=True):
         ids = tokenizer.encode(text)
         assert other["ids"] == [*ids, tokenizer.eos_id], ascii(text)
@@ -177,9 +177,9 @@ def test_ctranslate2_takes_the_other_norm_and_learned_positions(
     config = changed(tiny_run.config, "model", **shape)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = Transformer(config.model, len(tiny_run.tokenizer()), PAD_ID)
+        model = Transformer(config.model, len(tiny_run.tokenizers()[1]), PAD_ID)
         weights = {k: v + torch.randn(v.shape) * 0.3 for k, v in model.state_dict().items()}
-    run = Run.create(tmp_path / "run", config, tiny_run.tokenizer(), manifest=tiny_run.manifest)
+    run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
     run.save(1, weights=weights, optimizer=None, state={})
     done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
     assert done.returncode == 0, done.stderr

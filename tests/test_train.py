@@ -206,7 +206,7 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
 def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(tiny_run: Run):
     (row,) = [row for row in tiny_run.metrics() if "valid_loss" in row]
     data = PreparedData.open(tiny_run.data_path)
-    tokenizer = tiny_run.tokenizer()
+    tokenizer, _ = tiny_run.tokenizers()
     model = Transformer(tiny_run.config.model, len(tokenizer), PAD_ID).eval()
     model.load_state_dict(tiny_run.checkpoints()[-1].load_weights())
     src, tgt = data.text("valid")
@@ -290,7 +290,7 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
     tokens = dict(rows_of(tmp_path / "run", "tokens"))
     assert tokens[3] == 3 * pairs.tgt.lengths.sum()
     cost = training_flops(
-        config.model, len(tiny_data.tokenizer()), pairs.src.lengths, pairs.tgt.lengths
+        config.model, len(tiny_data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
     )
     assert dict(rows_of(tmp_path / "run", "flops"))[3] == pytest.approx(3 * cost)
 
