@@ -25,6 +25,7 @@ from mtkit.data import (
     zstd,
 )
 from mtkit.errors import MtkitError
+from mtkit.tokenizer import Tokenizer
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -255,6 +256,42 @@ def test_ids_take_two_bytes_where_all_of_the_vocabulary_fits_in_two(
     assert data.pairs("train").src[0] == [highest, 5, EOS]
     assert data.pairs("train").tgt[0] == [highest, EOS]
     assert (data.path / "train.src.bin").stat().st_size == 3 * width
+
+
+@pytest.mark.parametrize(
+    ("sizes", "width"),
+    [((300, 65_536), 2), ((65_536, 300), 2), ((300, 65_537), 4), ((65_537, 300), 4)],
+)
+def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
+    sizes: tuple[int, int], width: int, tmp_path: Path
+):
+    with PreparedData.create(tmp_path / "data") as writer:
+        writer.add_tokenizers(*map(FakeTokenizer, sizes))  # type: ignore[arg-type]
+        for split in ("train", "valid"):
+            writer.add_pairs(split, [([sizes[0] - 1], [sizes[1] - 1, 5])])
+    pairs = PreparedData.open(tmp_path / "data").pairs("train")
+    assert (pairs.src[0], pairs.tgt[0]) == ([sizes[0] - 1, EOS], [sizes[1] - 1, 5, EOS])
+    assert (tmp_path / "data" / "train.src.bin").stat().st_size == 2 * width
+    assert (tmp_path / "data" / "train.tgt.bin").stat().st_size == 3 * width
+
+
+def test_joint_subwords_are_one_object_and_one_file_and_others_two(tmp_path: Path):
+    english, greek = (
+        Tokenizer.learn([f"{text}."] * 20, 275) for text in ("one two three", "ένα δύο τρία")
+    )
+    for name, learned in (("joint", (english,)), ("two", (english, greek))):
+        with PreparedData.create(tmp_path / name) as writer:
+            writer.add_tokenizers(*learned)
+    joint, two = (PreparedData.open(tmp_path / name) for name in ("joint", "two"))
+    src, tgt = joint.tokenizers()
+    assert src is tgt
+    assert src.model == english.model
+    assert [one.model for one in two.tokenizers()] == [english.model, greek.model]
+    files = {name for name in contents(two.path) if name.startswith("tokenizer")}
+    assert files == {"tokenizer.src.model", "tokenizer.tgt.model"}
+    assert "tokenizer.model" in contents(joint.path)
+    assert "tokenizer.src.model" not in contents(joint.path)
+    assert joint.fingerprint != two.fingerprint
 
 
 def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path):
