@@ -123,6 +123,30 @@ def test_every_pair_is_still_a_pair(corpus: Corpus):
     assert [tokenizer.decode(pairs.tgt[i]) for i in range(200)] == tgt
 
 
+def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corpus):
+    report = corpus.prepare(shared_vocab=False, vocab_size=290)
+    data = PreparedData.open(corpus.folder / "out")
+    src, tgt = data.tokenizers()
+    assert report.vocab_size == len(src) == len(tgt) == 290
+    for tokenizer, file in zip((src, tgt), corpus.train, strict=True):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert tokenizer.model == Tokenizer.learn(lines, 290).model
+    pairs = data.pairs("train")
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in corpus.train]
+    assert [src.decode(pairs.src[i]) for i in range(200)] == texts[0]
+    assert [tgt.decode(pairs.tgt[i]) for i in range(200)] == texts[1]
+    assert data.manifest["settings"]["shared_vocab"] is False
+
+
+def test_a_joint_vocabulary_leaves_the_folder_as_it_always_was(corpus: Corpus):
+    corpus.prepare("said", shared_vocab=True)
+    corpus.prepare("unsaid")
+    said, unsaid = (contents(corpus.folder / name) for name in ("said", "unsaid"))
+    assert said == unsaid
+    settings = json.loads(unsaid["manifest.json"])["settings"]
+    assert "shared_vocab" not in settings
+
+
 def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
     planted = [
         (2, "", "null"),

@@ -31,12 +31,13 @@ from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData
+from mtkit.decoding import Translation
 from mtkit.errors import MtkitError
 from mtkit.journal import Journal
 from mtkit.loss import learning_rate
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from mtkit.trainer import Trainer
+from mtkit.trainer import Trainer, Validation
 
 CPU = torch.device("cpu")
 
@@ -353,6 +354,51 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     whole = dict(rows_of(tmp_path / "whole", "valid_loss"))
     parts = dict(rows_of(tmp_path / "parts", "valid_loss"))
     assert whole.items() <= parts.items()
+
+
+def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
+    config: Config, greek_data: PreparedData, tmp_path: Path
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train.run(changed(config, "train", max_steps=5), greek_data, whole, device="cpu")
+    for stop in (3, 5):
+        torch.manual_seed(stop)  # another process has another random state
+        assert train.run(changed(config, "train", max_steps=stop), greek_data, parts, device="cpu")
+    assert_same_state(whole, parts)
+    assert rows_of(whole, "valid_loss")[-1] == rows_of(parts, "valid_loss")[-1]
+    assert rows_of(whole, "valid_bleu")[-1] == rows_of(parts, "valid_bleu")[-1]
+    weights = Run.open(whole).checkpoints()[-1].load_weights()
+    sizes = [len(tokenizer) for tokenizer in greek_data.tokenizers()]
+    assert [len(weights[f"{name}.weight"]) for name in ("src_embedding", "embedding")] == sizes
+
+
+def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: PreparedData):
+    text = train.forecast(config, greek_data, device="cpu")
+    assert "# vocabulary: 300 source and 300 target pieces\n" in text
+    (total, parts) = re.findall(r"# parameters: ([\d,]+) \((.*)\)", text)[0]
+    counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
+    assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
+    assert sum(counts.values()) == int(total.replace(",", ""))
+
+
+def test_pieces_that_never_occur_are_counted_on_the_side_that_has_them(
+    config: Config, greek_data: PreparedData, tmp_path: Path
+):
+    trainer = Trainer(config, greek_data, device=torch.device("cpu"))
+    trainer.step = trainer.spent.tokens = 1
+    unseen = 0
+    for tokenizer, side in zip(
+        greek_data.tokenizers(), (trainer.pairs.src, trainer.pairs.tgt), strict=True
+    ):
+        seen = {i for row in range(len(side)) for i in side[row]}
+        unseen += len(set(range(4 + 256, len(tokenizer))) - seen)
+    assert unseen > 0
+    lines = len(trainer.valid_text[0])
+    empty = Validation(1.0, 0.0, 0.0, [Translation("", 0.0, 0.0)] * lines)
+
+    run = Run.create(tmp_path / "run", config, greek_data.tokenizers(), manifest={})
+    trainer._findings(Journal(run, 0), empty)
+    assert trainer._unseen == unseen
 
 
 def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(
