@@ -38,6 +38,7 @@ from mtkit.loss import learning_rate
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.trainer import Trainer, Validation
+from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
 
@@ -367,7 +368,14 @@ def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
     assert_same_state(whole, parts)
     assert rows_of(whole, "valid_loss")[-1] == rows_of(parts, "valid_loss")[-1]
     assert rows_of(whole, "valid_bleu")[-1] == rows_of(parts, "valid_bleu")[-1]
-    weights = Run.open(whole).checkpoints()[-1].load_weights()
+    # What a validation translates is what the run translates.
+    run, (src, _) = Run.open(whole), greek_data.text("valid")
+    greedy = run.config.decode.greedy()
+    translator = Translator.load(run, checkpoint="last", config=greedy, device="cpu")
+    said = {sample["src"]: sample["hyp"] for sample in run.samples()[-1]["samples"]}
+    assert said
+    assert said.items() <= dict(zip(src, translator.translate(src), strict=True)).items()
+    weights = run.checkpoints()[-1].load_weights()
     sizes = [len(tokenizer) for tokenizer in greek_data.tokenizers()]
     assert [len(weights[f"{name}.weight"]) for name in ("src_embedding", "embedding")] == sizes
 
@@ -381,22 +389,29 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     assert sum(counts.values()) == int(total.replace(",", ""))
 
 
-def test_pieces_that_never_occur_are_counted_on_the_side_that_has_them(
-    config: Config, greek_data: PreparedData, tmp_path: Path
+@pytest.mark.parametrize("joint", [True, False])
+def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
+    joint: bool,
+    config: Config,
+    tiny_data: PreparedData,
+    greek_data: PreparedData,
+    tmp_path: Path,
 ):
-    trainer = Trainer(config, greek_data, device=torch.device("cpu"))
+    data = tiny_data if joint else greek_data
+    trainer = Trainer(config, data, device=torch.device("cpu"))
     trainer.step = trainer.spent.tokens = 1
-    unseen = 0
-    for tokenizer, side in zip(
-        greek_data.tokenizers(), (trainer.pairs.src, trainer.pairs.tgt), strict=True
-    ):
-        seen = {i for row in range(len(side)) for i in side[row]}
-        unseen += len(set(range(4 + 256, len(tokenizer))) - seen)
+    seen = [
+        {i for row in range(len(side)) for i in side[row]}
+        for side in (trainer.pairs.src, trainer.pairs.tgt)
+    ]
+    if joint:
+        seen = [seen[0] | seen[1]]
+    # 300 pieces, of which the first 260 are special or bytes.
+    unseen = sum(len(set(range(260, 300)) - ids) for ids in seen)
     assert unseen > 0
     lines = len(trainer.valid_text[0])
     empty = Validation(1.0, 0.0, 0.0, [Translation("", 0.0, 0.0)] * lines)
-
-    run = Run.create(tmp_path / "run", config, greek_data.tokenizers(), manifest={})
+    run = Run.create(tmp_path / "run", config, data.tokenizers(), manifest={})
     trainer._findings(Journal(run, 0), empty)
     assert trainer._unseen == unseen
 
