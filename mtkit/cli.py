@@ -308,7 +308,7 @@ def prepare(
                 return parallel_files(*place, weight=weight)
             return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, weight=weight)
 
-        places = [*train, *train_from]
+        places: list[tuple[Path, Path] | str] = [*train, *train_from]
         valid_place, test_place = valid or valid_from, test or test_from
         assert valid_place is not None
         done = prepare_files(

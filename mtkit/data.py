@@ -40,6 +40,7 @@ IntArray = npt.NDArray[np.int64]
 FORMAT = 1
 _MANIFEST = "manifest.json"
 _TOKENIZER = "tokenizer.model"
+_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
 _SCRATCH = "scratch"
@@ -282,9 +283,9 @@ class PreparedData:
             if sha256_of(self.path / name) != facts["sha256"]:
                 raise MtkitError(f"{self.path / name}: changed since it was prepared")
 
-    def tokenizer(self) -> Tokenizer:
-        """The joint subwords."""
-        return Tokenizer.load(self.path / _TOKENIZER)
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The subwords of source and target; the same object twice if they are joint."""
+        return _load_tokenizers(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
         """The encoded pairs of `train` or `valid`."""
@@ -333,17 +334,27 @@ class PreparedWriter:
 
     @property
     def token_type(self) -> np.dtype[Any]:
-        """What ids are written as, from `add_tokenizer` on."""
+        """What ids are written as, from `add_tokenizers` on."""
         return self._token_type
 
-    def add_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Keep the subwords; before any pairs."""
-        tokenizer.save(self._folder / _TOKENIZER)
-        self._token_type = np.dtype("<u2") if len(tokenizer) <= 1 << 16 else np.dtype("<u4")
+    def add_tokenizers(self, src: Tokenizer, tgt: Tokenizer | None = None) -> None:
+        """Keep the subwords; before any pairs.
 
-    def tokenizer(self) -> Tokenizer:
-        """The subwords that were kept."""
-        return Tokenizer.load(self._folder / _TOKENIZER)
+        Args:
+            src: of both languages, or of the source if there is another of the target.
+            tgt: of the target; None if they are joint.
+        """
+        if tgt is None:
+            src.save(self._folder / _TOKENIZER)
+        else:
+            for tokenizer, name in zip((src, tgt), _TOKENIZERS, strict=True):
+                tokenizer.save(self._folder / name)
+        largest = max(len(tokenizer) for tokenizer in (src, tgt or src))
+        self._token_type = np.dtype("<u2") if largest <= 1 << 16 else np.dtype("<u4")
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The subwords that were kept, as `PreparedData.tokenizers` gives them."""
+        return _load_tokenizers(self._folder)
 
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
@@ -562,6 +573,14 @@ def find_data(root: Path) -> Path:
             "mtkit prepare demo-en-de, or give --data"
         )
     return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
+
+
+def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    if (folder / _TOKENIZER).exists():
+        joint = Tokenizer.load(folder / _TOKENIZER)
+        return joint, joint
+    src, tgt = (Tokenizer.load(folder / name) for name in _TOKENIZERS)
+    return src, tgt
 
 
 def _array_names(split: str, side: str) -> tuple[str, str]:

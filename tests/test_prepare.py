@@ -116,11 +116,35 @@ def test_preparing_twice_gives_the_same_bytes(corpus: Corpus):
 def test_every_pair_is_still_a_pair(corpus: Corpus):
     corpus.prepare()
     data = PreparedData.open(corpus.folder / "out")
-    tokenizer, pairs = data.tokenizer(), data.pairs("train")
+    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
     src, tgt = (file.read_text(encoding="utf-8").splitlines() for file in corpus.train)
     assert len(pairs) == len(src) == 200
     assert [tokenizer.decode(pairs.src[i]) for i in range(200)] == src
     assert [tokenizer.decode(pairs.tgt[i]) for i in range(200)] == tgt
+
+
+def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corpus):
+    report = corpus.prepare(shared_vocab=False, vocab_size=290)
+    data = PreparedData.open(corpus.folder / "out")
+    src, tgt = data.tokenizers()
+    assert report.vocab_size == len(src) == len(tgt) == 290
+    for tokenizer, file in zip((src, tgt), corpus.train, strict=True):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert tokenizer.model == Tokenizer.learn(lines, 290).model
+    pairs = data.pairs("train")
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in corpus.train]
+    assert [src.decode(pairs.src[i]) for i in range(200)] == texts[0]
+    assert [tgt.decode(pairs.tgt[i]) for i in range(200)] == texts[1]
+    assert data.manifest["settings"]["shared_vocab"] is False
+
+
+def test_a_joint_vocabulary_leaves_the_folder_as_it_always_was(corpus: Corpus):
+    corpus.prepare("said", shared_vocab=True)
+    corpus.prepare("unsaid")
+    said, unsaid = (contents(corpus.folder / name) for name in ("said", "unsaid"))
+    assert said == unsaid
+    settings = json.loads(unsaid["manifest.json"])["settings"]
+    assert "shared_vocab" not in settings
 
 
 def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
@@ -151,7 +175,7 @@ def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
     ]
     assert all(str(corpus.train[0]) in file for file, _, _ in rows)
     data = PreparedData.open(corpus.folder / "out")
-    tokenizer, pairs = data.tokenizer(), data.pairs("train")
+    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
     src = corpus.train[0].read_text(encoding="utf-8").split("\n")
     gone = {line for line, *_ in planted}
     kept = [text for line, text in enumerate(src[:200], start=1) if line not in gone]
@@ -161,7 +185,7 @@ def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
 def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
     report = corpus.prepare()
     data = PreparedData.open(corpus.folder / "out")
-    tokenizer = data.tokenizer()
+    tokenizer, _ = data.tokenizers()
     expected = [
         sum(len(tokenizer.encode(line)) + 1 for line in file.read_text().splitlines())
         for file in corpus.train
@@ -181,7 +205,7 @@ def test_several_training_files_are_read_one_after_another(corpus: Corpus):
     ((file, line, reason),) = dropped_rows(corpus.folder / "out")
     assert (str(second[0]) in file, line, reason) == (True, "2", "empty")
     data = PreparedData.open(corpus.folder / "out")
-    assert data.tokenizer().decode(data.pairs("train").tgt[201]) == "neun"
+    assert data.tokenizers()[1].decode(data.pairs("train").tgt[201]) == "neun"
 
 
 def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
@@ -195,7 +219,7 @@ def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
         src, tgt = data.text(split)
         assert (src[0], src[1], src[3], tgt[3]) == ("", TOO_LONG, "a\u2028b", "")
         assert len(src) == len(tgt) == 20
-    assert data.pairs("valid").src[0] == [data.tokenizer().eos_id]
+    assert data.pairs("valid").src[0] == [data.tokenizers()[1].eos_id]
 
 
 def test_the_test_set_may_be_left_out(corpus: Corpus):
@@ -287,7 +311,7 @@ def test_the_demo_corpus_is_prepared_in_both_directions(
     assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
     assert data.text("test")[0] == [pair[src] for pair in small.test]
     assert data.text("test")[1] == [pair[tgt] for pair in small.test]
-    decoded = data.tokenizer().decode(data.pairs("train").src[7])
+    decoded = data.tokenizers()[1].decode(data.pairs("train").src[7])
     assert decoded == small.train[7][src]
 
 
