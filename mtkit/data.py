@@ -499,37 +499,58 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     """
     partial = path.with_name(f".{path.name}.partial")
     made_parent = not path.parent.exists()
-    is_stopped = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(partial.with_suffix(".lock"), path):
-            _take_up(partial, key)
+        partial.mkdir(exist_ok=True)
+        with _locked(partial, path):
             try:
+                _take_up(partial, key)
                 yield partial
-            except (KeyboardInterrupt, GeneratorExit):
-                is_stopped = key is not None
+                if keep:
+                    _put_in_place(partial, path)
+            except KeyboardInterrupt:
+                if key is None:
+                    shutil.rmtree(partial, ignore_errors=True)
                 raise
-            if keep:
-                _put_in_place(partial, path)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            if not keep:
+                shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         if error.errno is None:
             raise
         raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
     finally:
-        if not is_stopped:
-            shutil.rmtree(partial, ignore_errors=True)
         if made_parent:
             with contextlib.suppress(OSError):  # it is not empty, so all went well
                 path.parent.rmdir()
 
 
-def _take_up(partial: Path, key: str | None) -> None:
-    """Make the folder, empty unless a run with the same key left it."""
-    note = partial / _SCRATCH / "key"
+@contextlib.contextmanager
+def _locked(folder: Path, path: Path) -> Iterator[None]:
+    """Hold a folder that nobody else can hold; that ends with the process, however it ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MtkitError(f"{path}: is being written by another process") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_up(folder: Path, key: str | None) -> None:
+    """Empty the folder, unless a run with the same key left it."""
+    note = folder / _SCRATCH / "key"
     if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
         return
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    for left in list(folder.iterdir()):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
     if key is not None:
         note.parent.mkdir()
         note.write_text(key, encoding="utf-8")
@@ -544,20 +565,6 @@ def _put_in_place(partial: Path, path: Path) -> None:
         shutil.rmtree(replaced)
     else:
         partial.rename(path)
-
-
-@contextlib.contextmanager
-def _locked(lock: Path, path: Path) -> Iterator[None]:
-    """Hold a file that nobody else can hold; it ends with the process, however that ends."""
-    with lock.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise MtkitError(f"{path}: is being written by another process") from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
 
 
 def find_data(root: Path) -> Path:

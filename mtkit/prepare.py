@@ -24,6 +24,7 @@ import json
 import logging
 import os
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import xxhash
 from tqdm import tqdm
 
 import mtkit
@@ -565,7 +565,7 @@ class _Work:
             self._writer.drop(name, line, reason)
             # The smallest of numbers that have nothing to do with the place: an even sample.
             samples = done.samples.setdefault(reason, [])
-            chance = xxhash.xxh3_64_intdigest(f"{name}\t{line}".encode())
+            chance = zlib.crc32(f"{name}\t{line}".encode())
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
                 texts = [_shown(lines[index]) for lines in block]
                 bisect.insort(samples, [chance, name, line, *texts])

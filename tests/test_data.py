@@ -279,9 +279,10 @@ def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
     with PreparedData.create(tmp_path / "data") as writer:
         writer.add_tokenizers(*map(FakeTokenizer, sizes))  # type: ignore[arg-type]
         for split in ("train", "valid"):
-            writer.add_pairs(split, [([sizes[0] - 1], [sizes[1] - 1, 5])])
-    pairs = PreparedData.open(tmp_path / "data").pairs("train")
-    assert (pairs.src[0], pairs.tgt[0]) == ([sizes[0] - 1, EOS], [sizes[1] - 1, 5, EOS])
+            pairs = [([sizes[0] - 1], [sizes[1] - 1, 5])]
+            writer.add_pairs(split, *as_bytes(pairs, writer))
+    written = PreparedData.open(tmp_path / "data").pairs("train")
+    assert (written.src[0], written.tgt[0]) == ([sizes[0] - 1, EOS], [sizes[1] - 1, 5, EOS])
     assert (tmp_path / "data" / "train.src.bin").stat().st_size == 2 * width
     assert (tmp_path / "data" / "train.tgt.bin").stat().st_size == 3 * width
 
@@ -435,6 +436,52 @@ def test_what_a_killed_run_left_is_swept_away(tmp_path: Path):
         (tmp_path / name / "train.src.bin").write_bytes(b"half")
     write(tmp_path / "data").verify()
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_another(
+    tmp_path: Path,
+):
+    def stopped(key: str | None, *, left: bool) -> None:
+        with PreparedData.create(tmp_path / "data", key=key) as writer:
+            assert (writer.scratch / "half").exists() == left
+            (writer.scratch / "half").touch()
+            raise KeyboardInterrupt
+
+    for key, left in (("one", False), ("one", True), ("two", False), (None, False)):
+        with pytest.raises(KeyboardInterrupt):
+            stopped(key, left=left)
+    # Without a key nothing could be used.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_cannot_write_the_same_folder_at_a_time(tmp_path: Path):
+    with PreparedData.create(tmp_path / "data") as writer:
+        with (
+            pytest.raises(MtkitError, match="another process"),
+            PreparedData.create(tmp_path / "data"),
+        ):
+            pytest.fail("it was begun")
+        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+    assert (tmp_path / "data" / "manifest.json").is_file()
+
+
+def test_a_part_can_be_taken_back_to_where_the_one_before_it_ended(tmp_path: Path):
+    def part(writer: PreparedWriter, number: int) -> dict[str, int]:
+        writer.add_pairs("train", *as_bytes([([number], [number, 5])], writer))
+        writer.drop("file", number, "empty")
+        return writer.end_part()
+
+    for name, is_taken_back in (("straight", False), ("back", True)):
+        with PreparedData.create(tmp_path / name) as writer:
+            writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+            writer.back_to({})
+            sizes = part(writer, 10)
+            if is_taken_back:
+                part(writer, 11)
+                writer.drop("file", 99, "never written")
+                writer.back_to(sizes)
+            part(writer, 12)
+    assert contents(tmp_path / "straight") == contents(tmp_path / "back")
 
 
 def test_opening_refuses_a_folder_that_is_not_prepared(tmp_path: Path):
