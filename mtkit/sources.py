@@ -354,8 +354,9 @@ class _Tsv(_File):
             rows = [line.split(b"\t") for line in lines]
             for line, row in enumerate(rows, start=number):
                 if len(row) != self._width:
+                    columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
                     raise MtkitError(
-                        f"{self._path}, line {line}: has {len(row)} columns and must have "
+                        f"{self._path}, line {line}: has {columns} and must have "
                         f"{self._width}, separated by tabs; {self._expected()}"
                     )
             number += len(rows)
