@@ -3,9 +3,12 @@
 This module owns the special ids and the normal form of text. Raw text goes in and detokenised text
 comes out; nobody else tokenises.
 
-**Normal form.** SentencePiece's `nmt_nfkc`: Unicode NFKC, most control characters removed, every
-run of white space one plain space, none at the ends. For text in normal form,
-``decode(encode(text)) == text``: a character without a piece of its own is spelled in bytes.
+**Normal form.** SentencePiece's `nmt_nfkc`: from left to right, what its table of Unicode NFKC has
+is replaced; most control characters go; white space, most characters without width and U+FFFD
+become spaces; every run of spaces is one, and none stands at the ends. Symbols of the vocabulary
+are left as they are. ``decode(encode(text))`` is the normal form of any text: a character without
+a piece of its own is spelled in bytes. Texts in normal form stay as they are; but in rare cases
+the normal form has another one itself, as when a ligature had an accent behind it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +32,9 @@ from mtkit.errors import MtkitError
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
-FIXED_PIECES = 4 + 256
+_SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
+
+FIXED_PIECES = len(_SPECIAL) + 256
 
 _TO_SPACE = str.maketrans("\t\n\r", "   ")
 
@@ -285,18 +291,27 @@ class Tokenizer:
             counts: words of both languages without spaces, each once, as `WordCounts` has them.
             vocab_size: V, the 4 special and 256 byte pieces included.
             model_type: `bpe`, or the unigram language model of Kudo (2018).
-            symbols: texts that are one piece wherever they occur.
+            symbols: texts that are one piece wherever they occur, even where the normal form
+                would change them. Of several that begin at one place it is the longest.
+
+        Returns:
+            The same for the same words and counts, whatever their order.
 
         Raises:
-            MtkitError: if there is no text, or too little for that many pieces; the message
-                says how many it supports.
+            MtkitError: if a symbol cannot be one; if there is no text, or too little for that
+                many pieces, when the message says how many it supports.
         """
         model = io.BytesIO()
-        if vocab_size <= FIXED_PIECES:
+        _check_symbols(symbols)
+        fixed = FIXED_PIECES + len(symbols)
+        if vocab_size <= fixed:
             raise MtkitError(
-                f"a vocabulary of {vocab_size} has no room beside its {FIXED_PIECES} fixed pieces "
-                "(special and byte pieces)"
+                f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed pieces "
+                f"(special and byte pieces{' and symbols' if symbols else ''})"
             )
+        if model_type == "unigram":
+            # BPE goes by the counts and does so itself; this sums probabilities as they come.
+            counts = sorted(counts)
         try:
             spm.SentencePieceTrainer.train(
                 sentence_iterator=(f"{word}\t{count}" for word, count in counts),
@@ -313,6 +328,10 @@ class Tokenizer:
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 unk_id=UNK_ID,
+                pad_piece=_SPECIAL[PAD_ID],
+                bos_piece=_SPECIAL[BOS_ID],
+                eos_piece=_SPECIAL[EOS_ID],
+                unk_piece=_SPECIAL[UNK_ID],
                 num_threads=1,
                 minloglevel=2,
             )
@@ -487,6 +506,34 @@ class BlockEncoder:
             self._ids = np.append(self._ids, np.zeros(self._used, self._dtype))
         self._ids[begin : self._used] = list(chain.from_iterable(rows))
         return begin + np.cumsum(sizes) - sizes, sizes
+
+
+def _check_symbols(symbols: Sequence[str]) -> None:
+    for number, symbol in enumerate(symbols):
+        if not symbol:
+            raise MtkitError("a symbol is empty; leave it out")
+        if " " in symbol or "▁" in symbol or not symbol.isprintable():
+            raise MtkitError(
+                f"the symbol {symbol!r} has white space or a character that cannot be printed"
+            )
+        if symbol in symbols[:number]:
+            raise MtkitError(f"the symbol {symbol!r} is given twice")
+        if symbol in _SPECIAL or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
+            raise MtkitError(f"the symbol {symbol!r} has the name of a fixed piece; choose another")
+        if _joins(symbol[0]):
+            raise MtkitError(
+                f"the symbol {symbol!r} begins with a character that may become one with the "
+                "character before it; choose another"
+            )
+
+
+def _joins(character: str) -> bool:
+    """Whether the normal form may make one of a character and this one behind it."""
+    name = unicodedata.name(character, "")
+    return unicodedata.category(character).startswith("M") or (
+        # Letters of Korean syllables and the marks of half-width kana.
+        name.startswith(("HANGUL", "HALFWIDTH")) and "SYLLABLE" not in name
+    )
 
 
 def _is_bpe(model: bytes) -> bool:
