@@ -7,7 +7,8 @@ format cannot express is refused by the name of the setting.
 CTranslate2 takes the weights as they are. `MarianMTModel` has its position encodings in halves,
 sines and then cosines, and computes them itself, so the model's width is put into that order in
 all matrices. Two things it cannot be told: its layer norms add 1e-5 to the variance where ours add
-1e-6, and its tokenizer takes a text that begins with `>>…<<` for one with a language code.
+1e-6, and its tokenizer takes a text that begins with `>>…<<` for one with a language code. Either
+takes a vocabulary for each side.
 """
 
 from __future__ import annotations

@@ -351,16 +351,17 @@ class _Tsv(_File):
         number = 1 + self._header
         src, tgt = self._columns
         for lines in _lines(self._path, size, reading, skip=int(self._header)):
-            rows = [line.split(b"\t") for line in lines]
-            for line, row in enumerate(rows, start=number):
-                if len(row) != self._width:
-                    columns = "1 column" if len(row) == 1 else f"{len(row)} columns"
+            for line, text in enumerate(lines, start=number):
+                if text.count(b"\t") != self._width - 1:
+                    columns = text.count(b"\t") + 1
                     raise MtkitError(
-                        f"{self._path}, line {line}: has {columns} and must have "
-                        f"{self._width}, separated by tabs; {self._expected()}"
+                        f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} "
+                        f"and must have {self._width}, separated by tabs; {self._expected()}"
                     )
-            number += len(rows)
-            yield [row[src] for row in rows], [row[tgt] for row in rows]
+            number += len(lines)
+            # All at once, which takes half the time of a list per line.
+            cells = b"\t".join(lines).split(b"\t")
+            yield cells[src :: self._width], cells[tgt :: self._width]
 
     def _expected(self) -> str:
         if self._header:

@@ -406,6 +406,18 @@ def test_a_first_line_that_names_both_languages_is_no_pair(tmp_path: Path):
     assert pairs_of(source_of(file)) == [(b"en", b"fr"), (b"one", b"un")]
 
 
+@pytest.mark.parametrize("split", [1, 3, 6, 9, 1000])
+def test_only_the_first_line_names_columns_however_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: int
+):
+    monkeypatch.setattr("mtkit.sources._CHUNK", split)
+    expected = [(b"%d" % number, b"x") for number in range(20)]
+    file = write_lines(tmp_path / "a.tsv", [b"en\tde", *map(b"\t".join, expected)])
+    assert pairs_of(source_of(file)) == expected
+    file.write_bytes(b"en\tde")
+    assert pairs_of(source_of(file)) == []
+
+
 def test_a_quotation_mark_is_text(tmp_path: Path):
     file = write_lines(tmp_path / "a.tsv", [b'"a\t"b""', b'c"\td'])
     assert pairs_of(source_of(file)) == [(b'"a', b'"b""'), (b'c"', b"d")]
