@@ -86,7 +86,8 @@ class PrepareConfig(_Section):
         "replacement characters: they tell of damage",
     )
     min_letters: Share = Field(
-        0.3, description="letters among the characters of a side that are no spaces; 0 allows all"
+        0.5,
+        description="letters and digits among the characters of a side that are no spaces; 0: any",
     )
     min_script: Share = Field(
         0.5, description="letters in a script of the side's language among its letters; 0: any"
