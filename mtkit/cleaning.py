@@ -387,6 +387,8 @@ class Shift:
     by: int
 
 
+# Pairs whose lengths are looked at together.
+_SPAN = 1 << 17
 # How far apart lines that belong together are looked for.
 _FARTHEST = 3
 # Pairs in which a shift must show.
@@ -417,9 +419,9 @@ def find_shifts(notes: Notes, start: int, end: int) -> list[Shift]:
     if model is None:
         return []
     found: list[Shift] = []
-    for begin in range(start, end, _STRETCH):
+    for begin in range(start, end, _SPAN):
         # A shift at the seam shows on both sides of it.
-        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _STRETCH + 4 * _WINDOW)
+        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
         costs = model.costs(notes, low, high)
         for first, last in _suspicious(costs):
             found += [Shift(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)]
@@ -446,7 +448,7 @@ class _LengthModel:
         """The model of a source; None if it is too short to tell."""
         if end - start < 4 * _WINDOW:
             return None
-        ratios = _log_ratios(notes, start, min(end, start + _STRETCH))
+        ratios = _log_ratios(notes, start, min(end, start + _SPAN))
         models = []
         for row in ratios:
             row = row[np.isfinite(row)]

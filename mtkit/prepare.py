@@ -54,7 +54,7 @@ from mtkit.config import PrepareConfig, prepare_config
 from mtkit.corpora import find_corpus
 from mtkit.data import IntArray, PreparedData, PreparedWriter, Split, check_writable
 from mtkit.errors import MtkitError
-from mtkit.processes import available_cores, ordered_map
+from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, BlockEncoder, Tokenizer, WordCounts, count_words
 
@@ -68,8 +68,8 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 BLOCK = 10_000
 # Blocks that are finished together, so that a run that is stopped need not do them again.
 PART = 20
-# Room for the words of one side.
-_WORDS_BYTES = 64 << 20
+# Room for the words of one side, and for what a process remembers of those it has encoded.
+_WORDS_BYTES = 32 << 20
 # Dropped pairs of each reason that are shown.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
@@ -489,6 +489,7 @@ class _Work:
             Homes.of(_piece_counts(tokenizer, here), _piece_counts(tokenizer, there))
             for tokenizer, here, there in zip(tokenizers, (src, tgt), (tgt, src), strict=True)
         ]
+        give_back_memory()
         with (self._writer.scratch / "homes.partial").open("wb") as file:
             np.savez(file, src=homes[0].odds, tgt=homes[1].odds)
         os.replace(file.name, note)
@@ -687,8 +688,11 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
 def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[BlockEncoder]:
     """Those of source and target; of a joint vocabulary one, with one memory."""
     src, tgt = tokenizers
-    encoder = BlockEncoder(src, dtype=dtype)
-    return [encoder, encoder if tgt is src else BlockEncoder(tgt, dtype=dtype)]
+    encoder = BlockEncoder(src, dtype=dtype, max_bytes=_WORDS_BYTES)
+    return [
+        encoder,
+        encoder if tgt is src else BlockEncoder(tgt, dtype=dtype, max_bytes=_WORDS_BYTES),
+    ]
 
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
