@@ -308,7 +308,7 @@ def prepare(
                 return parallel_files(*place, weight=weight)
             return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, weight=weight)
 
-        places = [*train, *train_from]
+        places: list[tuple[Path, Path] | str] = [*train, *train_from]
         valid_place, test_place = valid or valid_from, test or test_from
         assert valid_place is not None
         done = prepare_files(
@@ -332,10 +332,12 @@ def prepare(
 
 def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:
     """Writes the page about a preparation to a file, which is there as a whole or not at all."""
+    from mtkit.audit import check_page, write_page
+
+    # Not after hours of work.
+    check_page(path)
 
     def write(data: PreparedData, done: Report) -> None:
-        from mtkit.audit import write_page
-
         write_page(path, data, done)
         log.info("wrote %s", path)
 

@@ -290,6 +290,35 @@ class PreparedData:
         """The encoded pairs of `train` or `valid`."""
         return SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"))
 
+    def stretches(self, split: Split, size: int) -> Iterator[SentencePairs]:
+        """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
+
+        Memory does not grow with the corpus, and of a stretch at which nobody looks only the
+        lengths are read.
+        """
+        dtype = np.dtype(self.manifest["token_type"])
+        names = [_array_names(split, side) for side in ("src", "tgt")]
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context((self.path / name).open("rb")) for _, name in names]
+            ids = [_map_array(self.path / name, dtype) for name, _ in names]
+            places = [0, 0]
+            while True:
+                lengths = [np.fromfile(file, "<u4", size) for file in files]
+                if not len(lengths[0]):
+                    return
+                ends = [
+                    place + int(of_side.sum(dtype=np.int64))
+                    for place, of_side in zip(places, lengths, strict=True)
+                ]
+                src, tgt = (
+                    TokenArray(of_side[place:end], its_lengths)
+                    for of_side, place, end, its_lengths in zip(
+                        ids, places, ends, lengths, strict=True
+                    )
+                )
+                yield SentencePairs(src, tgt)
+                places = ends
+
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`.
 

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtkit.page import RunFacts, run_page
+from mtkit.run_page import RunFacts, run_page
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr", "col", "base", "source"}
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
@@ -160,7 +160,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
     program = (
         "import sys; sys.path.insert(0, 'tests'); from test_page import FACTS; "
-        "from mtkit.page import run_page; sys.stdout.buffer.write(run_page(FACTS).encode())"
+        "from mtkit.run_page import run_page; sys.stdout.buffer.write(run_page(FACTS).encode())"
     )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True
