@@ -298,26 +298,22 @@ class PreparedData:
         """
         dtype = np.dtype(self.manifest["token_type"])
         names = [_array_names(split, side) for side in ("src", "tgt")]
+        starts = [0, 0]
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context((self.path / name).open("rb")) for _, name in names]
-            ids = [_map_array(self.path / name, dtype) for name, _ in names]
-            places = [0, 0]
             while True:
-                lengths = [np.fromfile(file, "<u4", size) for file in files]
-                if not len(lengths[0]):
-                    return
-                ends = [
-                    place + int(of_side.sum(dtype=np.int64))
-                    for place, of_side in zip(places, lengths, strict=True)
-                ]
-                src, tgt = (
-                    TokenArray(of_side[place:end], its_lengths)
-                    for of_side, place, end, its_lengths in zip(
-                        ids, places, ends, lengths, strict=True
-                    )
-                )
-                yield SentencePairs(src, tgt)
-                places = ends
+                sides = []
+                for side, (file, (ids, _)) in enumerate(zip(files, names, strict=True)):
+                    lengths = np.fromfile(file, "<u4", size)
+                    if not len(lengths):
+                        return
+                    total = int(lengths.sum(dtype=np.int64))
+                    # Mapped by itself, so that it is let go of with the stretch.
+                    offset = starts[side] * dtype.itemsize
+                    mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
+                    sides.append(TokenArray(mapped, lengths))
+                    starts[side] += total
+                yield SentencePairs(*sides)
 
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`.

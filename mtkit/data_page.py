@@ -425,8 +425,8 @@ def _plane_chart(facts: DataFacts) -> Chart:
         Axis("target tokens", 0, high, whole=True),
         bound,
         Cells(shades),
-        note=f"The stronger the colour, the more pairs, on a logarithmic scale. Dashed: one side {limit:g} times"
-        " as long as the other, beyond which pairs are dropped."
+        note="The stronger the colour, the more pairs, on a logarithmic scale. Dashed: one side"
+        f" {limit:g} times as long as the other, beyond which pairs are dropped."
         + (f" {beyond:,} longer pairs are not shown." if beyond else ""),
     )
 
