@@ -86,14 +86,14 @@ def to_torch(model: Transformer) -> nn.Transformer:
 def torch_logits(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
     """Logits (B, T, V) by `torch.nn.Transformer`, with the embeddings as the paper has them."""
 
-    def embed(ids: Tensor) -> Tensor:
+    def embed(ids: Tensor, embedding: nn.Embedding) -> Tensor:
         positions = sinusoidal_positions(ids.shape[1], model.config.d_model)
-        return model.embedding.weight[ids] * model.config.d_model**0.5 + positions
+        return embedding.weight[ids] * model.config.d_model**0.5 + positions
 
     hidden = src == PAD_ID
     out = to_torch(model)(
-        embed(src),
-        embed(tgt_in),
+        embed(src, model.src_embedding or model.embedding),
+        embed(tgt_in, model.embedding),
         tgt_mask=nn.Transformer.generate_square_subsequent_mask(
             tgt_in.shape[1], dtype=torch.float64
         ),
@@ -170,14 +170,16 @@ def compare_translations(
 
     changes = {"beam_size": beam_size, "length_penalty": 0.0}
     config = translator.config.model_copy(update=changes)
-    ours = Translator(translator.model, translator.tokenizer, config, device=translator.device)
+    src, tgt, device = translator.src_tokenizer, translator.tokenizer, translator.device
+    ours = Translator(translator.model, tgt, config, device=device, src_tokenizer=src)
     mine = list(ours.translate(lines))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
         longest = config.max_source_tokens + config.max_extra_length
-        write_ctranslate2(ours.model, ours.tokenizer, place, longest=longest)
-        theirs = CTranslate2Model(place, ours.tokenizer, config).translate(lines)
-    exact = Translator(real_case(ours, lines[:1])[0], ours.tokenizer, config, device=ours.device)
+        write_ctranslate2(ours.model, tgt, place, longest=longest, src_tokenizer=src)
+        theirs = CTranslate2Model(place, tgt, config, src_tokenizer=src).translate(lines)
+    model, *_ = real_case(ours, lines[:1])
+    exact = Translator(model, tgt, config, device=device, src_tokenizer=src)
     different = []
     for source, one, other in zip(lines, mine, theirs, strict=True):
         if one != other:
@@ -213,12 +215,12 @@ def random_case() -> tuple[Transformer, Tensor, Tensor]:
 
 def real_case(translator: Translator, lines: list[str]) -> tuple[Transformer, Tensor, Tensor]:
     """A run's model in float64, with the first sentences and its own translations of them."""
-    model = Transformer(translator.model.config, translator.model.vocab_size, PAD_ID)
-    model.load_state_dict(translator.model.state_dict())
-    encode = translator.tokenizer.encode
+    run = translator.model
+    model = Transformer(run.config, run.vocab_size, PAD_ID, run.src_vocab_size)
+    model.load_state_dict(run.state_dict())
     sides = (
-        [[*encode(line), EOS_ID] for line in lines],
-        [[BOS_ID, *encode(line)] for line in translator.translate(lines)],
+        [[*translator.src_tokenizer.encode(line), EOS_ID] for line in lines],
+        [[BOS_ID, *translator.tokenizer.encode(line)] for line in translator.translate(lines)],
     )
     src, tgt_in = (
         nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in side], True, PAD_ID)

@@ -66,8 +66,9 @@ TOOLKITS = {
     "eole": Toolkit(
         "eole",
         "eole==0.6.4",
-        "configargparse huggingface-hub pillow pydantic pyonmttok>=1.38.1,<2 pyyaml rich "
-        "sacrebleu safetensors sentencepiece<=0.2.2 six tokenizers torch-optimi",
+        "aiohttp configargparse fastapi huggingface-hub pillow pydantic pyonmttok>=1.38.1,<2 "
+        "pyyaml requests rich sacrebleu safetensors sentencepiece<=0.2.2 six tokenizers "
+        "torch-optimi uvicorn",
     ),
     "fairseq": Toolkit(
         "fairseq",

@@ -813,7 +813,7 @@ def write_batches(folder: Path, path: Path, *, budget: int) -> tuple[int, list[i
                 arrays[f"{split} {number:05} {side}"] = padded
             arrays[f"{split} {number:05} indices"] = indices
     np.savez(path, **arrays)
-    return len(data.tokenizer()), tokens
+    return len(data.tokenizers()[1]), tokens
 
 
 def plan_batches(

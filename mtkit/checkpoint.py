@@ -39,6 +39,7 @@ _SAMPLES = "samples.jsonl"
 _PAGE = "report.html"
 _BOARD = "tensorboard"
 _TOKENIZER = "tokenizer.model"
+_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _CHECKPOINTS = "checkpoints"
 _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
@@ -107,26 +108,36 @@ class Run:
 
     @classmethod
     def create(
-        cls, path: Path, config: Config, tokenizer: Tokenizer, *, manifest: dict[str, Any]
+        cls,
+        path: Path,
+        config: Config,
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        *,
+        manifest: dict[str, Any],
     ) -> Run:
         """A new run folder without checkpoints, or an old one emptied of them.
 
         Args:
             path: the folder.
             config: of the run.
-            tokenizer: of the data it is trained on.
+            tokenizers: of source and target, as `PreparedData.tokenizers` has them.
             manifest: what else is worth knowing; `data` holds the `fingerprint` and `path` of
                 the prepared folder.
         """
         with _naming_the_file(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
-            for old in (_SAMPLES, _PAGE):
+            for old in (_SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
             (path / _CONFIG).write_text(dump_config(config), encoding="utf-8")
-            tokenizer.save(path / _TOKENIZER)
+            src, tgt = tokenizers
+            if src is tgt:
+                src.save(path / _TOKENIZER)
+            else:
+                for tokenizer, name in zip(tokenizers, _TOKENIZERS, strict=True):
+                    tokenizer.save(path / name)
             # Last, because a folder is a run once it has a manifest.
             _write_json(path / _MANIFEST, manifest)
         return cls(path, config, manifest)
@@ -144,8 +155,10 @@ class Run:
         if names and any((path / _CHECKPOINTS).glob("*")):
             return False
         # In the order in which `create` writes them.
-        written = [_CHECKPOINTS, _METRICS, _CONFIG, _TOKENIZER]
-        return names == set(written[: len(names)])
+        return any(
+            names == set([_CHECKPOINTS, _METRICS, _CONFIG, *tokenizers][: len(names)])
+            for tokenizers in ((_TOKENIZER,), _TOKENIZERS)
+        )
 
     @classmethod
     def open(cls, path: Path) -> Run:
@@ -183,9 +196,13 @@ class Run:
         with _naming_the_file(self.path):
             _write_whole(self.path / _CONFIG, dump_config(self.config))
 
-    def tokenizer(self) -> Tokenizer:
-        """The run's own copy of the subwords."""
-        return Tokenizer.load(self.path / _TOKENIZER)
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The run's own copies of the subwords of source and target; one twice if joint."""
+        if any((self.path / name).exists() for name in _TOKENIZERS):
+            src, tgt = (Tokenizer.load(self.path / name) for name in _TOKENIZERS)
+            return src, tgt
+        joint = Tokenizer.load(self.path / _TOKENIZER)
+        return joint, joint
 
     # Checkpoints
 

@@ -124,7 +124,7 @@ class Cleaner:
         if config.drop_control_characters:
             drop("control characters", (src.controls > 0) | (tgt.controls > 0))
         for side in sides:
-            drop("few letters", side.letters < config.min_letters * side.visible)
+            drop("few letters", side.letters + side.digits < config.min_letters * side.visible)
         for side in sides:
             if side.of_script is not None:
                 drop("wrong script", side.of_script < config.min_script * side.letters)
@@ -183,6 +183,7 @@ class _Side:
         self.controls = count((kinds & _CONTROL) != 0)
         is_letter = (kinds & _LETTER) != 0
         self.letters = count(is_letter)
+        self.digits = count((kinds & _DIGIT) != 0)
         self.of_script: Counts | None = None
         table = _script_table(language) if config.min_script else None
         if table is not None:
@@ -209,7 +210,7 @@ def _normal_form(line: bytes) -> bytes:
     return b" ".join(line.split())
 
 
-_LETTER, _CONTROL, _INVISIBLE = 1, 2, 4
+_LETTER, _CONTROL, _INVISIBLE, _DIGIT = 1, 2, 4, 8
 
 # No letter of Unicode lies beyond; what does counts as its last code point, which nobody has.
 _END = 0x40000
@@ -220,7 +221,7 @@ def _kinds() -> npt.NDArray[np.uint8]:
     """What each code point below `_END` is, as bits."""
     # Marks are parts of letters in many scripts. Private characters can be seen, and so can those
     # of Unicode versions to come.
-    of_category = {"L": _LETTER, "M": _LETTER, "Z": _INVISIBLE, "Cf": _INVISIBLE}
+    of_category = {"L": _LETTER, "M": _LETTER, "N": _DIGIT, "Z": _INVISIBLE, "Cf": _INVISIBLE}
     of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), _CONTROL | _INVISIBLE)
     kinds = np.zeros(_END, np.uint8)
     for code in range(_END):

@@ -58,6 +58,11 @@ class PrepareConfig(_Section):
     """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
 
     vocab_size: Count = Field(37_000, description="pieces of the joint BPE (Section 5.1)")
+    shared_vocab: bool = Field(
+        True,
+        description="one vocabulary for both sides (Section 5.1); false learns one for each, for "
+        "languages in different scripts",
+    )
     subwords: Literal["bpe", "unigram"] = Field(
         "bpe", description="byte-pair encoding, as the paper, or a unigram language model"
     )
@@ -81,7 +86,8 @@ class PrepareConfig(_Section):
         "replacement characters: they tell of damage",
     )
     min_letters: Share = Field(
-        0.3, description="letters among the characters of a side that are no spaces; 0 allows all"
+        0.5,
+        description="letters and digits among the characters of a side that are no spaces; 0: any",
     )
     min_script: Share = Field(
         0.5, description="letters in a script of the side's language among its letters; 0: any"

@@ -1,8 +1,9 @@
 """The catalogue of corpora: what each name means, where it comes from, its licence.
 
 `CATALOGUE` lists the corpora `mtkit prepare` knows by name, each in both directions; `find_corpus`
-looks one up; `fetch` gives its pairs, for those that live on the Hugging Face hub. The text of the
-demo corpora is made by `demo`, and what becomes of the pairs is the business of `prepare`.
+looks one up; `fetch` gives its pairs, for those that live on the Hugging Face hub, and
+`fetch_split` those of any other dataset there. The text of the demo corpora is made by `demo`, and
+what becomes of the pairs is the business of `sources` and `prepare`.
 
 This is the only home of the `datasets` library, which is slow to import and so is imported where
 it is used. Its settings are the user's: HF_ENDPOINT (another hub), HF_HOME (another cache),
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import itertools
 import logging
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +37,8 @@ BUILT_IN = "built in"
 
 # Rows read at a time: some hundred KB of text, so that memory stays flat and Python's share small.
 _BATCH_ROWS = 1000
+# How often a download is begun again when the connection is reset.
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -190,6 +195,30 @@ class HubCorpus:
     test: HubSplit
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be fetched of a repository, and how its pairs are found there.
+
+    `records` are the columns that may hold both sides, in the order of preference; None stands
+    for a column per language. All splits of the configuration are prepared together unless `alone`
+    says to prepare only the one. `advice` ends the message when the repository is laid out
+    otherwise.
+    """
+
+    repository: str
+    config: str | None
+    src_lang: str
+    tgt_lang: str
+    splits: tuple[str, ...]
+    records: tuple[str | None, ...]
+    alone: bool
+    advice: str
+
+    @property
+    def described(self) -> str:
+        return f"{self.repository} ({self.config})" if self.config else self.repository
+
+
 def fetch(corpus: Corpus) -> HubCorpus:
     """The pairs of a corpus of the hub, from the cache if this revision was fetched before.
 
@@ -201,68 +230,146 @@ def fetch(corpus: Corpus) -> HubCorpus:
     """
     if corpus.built_in:
         raise ValueError(f"{corpus.name} is built in: there is nothing to fetch")
+    wanted = _Wanted(
+        repository=corpus.source,
+        config=corpus.config,
+        src_lang=corpus.src_lang,
+        tgt_lang=corpus.tgt_lang,
+        splits=(corpus.train_split, corpus.valid_split, corpus.test_split),
+        records=(corpus.column,),
+        alone=False,
+        advice="it has changed since this mtkit was made, so a newer mtkit may know it",
+    )
+    train, valid, test = _fetch(wanted)
+    return HubCorpus(train=train, valid=valid, test=test)
+
+
+def fetch_split(
+    repository: str,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    config: str | None = None,
+    split: str = "train",
+) -> HubSplit:
+    """The pairs of one split of any dataset of the hub; the files of its other splits stay there.
+
+    The sides are the columns that are named by the languages, or the fields of these names in a
+    column "translation". Without a configuration the dataset must have a single one. Otherwise as
+    `fetch`, and `MtkitError` lists the configurations, splits or columns that are there.
+    """
+    wanted = _Wanted(
+        repository=repository,
+        config=config,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        splits=(split,),
+        records=("translation", None),
+        alone=True,
+        advice=f"a dataset is named as in hf:{repository}:CONFIG:SPLIT, and its sides are the "
+        f"columns '{src_lang}' and '{tgt_lang}', alone or within a column 'translation'",
+    )
+    return _fetch(wanted)[0]
+
+
+def _fetch(wanted: _Wanted) -> list[HubSplit]:
+    """The splits, or a line for the user."""
     with _libraries_kept_quiet():
         try:
-            return _fetch(corpus)
+            builder = _prepared(wanted)
+            return [_split(builder, wanted, split) for split in wanted.splits]
         except MtkitError:
             raise
         except Exception as error:
-            message = _explanation(error, corpus)
+            message = _explanation(error, wanted)
             if message is None:
                 raise
             raise MtkitError(message) from error
 
 
-def _fetch(corpus: Corpus) -> HubCorpus:
+def _prepared(wanted: _Wanted) -> Any:
+    """A builder of `datasets` whose splits are in the cache, ready to be read."""
     import datasets
 
-    repository = f"hf://datasets/{corpus.source}"  # never a folder of that name right here
+    place = f"hf://datasets/{wanted.repository}"  # never a folder of that name right here
+    cache = Path(datasets.config.HF_DATASETS_CACHE)
+    if wanted.alone:
+        # Of its own, because the library takes what it finds there for the whole configuration.
+        cache = cache / "mtkit-splits" / wanted.splits[0]
     if datasets.config.HF_HUB_OFFLINE:
         try:
-            builder = datasets.load_dataset_builder(repository, corpus.config)
+            return datasets.load_dataset_builder(place, wanted.config, cache_dir=str(cache))
         except (OSError, ValueError) as error:
+            what = f"'{wanted.splits[0]}' of {wanted.described}"
             raise MtkitError(
-                f"HF_HUB_OFFLINE is set and {_described(corpus)} was not fetched before: "
-                "unset it to download, or prepare your own files with --train and --valid"
+                f"HF_HUB_OFFLINE is set and {what if wanted.alone else wanted.described} was not "
+                "fetched before: unset it to download, or prepare your own files with --train and "
+                "--valid"
             ) from error
-    else:
-        listing = _ask_hub(corpus)
-        try:
-            builder = datasets.load_dataset_builder(repository, corpus.config, revision=listing.sha)
-        except ValueError as error:
-            if "BuilderConfig" not in str(error):
-                raise
-            raise MtkitError(
-                f"{corpus.source} on {_hub()} no longer has the configuration "
-                f"'{corpus.config}': {_one_line(error)}"
-            ) from error
-        if builder.hash != listing.sha:  # `datasets` fell back to an older copy, and kept silent
-            raise MtkitError(_unreachable("it stopped answering"))
-        if not Path(builder.cache_dir).exists():  # it appears whole, or not at all
-            _download(builder, corpus, listing)
-            builder.download_and_prepare()
-    return HubCorpus(
-        train=_split(builder, corpus, corpus.train_split),
-        valid=_split(builder, corpus, corpus.valid_split),
-        test=_split(builder, corpus, corpus.test_split),
-    )
+    listing = _ask_hub(wanted.repository)
+    try:
+        builder = datasets.load_dataset_builder(
+            place, wanted.config, revision=listing.sha, cache_dir=str(cache)
+        )
+    except ValueError:  # such as no configuration of that name, or several and none asked for
+        _check_config(wanted, datasets.get_dataset_config_names(place, revision=listing.sha))
+        raise
+    if builder.hash != listing.sha:  # `datasets` fell back to an older copy, and kept silent
+        raise MtkitError(_unreachable("it stopped answering"))
+    _check_config(wanted, list(builder.builder_configs))
+    if not Path(builder.cache_dir).exists():  # it appears whole, or not at all
+        if wanted.alone:
+            _leave_out_other_splits(builder, wanted)
+        _download(builder, wanted.repository, listing)
+        builder.download_and_prepare()
+    return builder
 
 
-def _ask_hub(corpus: Corpus) -> DatasetInfo:
+def _check_config(wanted: _Wanted, there: list[str]) -> None:
+    if wanted.config is None and len(there) > 1:
+        raise MtkitError(
+            f"{wanted.repository} on {_hub()} has several configurations, {', '.join(there)}: "
+            f"{wanted.advice}"
+        )
+    if wanted.config is not None and wanted.config not in there:
+        raise MtkitError(
+            f"{wanted.repository} on {_hub()} has no configuration '{wanted.config}', "
+            f"only {', '.join(there)}: {wanted.advice}"
+        )
+
+
+def _leave_out_other_splits(builder: Any, wanted: _Wanted) -> None:
+    import datasets
+
+    files, splits = builder.config.data_files, builder.info.splits
+    (name,) = wanted.splits
+    if name not in files:
+        raise MtkitError(_no_split(wanted, name, files))
+    builder.config.data_files = type(files)({name: files[name]})
+    # What the card says of the split is still compared with what there is.
+    known = splits is not None and name in splits
+    builder.info.splits = datasets.SplitDict({name: splits[name]}) if known else None
+
+
+def _ask_hub(repository: str) -> DatasetInfo:
     """What the hub says of the repository: its newest commit, its files and their checksums.
 
     This goes before everything else because it fails fast: one request with one time limit, where
     the client's own first question is asked six times, a minute each.
     """
     from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         return HfApi().dataset_info(
-            corpus.source, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+            repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
         )
     except HfHubHTTPError:
         raise  # it was reached, and refused
+    except HFValidationError as error:
+        raise MtkitError(
+            f"'{repository}' is no name of a dataset, as in owner/dataset ({_one_line(error)})"
+        ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the cache could not be read
@@ -271,17 +378,15 @@ def _ask_hub(corpus: Corpus) -> DatasetInfo:
         raise MtkitError(_unreachable(_one_line(error) or type(error).__name__)) from error
 
 
-def _download(builder: Any, corpus: Corpus, listing: DatasetInfo) -> None:
+def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
     """Bring the files of the builder's configuration into the cache and check each.
 
     The client itself compares sizes only.
     """
-    import datasets
-
     urls = builder.config.data_files
-    paths = datasets.DownloadManager(dataset_name=corpus.family).download(urls)
+    paths = _brought(builder, repository)
     listed = {file.rfilename: file for file in listing.siblings or ()}
-    prefix = f"hf://datasets/{corpus.source}@{listing.sha}/"
+    prefix = f"hf://datasets/{repository}@{listing.sha}/"
     for split in urls:
         for url, path in zip(urls[split], paths[split], strict=True):
             name = str(url).removeprefix(prefix)
@@ -290,9 +395,38 @@ def _download(builder: Any, corpus: Corpus, listing: DatasetInfo) -> None:
                 Path(path).resolve().unlink()
                 Path(path).unlink(missing_ok=True)
                 raise MtkitError(
-                    f"{name} of {corpus.source} arrived damaged (its checksum is not the one "
+                    f"{name} of {repository} arrived damaged (its checksum is not the one "
                     f"{_hub()} lists) and was deleted: run the command again"
                 )
+
+
+def _brought(builder: Any, repository: str) -> Any:
+    """The paths in the cache of the files of the builder's configuration, as it lists their URLs.
+
+    What times out or ends too early the client takes up again by itself, where it stopped. A
+    connection that is reset it gives up, and so with it the file, but not those before.
+    """
+    import datasets
+    from huggingface_hub.errors import HfHubHTTPError
+
+    manager = datasets.DownloadManager(dataset_name=builder.dataset_name)
+    for tries in itertools.count(1):
+        try:
+            return manager.download(builder.config.data_files)
+        except Exception as error:
+            causes = list(_causes(error))
+            broken = next((cause for cause in causes if _is_of_the_connection(cause)), None)
+            if broken is None or any(isinstance(cause, HfHubHTTPError) for cause in causes):
+                raise
+            reset = any(isinstance(cause, ConnectionResetError) for cause in causes)
+            if not reset or tries == _TRIES:
+                raise MtkitError(
+                    f"the download of {repository} from {_hub()} was interrupted "
+                    f"({_one_line(broken) or type(broken).__name__}): run the command again, which "
+                    "keeps the files that arrived whole"
+                ) from error
+            time.sleep(tries)
+    raise AssertionError("counting does not end")
 
 
 def _intact(path: Path, listed: RepoSibling) -> bool:
@@ -305,23 +439,39 @@ def _intact(path: Path, listed: RepoSibling) -> bool:
     return blob.hexdigest() == listed.blob_id
 
 
-def _split(builder: Any, corpus: Corpus, name: str) -> HubSplit:
+def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
+    import datasets
+
     if name not in builder.info.splits:
-        raise MtkitError(
-            f"{_described(corpus)} on {_hub()} has no split '{name}', "
-            f"only {', '.join(builder.info.splits)}: {_MOVED}"
-        )
+        raise MtkitError(_no_split(wanted, name, builder.info.splits))
     rows = builder.as_dataset(split=name).flatten()
-    prefix = f"{corpus.column}." if corpus.column else ""
-    sides = {prefix + corpus.src_lang: "src", prefix + corpus.tgt_lang: "tgt"}
+    for record in wanted.records:
+        prefix = f"{record}." if record else ""
+        sides = {prefix + wanted.src_lang: "src", prefix + wanted.tgt_lang: "tgt"}
+        lacking = [column for column in sides if column not in rows.column_names]
+        if not lacking:
+            break
+    for column in lacking:
+        raise MtkitError(
+            f"{wanted.described} on {_hub()} has no column '{column}' in '{name}', "
+            f"only {', '.join(rows.column_names)}: {wanted.advice}"
+        )
     for column in sides:
-        if column not in rows.column_names:
+        feature = rows.features[column]
+        if not (isinstance(feature, datasets.Value) and "string" in feature.dtype):
             raise MtkitError(
-                f"{_described(corpus)} on {_hub()} has no column '{column}' in '{name}', "
-                f"only {', '.join(rows.column_names)}: {_MOVED}"
+                f"{wanted.described} on {_hub()} has no text in the column '{column}' "
+                f"of '{name}': {wanted.advice}"
             )
-    source = HubSource(corpus.source, corpus.config, name, revision=builder.hash)
+    source = HubSource(wanted.repository, wanted.config, name, revision=builder.hash)
     return HubSplit(source, rows.select_columns(list(sides)).rename_columns(sides))
+
+
+def _no_split(wanted: _Wanted, name: str, there: Iterable[str]) -> str:
+    return (
+        f"{wanted.described} on {_hub()} has no split '{name}', only {', '.join(there)}: "
+        f"{wanted.advice}"
+    )
 
 
 @contextmanager
@@ -349,58 +499,66 @@ def _libraries_kept_quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
-_MOVED = "it has changed since this mtkit was made, so a newer mtkit may know it"
-
-
-def _explanation(error: Exception, corpus: Corpus) -> str | None:
+def _explanation(error: Exception, wanted: _Wanted) -> str | None:
     """The line for the user, or None for what is not theirs to mend."""
     import datasets
     from datasets import exceptions
     from huggingface_hub.errors import HfHubHTTPError
 
-    # Every error of the HTTP client descends from the class the library's own derives from.
-    transport = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, HfHubHTTPError):
-            return _refusal(cause, corpus)
+            return _refusal(cause, wanted)
         if isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
             return (
-                f"{_hub()} refused {corpus.source}: set HF_TOKEN to a token that may read it "
+                f"{_hub()} refused {wanted.repository}: set HF_TOKEN to a token that may read it "
                 f"({_one_line(cause)})"
             )
-        if isinstance(cause, (ConnectionError, TimeoutError, *transport)):
+        if _is_of_the_connection(cause):
             return _unreachable(_one_line(cause) or type(cause).__name__)
+        if isinstance(cause, RuntimeError) and "Dataset scripts" in str(cause):
+            return (
+                f"{wanted.repository} on {_hub()} is written by a program of its own, which is "
+                "not run: prepare a dataset that is data files alone"
+            )
     for cause in causes:
         if isinstance(cause, FileNotFoundError) and cause.errno is None:
-            return f"{_described(corpus)} on {_hub()} holds no data files: {_MOVED}"
+            return f"{wanted.described} on {_hub()} holds no data files: {wanted.advice}"
         if isinstance(cause, exceptions.SplitsVerificationError):
             return (
-                f"{_described(corpus)} on {_hub()} does not hold as many pairs as its card says: "
+                f"{wanted.described} on {_hub()} does not hold as many pairs as its card says: "
                 "it is being changed, so try again later"
             )
         if isinstance(cause, OSError):
             reason = cause.strerror or _one_line(cause)
             if cause.errno is None and "disk space" not in reason:
-                return f"{corpus.source} was not fetched: run the command again ({reason})"
+                return f"{wanted.repository} was not fetched: run the command again ({reason})"
             return (
-                f"cannot write {corpus.source} to the cache {datasets.config.HF_CACHE_HOME}: "
+                f"cannot write {wanted.repository} to the cache {datasets.config.HF_CACHE_HOME}: "
                 f"make room there, or let HF_HOME name another folder ({reason})"
             )
     if isinstance(error, exceptions.DatasetGenerationError):
-        return f"cannot read the files of {_described(corpus)}: {_one_line(causes[-1])}"
+        return f"cannot read the files of {wanted.described}: {_one_line(causes[-1])}"
     return None
 
 
-def _refusal(error: Any, corpus: Corpus) -> str:
+def _is_of_the_connection(error: BaseException) -> bool:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # Every error of the HTTP client descends from the class the library's own derives from.
+    transport = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+    return isinstance(error, (ConnectionError, TimeoutError, *transport))
+
+
+def _refusal(error: Any, wanted: _Wanted) -> str:
     """What the status of an answer means. `error` is a HfHubHTTPError: its response is untyped."""
     status = error.response.status_code
     if status in (401, 403, 404):
         return (
-            f"{_hub()} has no dataset {corpus.source}, or does not show it (HTTP {status}): "
+            f"{_hub()} has no dataset {wanted.repository}, or does not show it (HTTP {status}): "
             "check HF_ENDPOINT and HF_TOKEN, or prepare your own files with --train and --valid"
         )
-    return f"{_hub()} answered with HTTP {status} for {corpus.source}: try again later"
+    return f"{_hub()} answered with HTTP {status} for {wanted.repository}: try again later"
 
 
 def _unreachable(reason: str) -> str:
@@ -415,10 +573,6 @@ def _hub() -> str:
     from huggingface_hub import constants
 
     return f"the Hugging Face hub at {constants.ENDPOINT}"
-
-
-def _described(corpus: Corpus) -> str:
-    return f"{corpus.source} ({corpus.config})" if corpus.config else corpus.source
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -39,7 +39,10 @@ class Spent:
 def training_flops(
     config: ModelConfig, vocab_size: int, src_lengths: Lengths, tgt_lengths: Lengths
 ) -> float:
-    """Floating-point operations to train once on sentence pairs of these lengths (EOS counted)."""
+    """Floating-point operations to train once on sentence pairs of these lengths (EOS counted).
+
+    `vocab_size` is that of the target: a source has its embeddings looked up, at no cost.
+    """
     return 3 * forward_flops(config, vocab_size, src_lengths, tgt_lengths)
 
 

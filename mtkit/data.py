@@ -40,6 +40,7 @@ IntArray = npt.NDArray[np.int64]
 FORMAT = 1
 _MANIFEST = "manifest.json"
 _TOKENIZER = "tokenizer.model"
+_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
 _SCRATCH = "scratch"
@@ -282,9 +283,9 @@ class PreparedData:
             if sha256_of(self.path / name) != facts["sha256"]:
                 raise MtkitError(f"{self.path / name}: changed since it was prepared")
 
-    def tokenizer(self) -> Tokenizer:
-        """The joint subwords."""
-        return Tokenizer.load(self.path / _TOKENIZER)
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The subwords of source and target; the same object twice if they are joint."""
+        return _load_tokenizers(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
         """The encoded pairs of `train` or `valid`."""
@@ -358,17 +359,27 @@ class PreparedWriter:
 
     @property
     def token_type(self) -> np.dtype[Any]:
-        """What ids are written as, from `add_tokenizer` on."""
+        """What ids are written as, from `add_tokenizers` on."""
         return self._token_type
 
-    def add_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Keep the subwords; before any pairs."""
-        tokenizer.save(self._folder / _TOKENIZER)
-        self._token_type = np.dtype("<u2") if len(tokenizer) <= 1 << 16 else np.dtype("<u4")
+    def add_tokenizers(self, src: Tokenizer, tgt: Tokenizer | None = None) -> None:
+        """Keep the subwords; before any pairs.
 
-    def tokenizer(self) -> Tokenizer:
-        """The subwords that were kept."""
-        return Tokenizer.load(self._folder / _TOKENIZER)
+        Args:
+            src: of both languages, or of the source if there is another of the target.
+            tgt: of the target; None if they are joint.
+        """
+        if tgt is None:
+            src.save(self._folder / _TOKENIZER)
+        else:
+            for tokenizer, name in zip((src, tgt), _TOKENIZERS, strict=True):
+                tokenizer.save(self._folder / name)
+        largest = max(len(tokenizer) for tokenizer in (src, tgt or src))
+        self._token_type = np.dtype("<u2") if largest <= 1 << 16 else np.dtype("<u4")
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """The subwords that were kept, as `PreparedData.tokenizers` gives them."""
+        return _load_tokenizers(self._folder)
 
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
@@ -513,37 +524,58 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     """
     partial = path.with_name(f".{path.name}.partial")
     made_parent = not path.parent.exists()
-    is_stopped = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(partial.with_suffix(".lock"), path):
-            _take_up(partial, key)
+        partial.mkdir(exist_ok=True)
+        with _locked(partial, path):
             try:
+                _take_up(partial, key)
                 yield partial
-            except (KeyboardInterrupt, GeneratorExit):
-                is_stopped = key is not None
+                if keep:
+                    _put_in_place(partial, path)
+            except KeyboardInterrupt:
+                if key is None:
+                    shutil.rmtree(partial, ignore_errors=True)
                 raise
-            if keep:
-                _put_in_place(partial, path)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            if not keep:
+                shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         if error.errno is None:
             raise
         raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
     finally:
-        if not is_stopped:
-            shutil.rmtree(partial, ignore_errors=True)
         if made_parent:
             with contextlib.suppress(OSError):  # it is not empty, so all went well
                 path.parent.rmdir()
 
 
-def _take_up(partial: Path, key: str | None) -> None:
-    """Make the folder, empty unless a run with the same key left it."""
-    note = partial / _SCRATCH / "key"
+@contextlib.contextmanager
+def _locked(folder: Path, path: Path) -> Iterator[None]:
+    """Hold a folder that nobody else can hold; that ends with the process, however it ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MtkitError(f"{path}: is being written by another process") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_up(folder: Path, key: str | None) -> None:
+    """Empty the folder, unless a run with the same key left it."""
+    note = folder / _SCRATCH / "key"
     if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
         return
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    for left in list(folder.iterdir()):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
     if key is not None:
         note.parent.mkdir()
         note.write_text(key, encoding="utf-8")
@@ -560,20 +592,6 @@ def _put_in_place(partial: Path, path: Path) -> None:
         partial.rename(path)
 
 
-@contextlib.contextmanager
-def _locked(lock: Path, path: Path) -> Iterator[None]:
-    """Hold a file that nobody else can hold; it ends with the process, however that ends."""
-    with lock.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise MtkitError(f"{path}: is being written by another process") from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-
-
 def find_data(root: Path) -> Path:
     """The prepared folder under `root` that was written last.
 
@@ -587,6 +605,14 @@ def find_data(root: Path) -> Path:
             "mtkit prepare demo-en-de, or give --data"
         )
     return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
+
+
+def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    if (folder / _TOKENIZER).exists():
+        joint = Tokenizer.load(folder / _TOKENIZER)
+        return joint, joint
+    src, tgt = (Tokenizer.load(folder / name) for name in _TOKENIZERS)
+    return src, tgt
 
 
 def _array_names(split: str, side: str) -> tuple[str, str]:

@@ -109,7 +109,7 @@ class Decoder:
     Args:
         models: on their device, in evaluation mode; their weights are used where they are. Of
             several, the mean of the probabilities counts.
-        tokenizer: of all of them.
+        tokenizer: of the target of all of them.
         config: how to search or draw, and limits.
         device: where the models are.
     """

@@ -7,7 +7,8 @@ format cannot express is refused by the name of the setting.
 CTranslate2 takes the weights as they are. `MarianMTModel` has its position encodings in halves,
 sines and then cosines, and computes them itself, so the model's width is put into that order in
 all matrices. Two things it cannot be told: its layer norms add 1e-5 to the variance where ours add
-1e-6, and its tokenizer takes a text that begins with `>>…<<` for one with a language code.
+1e-6, and its tokenizer takes a text that begins with `>>…<<` for one with a language code. Either
+takes a vocabulary for each side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -57,6 +57,8 @@ _LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 # A folder with this is an export.
 _FACTS = "export.json"
 _SENTENCEPIECE = "sentencepiece.model"
+# Where source and target have vocabularies of their own; Marian has these names always.
+_SENTENCEPIECES = ("source.spm", "target.spm")
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,8 @@ def export(
         # Where the text lay is nobody else's business.
         facts["check"] = {k: v for k, v in asdict(agreement).items() if k != "text"}
         _write_json(folder / _FACTS, facts)
-    return _usage(out, format, run.config)
+    joint = translator.src_tokenizer is translator.tokenizer
+    return _usage(out, format, run.config, joint=joint)
 
 
 def check_expressible(config: ModelConfig, format: Format) -> None:
@@ -270,7 +273,7 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
             name = f"the samples of {run.path} (its data are gone; --check FILE takes other text)"
             lines = [sample["src"] for sample in rows[-1]["samples"]]
     room = _longest(run.config) - run.config.decode.max_extra_length - 1
-    fitting = (line for line in lines if 0 < len(translator.tokenizer.encode(line)) <= room)
+    fitting = (line for line in lines if 0 < len(translator.src_tokenizer.encode(line)) <= room)
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
         raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")
@@ -289,22 +292,27 @@ def _longest(config: Config) -> int:
 
 
 def _write(translator: Translator, run: Run, folder: Path, facts: dict[str, Any]) -> None:
-    model, tokenizer = translator.model, translator.tokenizer
+    model, src, tgt = translator.model, translator.src_tokenizer, translator.tokenizer
     match facts["format"]:
         case "ctranslate2":
             write_ctranslate2(
                 model,
-                tokenizer,
+                tgt,
                 folder,
                 longest=_longest(run.config),
                 quantization=facts["quantization"],
+                src_tokenizer=src,
             )
-            tokenizer.save(folder / _SENTENCEPIECE)
+            if src is tgt:
+                tgt.save(folder / _SENTENCEPIECE)
+            else:
+                for tokenizer, name in zip((src, tgt), _SENTENCEPIECES, strict=True):
+                    tokenizer.save(folder / name)
         case "huggingface":
             _write_huggingface(translator, run, folder)
         case _:
             exported = Run.create(
-                folder, run.config, tokenizer, manifest=run.manifest | {"exported": facts}
+                folder, run.config, (src, tgt), manifest=run.manifest | {"exported": facts}
             )
             weights = model.state_dict()
             exported.save(max(facts["steps"]), weights=weights, optimizer=None, state={})
@@ -317,15 +325,17 @@ def write_ctranslate2(
     *,
     longest: int,
     quantization: Quantization = "float32",
+    src_tokenizer: Tokenizer | None = None,
 ) -> None:
     """Write the model for CTranslate2, by its own specification classes.
 
     Args:
         model: as `check_expressible` lets pass.
-        tokenizer: of the model.
+        tokenizer: of the model; of its target, if the source has another.
         folder: where to.
         longest: positions that are written; learned ones are as many as there are.
         quantization: how matrices are kept.
+        src_tokenizer: of the source; by default the same.
     """
     import ctranslate2
     from ctranslate2.specs.transformer_spec import TransformerSpec
@@ -349,6 +359,9 @@ def write_ctranslate2(
         target.gamma, target.beta = array(source.weight), array(source.bias)
 
     embedding = array(model.embedding.weight)
+    src_embedding = embedding
+    if model.src_embedding is not None:
+        src_embedding = array(model.src_embedding.weight)
     if config.positions == "learned":
         positions = array(model.learned_positions)
     else:
@@ -356,7 +369,7 @@ def write_ctranslate2(
     for target in (spec.encoder, spec.decoder):
         target.scale_embeddings = True
         target.position_encodings.encodings = positions
-    spec.encoder.embeddings[0].weight = embedding
+    spec.encoder.embeddings[0].weight = src_embedding
     spec.decoder.embeddings.weight = embedding
     spec.decoder.projection.weight = embedding
     if config.norm == "pre":
@@ -389,7 +402,7 @@ def write_ctranslate2(
         feed_forward(target.ffn, layer, layer.residuals[2])
 
     pieces = _pieces(tokenizer)
-    spec.register_source_vocabulary(pieces)
+    spec.register_source_vocabulary(_pieces(src_tokenizer or tokenizer))
     spec.register_target_vocabulary(pieces)
     spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
     spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
@@ -410,10 +423,13 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
     """
     from transformers import MarianConfig, MarianMTModel
 
-    config = model.config
+    config, own = model.config, model.src_embedding
+    # What is not given has a default, and is not in the file.
+    of_target = {} if own is None else {"decoder_vocab_size": model.vocab_size}
     theirs: nn.Module = MarianMTModel(
         MarianConfig(
-            vocab_size=model.vocab_size,
+            vocab_size=model.src_vocab_size or model.vocab_size,
+            **of_target,
             d_model=config.d_model,
             encoder_layers=config.encoder_layers,
             decoder_layers=config.decoder_layers,
@@ -426,7 +442,7 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
             activation_dropout=config.activation_dropout,
             activation_function="relu",
             scale_embedding=True,
-            share_encoder_decoder_embeddings=True,
+            share_encoder_decoder_embeddings=own is None,
             max_position_embeddings=longest,
             pad_token_id=PAD_ID,
             bos_token_id=BOS_ID,
@@ -441,10 +457,11 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
     state = {
         "final_logits_bias": torch.zeros(1, model.vocab_size),
         "lm_head.weight": shared,
-        "model.shared.weight": shared,
-        "model.encoder.embed_tokens.weight": shared,
+        "model.encoder.embed_tokens.weight": shared if own is None else own.weight[:, order],
         "model.decoder.embed_tokens.weight": shared,
     }
+    if own is None:
+        state["model.shared.weight"] = shared
     # Those are its own, and in no file.
     state |= {k: v for k, v in theirs.state_dict().items() if "embed_positions" in k}
 
@@ -503,16 +520,19 @@ def _write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         decoder_start_token_id=BOS_ID,
     )
     model.save_pretrained(folder)
-    names = ("source.spm", "target.spm", "vocab.json")
-    translator.tokenizer.save(folder / names[0])
-    shutil.copyfile(folder / names[0], folder / names[1])
-    ids = {piece: i for i, piece in enumerate(_pieces(translator.tokenizer))}
-    _write_json(folder / names[2], ids)
+    src, tgt = translator.src_tokenizer, translator.tokenizer
+    models = dict(zip(_SENTENCEPIECES, (src, tgt), strict=True))
+    vocabularies = {"vocab.json": src} | ({} if src is tgt else {"target_vocab.json": tgt})
+    for name, of_side in models.items():
+        of_side.save(folder / name)
+    for name, of_side in vocabularies.items():
+        _write_json(folder / name, {piece: i for i, piece in enumerate(_pieces(of_side))})
     tokenizer = MarianTokenizer(
-        *(str(folder / name) for name in names),
+        *(str(folder / name) for name in (*models, *vocabularies)),
         source_lang=run.manifest["data"].get("src_lang"),
         target_lang=run.manifest["data"].get("tgt_lang"),
-        bos_token=translator.tokenizer.piece(BOS_ID),
+        bos_token=tgt.piece(BOS_ID),
+        **({} if src is tgt else {"separate_vocabs": True}),
         model_max_length=run.config.decode.max_source_tokens,
         # The text `</s>` is text.
         split_special_tokens=True,
@@ -566,7 +586,10 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
     greedy = decode.greedy().model_copy(update={"precision": "fp32"})
     match format:
         case "ctranslate2":
-            return CTranslate2Model(folder, Tokenizer.load(folder / _SENTENCEPIECE), greedy)
+            if (folder / _SENTENCEPIECE).exists():
+                return CTranslate2Model(folder, Tokenizer.load(folder / _SENTENCEPIECE), greedy)
+            src, tgt = (Tokenizer.load(folder / name) for name in _SENTENCEPIECES)
+            return CTranslate2Model(folder, tgt, greedy, src_tokenizer=src)
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
@@ -586,10 +609,10 @@ class RunModel:
     @torch.inference_mode()
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        encode = self._translator.tokenizer.encode
-        outputs = [[*encode(line), EOS_ID] for line in targets]
+        src_tokenizer, tokenizer = self._translator.src_tokenizer, self._translator.tokenizer
+        outputs = [[*tokenizer.encode(line), EOS_ID] for line in targets]
         model = self._translator.model.eval()
-        src = _padded([[*encode(line), EOS_ID] for line in sources])
+        src = _padded([[*src_tokenizer.encode(line), EOS_ID] for line in sources])
         logits = model(src, _padded([[BOS_ID, *ids[:-1]] for ids in outputs]))
         return _token_log_probs(logits, outputs)
 
@@ -599,22 +622,30 @@ class CTranslate2Model:
 
     Args:
         folder: that it was written to.
-        tokenizer: whose pieces are its vocabulary.
+        tokenizer: whose pieces are its vocabulary, or that of the target.
         decode: beam, length penalty and limits.
+        src_tokenizer: likewise of the source; by default the same.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, decode: DecodeConfig) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        decode: DecodeConfig,
+        *,
+        src_tokenizer: Tokenizer | None = None,
+    ) -> None:
         import ctranslate2
 
         self._engine = ctranslate2.Translator(str(folder))
+        self._src_tokenizer = src_tokenizer or tokenizer
         self._tokenizer = tokenizer
         self._decode = decode
-        self._vocabulary = _pieces(tokenizer)
-        self._ids = {piece: i for i, piece in enumerate(self._vocabulary)}
+        self._ids = {piece: i for i, piece in enumerate(_pieces(tokenizer))}
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
-        sources = [self._split(line) for line in lines]
+        sources = [_split(line, self._src_tokenizer) for line in lines]
         translations = [""] * len(lines)
         for length, rows in _rows_by_length(sources):
             found = self._engine.translate_batch(
@@ -633,11 +664,13 @@ class CTranslate2Model:
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        sides = ([self._split(line) for line in side] for side in (sources, targets))
-        return [torch.tensor(found.log_probs) for found in self._engine.score_batch(*sides)]
+        src = [_split(line, self._src_tokenizer) for line in sources]
+        tgt = [_split(line, self._tokenizer) for line in targets]
+        return [torch.tensor(found.log_probs) for found in self._engine.score_batch(src, tgt)]
 
-    def _split(self, line: str) -> list[str]:
-        return [self._vocabulary[i] for i in self._tokenizer.encode(line)]
+
+def _split(line: str, tokenizer: Tokenizer) -> list[str]:
+    return [tokenizer.piece(i) for i in tokenizer.encode(line)]
 
 
 class MarianModel:
@@ -702,17 +735,25 @@ def _token_log_probs(logits: Tensor, outputs: Sequence[Sequence[int]]) -> list[T
 # ---------------------------------------------------------------------------------------------
 
 
-def _usage(out: Path, format: Format, config: Config) -> str:
+def _usage(out: Path, format: Format, config: Config, *, joint: bool) -> str:
     beam = config.decode.beam_size
     match format:
         case "ctranslate2":
+            src, tgt = "pieces", "pieces"
+            files = {src: _SENTENCEPIECE}
+            if not joint:
+                src, tgt = "source_pieces", "target_pieces"
+                files = dict(zip((src, tgt), _SENTENCEPIECES, strict=True))
+            load = "".join(
+                f'{name} = sentencepiece.SentencePieceProcessor(model_file="{out}/{file}")\n'
+                for name, file in files.items()
+            )
             return f"""\
 import ctranslate2, sentencepiece
-pieces = sentencepiece.SentencePieceProcessor(model_file="{out}/{_SENTENCEPIECE}")
-translator = ctranslate2.Translator("{out}")
-source = pieces.encode("Text to translate.", out_type=str)
+{load}translator = ctranslate2.Translator("{out}")
+source = {src}.encode("Text to translate.", out_type=str)
 found = translator.translate_batch([source], beam_size={beam})
-print(pieces.decode(found[0].hypotheses[0]))
+print({tgt}.decode(found[0].hypotheses[0]))
 """
         case "huggingface":
             return f"""\

@@ -93,13 +93,14 @@ class Trained:
         steps: updates so far.
         mean_tokens_per_update: target tokens.
         epochs: how often the training data were seen.
-        unseen_pieces: pieces of the vocabulary that never occur in the training data; special and
-            byte pieces do not count.
-        vocab_size: V, with special and byte pieces.
+        unseen_pieces: pieces of all vocabularies that never occur in the training data; special
+            and byte pieces do not count.
+        vocab_size: V, with special and byte pieces; of the target.
         losses: recent training losses per target token, oldest first.
         valid_loss: of the newest validation.
         earlier_valid_losses: of the validations before, oldest first.
         frequency_loss: what guessing by frequency would score, if known; see `frequency_loss`.
+        src_vocab_size: of the source's own vocabulary; None if it is joint.
     """
 
     steps: int
@@ -111,6 +112,7 @@ class Trained:
     valid_loss: float
     earlier_valid_losses: Sequence[float] = ()
     frequency_loss: float | None = None
+    src_vocab_size: int | None = None
 
 
 def findings(config: Config, trained: Trained, validated: Validated) -> list[str]:
@@ -337,10 +339,11 @@ def _settings(config: Config, trained: Trained) -> Iterator[str]:
             f"has {TrainConfig().batch_tokens:,}: too few for a steady direction; raise "
             "train.batch_tokens."
         )
-    if trained.unseen_pieces >= UNSEEN * trained.vocab_size:
+    pieces = trained.vocab_size + (trained.src_vocab_size or 0)
+    if trained.unseen_pieces >= UNSEEN * pieces:
         yield (
-            f"{trained.unseen_pieces:,} of the {trained.vocab_size:,} pieces "
-            f"({_percent(trained.unseen_pieces, trained.vocab_size)}) never occur in the training "
+            f"{trained.unseen_pieces:,} of the {pieces:,} pieces "
+            f"({_percent(trained.unseen_pieces, pieces)}) never occur in the training "
             "data, and their rows of the embedding stay untrained; prepare the data with a smaller "
             "--vocab-size."
         )

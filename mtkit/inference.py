@@ -410,9 +410,9 @@ def prepare(model: nn.Module, precision: Precision, device: torch.device) -> Non
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(module, name, laid_out(child.weight, child.bias))
-            elif isinstance(child, nn.Embedding):
-                # The output layer is the embedding matrix (Section 3.4).
-                module.output = laid_out(child.weight, None)
+        if isinstance(module, Transformer):
+            # The output layer is the target's embedding matrix (Section 3.4).
+            module.output = laid_out(module.embedding.weight, None)
 
 
 def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
@@ -447,9 +447,13 @@ class Ensemble:
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
-        sizes = {engine.model.vocab_size for engine in engines}
-        if len(sizes) != 1:
-            raise ValueError(f"models of one vocabulary are needed, not of {sorted(sizes)} tokens")
+        models = [engine.model for engine in engines]
+        sources = {model.src_vocab_size or model.vocab_size for model in models}
+        for sizes in (sources, {model.vocab_size for model in models}):
+            if len(sizes) != 1:
+                raise ValueError(
+                    f"models of one vocabulary are needed, not of {sorted(sizes)} tokens"
+                )
         self.engines = tuple(engines)
 
     def start(self, src: Tensor, beam_size: int) -> EnsembleCache:

@@ -379,20 +379,31 @@ class Memory:
 class Transformer(nn.Module):
     """The encoder-decoder of Figure 1, its embeddings shared three ways (Section 3.4).
 
+    Where the source has a vocabulary of its own, the encoder has a matrix of its own, and the
+    target's embedding and the output layer stay one (Press and Wolf 2017,
+    https://aclanthology.org/E17-2025).
+
     Args:
         config: the shape of the model.
-        vocab_size: V, of the joint vocabulary.
+        vocab_size: V, of the joint vocabulary, or of the target's.
         pad_id: the id that masks derive from.
+        src_vocab_size: of the source's own vocabulary; None if it is joint.
     """
 
-    def __init__(self, config: ModelConfig, vocab_size: int, pad_id: int) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        vocab_size: int,
+        pad_id: int,
+        src_vocab_size: int | None = None,
+    ) -> None:
         super().__init__()
         self.config = config
         self.pad_id = pad_id
-        # PyTorch would import for two seconds before it drew what is no number.
-        is_meta = torch.get_default_device().type == "meta"
-        nothing = torch.empty(vocab_size, config.d_model) if is_meta else None
-        self.embedding = nn.Embedding(vocab_size, config.d_model, _weight=nothing)
+        self.embedding = _embedding(vocab_size, config)
+        self.src_embedding: nn.Embedding | None = None
+        if src_vocab_size is not None:
+            self.src_embedding = _embedding(src_vocab_size, config)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -412,14 +423,20 @@ class Transformer(nn.Module):
         """V."""
         return self.embedding.num_embeddings
 
+    @property
+    def src_vocab_size(self) -> int | None:
+        """Of the source's own vocabulary; None if it is joint."""
+        return None if self.src_embedding is None else self.src_embedding.num_embeddings
+
     def reset_parameters(self) -> None:
         """Draw all initial values: Glorot uniform, and N(0, D^-½) for the embeddings."""
         if self.embedding.weight.is_meta:
             return
         std = self.config.d_model**-0.5
-        nn.init.normal_(self.embedding.weight, std=std)
-        with torch.no_grad():
-            self.embedding.weight[self.pad_id].zero_()
+        for embedding in filter(None, (self.embedding, self.src_embedding)):
+            nn.init.normal_(embedding.weight, std=std)
+            with torch.no_grad():
+                embedding.weight[self.pad_id].zero_()
         if self.config.positions == "learned":
             nn.init.normal_(self.learned_positions, std=std)
         for module in self.modules():
@@ -446,7 +463,7 @@ class Transformer(nn.Module):
         """
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
-        x = self._embed(tgt_in)
+        x = self._embed(tgt_in, self.embedding)
         for layer in self.decoder_layers():
             x = layer(x, memory.states, memory.mask)
         if output is not None:
@@ -456,7 +473,7 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
         visible = (src != self.pad_id)[:, None, None, :]
-        x = self._embed(src)
+        x = self._embed(src, self.src_embedding or self.embedding)
         for layer in self.encoder:
             x = layer(x, visible)
         return Memory(self.encoder_norm(x), visible)
@@ -474,10 +491,10 @@ class Transformer(nn.Module):
         """Those of the decoder, as what they are."""
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
-    def _embed(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
         """Scaled embeddings plus positions, (B, T, D)."""
         # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
-        x = self.embedding(ids) * math.sqrt(self.config.d_model)
+        x = embedding(ids) * math.sqrt(self.config.d_model)
         dropped: Tensor = self.dropout(x + self.positions(0, ids.shape[1], like=x))
         return dropped
 
@@ -516,6 +533,13 @@ def parameter_counts(model: Transformer) -> dict[str, int]:
         part = name.split(".")[0].removesuffix("_norm")
         counts[part] = counts.get(part, 0) + parameter.numel()
     return counts
+
+
+def _embedding(vocab_size: int, config: ModelConfig) -> nn.Embedding:
+    # PyTorch would import for two seconds before it drew what is no number.
+    is_meta = torch.get_default_device().type == "meta"
+    nothing = torch.empty(vocab_size, config.d_model) if is_meta else None
+    return nn.Embedding(vocab_size, config.d_model, _weight=nothing)
 
 
 def _layer_norm(config: ModelConfig) -> nn.LayerNorm:

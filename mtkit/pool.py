@@ -67,7 +67,7 @@ class Pool:
         models: on the CPU, in evaluation mode, as they were trained. They are changed in place:
             their weights go to memory that the workers share, and for a CPU into the form that
             decoding wants.
-        tokenizer: of all of them.
+        tokenizer: of the target of all of them.
         config: how to search or draw, and limits.
         precision: of the workers, from `inference.choose_precision`.
         devices: one for each worker.
@@ -89,7 +89,7 @@ class Pool:
         if prepared:
             prepare(together, precision, CPU)
         self._setup = _Setup(
-            [model.config for model in models],
+            [(model.config, model.src_vocab_size) for model in models],
             _shared(together),
             _memory_of(tokenizer.model),
             config,
@@ -283,9 +283,9 @@ class _Setup:
     It is small, because whoever starts a process waits until it has read this.
 
     Attributes:
-        models: their shapes.
+        models: their shapes, each with the size of the source's own vocabulary, if it has one.
         weights: of all of them, in the order of `weight_places`.
-        vocabulary: a SentencePiece model.
+        vocabulary: a SentencePiece model, of the target.
         decode: how to search or draw, and limits.
         precision: of matrix products.
         prepared: whether the weights are in the form that decoding wants already.
@@ -293,7 +293,7 @@ class _Setup:
         device: where to decode.
     """
 
-    models: list[ModelConfig]
+    models: list[tuple[ModelConfig, int | None]]
     weights: _Memory
     vocabulary: _Memory
     decode: DecodeConfig
@@ -307,7 +307,10 @@ class _Setup:
         torch.set_num_threads(self.threads)
         tokenizer = Tokenizer(self.vocabulary.bytes.numpy().tobytes())
         with torch.device("meta"):
-            models = [Transformer(config, len(tokenizer), PAD_ID) for config in self.models]
+            models = [
+                Transformer(config, len(tokenizer), PAD_ID, src_vocab_size)
+                for config, src_vocab_size in self.models
+            ]
         together = nn.ModuleList(models)
         if self.prepared:
             prepare(together, self.precision, CPU)

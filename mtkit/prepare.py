@@ -24,15 +24,15 @@ import json
 import logging
 import os
 import time
+import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import xxhash
 from tqdm import tqdm
 
 import mtkit
@@ -61,6 +61,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION, BlockEncoder, Tokenizer, Word
 log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
+_Tokenizers = tuple[Tokenizer, Tokenizer]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 # Pairs that go to a process together.
@@ -118,7 +119,7 @@ class Report:
         mended: what was found in the files and mended, by kind: lines.
         shifts: stretches out of step: source, first and last line, and how far off.
         samples: some of the pairs of each reason, from all over the corpus.
-        vocab_size: pieces learned.
+        vocab_sizes: pieces learned, of both sides together or of each.
         tokens: source and target tokens of the training pairs kept, EOS counted.
         seconds: wall time of each stage; what was taken over from a stopped run takes none.
     """
@@ -130,7 +131,7 @@ class Report:
     mended: dict[str, int]
     shifts: list[tuple[str, int, int, int]]
     samples: list[Sample]
-    vocab_size: int
+    vocab_sizes: tuple[int, ...]
     tokens: tuple[int, int]
     seconds: dict[str, float]
 
@@ -336,10 +337,10 @@ class _Work:
         with self._timed("checking"):
             check = self._checked(held_out)
         with self._timed("learning"):
-            tokenizer, homes = self._learned()
+            tokenizers, homes = self._learned()
         with self._timed("encoding"):
-            encode = self._encoded(tokenizer, homes)
-            self._add_held_out(held_out, tokenizer)
+            encode = self._encoded(tokenizers, homes)
+            self._add_held_out(held_out, tokenizers)
         pairs: dict[Split, int] = {"train": sum(check.pairs)}
         pairs |= {split: len(texts) for split, texts in held_out.items()}
         for split in SPLITS[1:]:
@@ -378,7 +379,7 @@ class _Work:
                 for reason in dropped
                 for _, *facts in sorted(encode.samples[reason])
             ],
-            vocab_size=len(tokenizer),
+            vocab_sizes=tuple(len(tokenizer) for tokenizer in dict.fromkeys(tokenizers)),
             tokens=(encode.tokens[0], encode.tokens[1]),
             seconds=self._seconds,
         )
@@ -458,29 +459,40 @@ class _Work:
 
     # -- Learn
 
-    def _learned(self) -> tuple[Tokenizer, list[Homes]]:
-        note = self._writer.scratch / "homes.npy"
+    def _learned(self) -> tuple[_Tokenizers, list[Homes]]:
+        note = self._writer.scratch / "homes.npz"
         if note.is_file():
-            return self._writer.tokenizer(), [Homes(odds) for odds in np.load(note)]
-        words = self._counted()
+            with np.load(note) as arrays:
+                return self._writer.tokenizers(), [Homes(arrays[side]) for side in ("src", "tgt")]
+        config = self._config
+        src, tgt = self._counted()
+
+        def learn(words: Iterable[tuple[str, int]]) -> Tokenizer:
+            return Tokenizer.learn_from_counts(
+                words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
+            )
+
         log.info(
-            "learning %s pieces from %s different words",
-            f"{self._config.vocab_size:,}",
-            f"{len(words[0].keys() | words[1].keys()):,}",
+            "learning %s pieces%s from %s different words",
+            f"{config.vocab_size:,}",
+            "" if config.shared_vocab else " of each side",
+            f"{len(src.keys() | tgt.keys()):,}",
         )
-        tokenizer = Tokenizer.learn_from_counts(
-            _merged(*words),
-            self._config.vocab_size,
-            model_type=self._config.subwords,
-            symbols=self._config.symbols,
-        )
-        self._writer.add_tokenizer(tokenizer)
-        src, tgt = (_piece_counts(tokenizer, of_side) for of_side in words)
-        homes = [Homes.of(src, tgt), Homes.of(tgt, src)]
+        if config.shared_vocab:
+            joint = learn(_merged(src, tgt))
+            tokenizers = joint, joint
+            self._writer.add_tokenizers(joint)
+        else:
+            tokenizers = learn(src.items()), learn(tgt.items())
+            self._writer.add_tokenizers(*tokenizers)
+        homes = [
+            Homes.of(_piece_counts(tokenizer, here), _piece_counts(tokenizer, there))
+            for tokenizer, here, there in zip(tokenizers, (src, tgt), (tgt, src), strict=True)
+        ]
         with (self._writer.scratch / "homes.partial").open("wb") as file:
-            np.save(file, np.stack([home.odds for home in homes]))
+            np.savez(file, src=homes[0].odds, tgt=homes[1].odds)
         os.replace(file.name, note)
-        return tokenizer, homes
+        return tokenizers, homes
 
     def _counted(self) -> tuple[dict[str, int], dict[str, int]]:
         """The words of source and target side and how often they occur in what is kept."""
@@ -510,14 +522,14 @@ class _Work:
 
     # -- Encode
 
-    def _encoded(self, tokenizer: Tokenizer, homes: list[Homes]) -> _Encode:
+    def _encoded(self, tokenizers: _Tokenizers, homes: list[Homes]) -> _Encode:
         note = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
         if note.is_file():
             done = _Encode(**json.loads(note.read_text(encoding="utf-8")))
         self._writer.back_to(done.sizes)
         notes = Notes(self._writer.scratch)
-        encoding = _Encoding(tokenizer, homes, self._config, self._writer.token_type)
+        encoding = _Encoding(tokenizers, homes, self._config, self._writer.token_type)
         waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
 
         def kept() -> Iterator[Block]:
@@ -553,18 +565,20 @@ class _Work:
             self._writer.drop(name, line, reason)
             # The smallest of numbers that have nothing to do with the place: an even sample.
             samples = done.samples.setdefault(reason, [])
-            chance = xxhash.xxh3_64_intdigest(f"{name}\t{line}".encode())
+            chance = zlib.crc32(f"{name}\t{line}".encode())
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
                 texts = [_shown(lines[index]) for lines in block]
                 bisect.insort(samples, [chance, name, line, *texts])
                 del samples[_SAMPLES:]
 
-    def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizer: Tokenizer) -> None:
+    def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizers: _Tokenizers) -> None:
         for split, pairs in held_out.items():
             if pairs:
                 self._writer.add_text(split, pairs)
-        encoder = BlockEncoder(tokenizer, dtype=self._writer.token_type)
-        src, tgt = (encoder.encode([pair[side] for pair in held_out["valid"]]) for side in range(2))
+        src, tgt = (
+            encoder.encode([pair[side] for pair in held_out["valid"]])
+            for side, encoder in enumerate(_block_encoders(tokenizers, self._writer.token_type))
+        )
         self._writer.add_pairs("valid", src, tgt)
 
     # -- All of them
@@ -610,24 +624,27 @@ class _Encoding:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizers: _Tokenizers,
         homes: list[Homes],
         config: PrepareConfig,
         dtype: np.dtype[Any],
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizers = tokenizers
         self._homes = homes
         self._config = config
         self._dtype = dtype
 
     @functools.cached_property
-    def _encoder(self) -> BlockEncoder:
-        # Each process has its own, which is not sent.
-        return BlockEncoder(self._tokenizer, dtype=self._dtype)
+    def _encoders(self) -> list[BlockEncoder]:
+        # Each process has its own, which are not sent.
+        return _block_encoders(self._tokenizers, self._dtype)
 
     def __call__(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
         """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
-        ids = [self._encoder.encode([line.decode() for line in lines]) for lines in block]
+        ids = [
+            encoder.encode([line.decode() for line in lines])
+            for encoder, lines in zip(self._encoders, block, strict=True)
+        ]
         # With EOS, as the model sees them.
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
@@ -665,6 +682,13 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
     for word, count in tgt.items():
         if word not in src:
             yield word, count
+
+
+def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[BlockEncoder]:
+    """Those of source and target; of a joint vocabulary one, with one memory."""
+    src, tgt = tokenizers
+    encoder = BlockEncoder(src, dtype=dtype)
+    return [encoder, encoder if tgt is src else BlockEncoder(tgt, dtype=dtype)]
 
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:

@@ -66,7 +66,7 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
             )
     table.add_row("validation pairs", f"{report.pairs['valid']:,}")
     table.add_row("test pairs", f"{report.pairs['test']:,}")
-    table.add_row("pieces", f"{report.vocab_size:,}")
+    table.add_row("pieces", ", ".join(f"{size:,}" for size in report.vocab_sizes))
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
 
-from mtkit.corpora import Corpus, HubSplit, fetch
+from mtkit.corpora import Corpus, HubSplit, fetch, fetch_split
 from mtkit.data import Split, damage_told, open_binary, sha256_of
 from mtkit.demo import demo_corpus
 from mtkit.errors import MtkitError
@@ -167,6 +167,8 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
         MtkitError: if it is none of these, is missing, or lacks a column of a language.
     """
     languages = src_lang, tgt_lang
+    if text.startswith(_HUB_PREFIX):
+        return _hub_source(text, languages, weight=weight)
     path = Path(text)
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = bool(suffixes) and suffixes[-1] in _COMPRESSIONS
@@ -207,9 +209,9 @@ def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
         }
     hub = fetch(corpus)
     return {
-        "train": _HubSource(hub.train, weight=1.0),
-        "valid": _HubSource(hub.valid, weight=1.0),
-        "test": _HubSource(hub.test, weight=1.0),
+        "train": _HubSource(hub.train),
+        "valid": _HubSource(hub.valid),
+        "test": _HubSource(hub.test),
     }
 
 
@@ -349,15 +351,17 @@ class _Tsv(_File):
         number = 1 + self._header
         src, tgt = self._columns
         for lines in _lines(self._path, size, reading, skip=int(self._header)):
-            rows = [line.split(b"\t") for line in lines]
-            for line, row in enumerate(rows, start=number):
-                if len(row) != self._width:
+            for line, text in enumerate(lines, start=number):
+                if text.count(b"\t") != self._width - 1:
+                    columns = text.count(b"\t") + 1
                     raise MtkitError(
-                        f"{self._path}, line {line}: has {len(row)} columns and must have "
-                        f"{self._width}, separated by tabs; {self._expected()}"
+                        f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} "
+                        f"and must have {self._width}, separated by tabs; {self._expected()}"
                     )
-            number += len(rows)
-            yield [row[src] for row in rows], [row[tgt] for row in rows]
+            number += len(lines)
+            # All at once, which takes half the time of a list per line.
+            cells = b"\t".join(lines).split(b"\t")
+            yield cells[src :: self._width], cells[tgt :: self._width]
 
     def _expected(self) -> str:
         if self._header:
@@ -442,7 +446,7 @@ class _Parquet(_File):
             batches = file.iter_batches(_BATCH_ROWS, columns=self._columns, use_threads=False)
             for batch in batches:
                 done += batch.num_rows
-                reading.share = done / total
+                reading.share = done / total if total else None
                 table = Table.from_batches([batch]).flatten()
                 yield _block(table, self._columns, reading.found)
 
@@ -666,8 +670,31 @@ _FORMATS: dict[str, Callable[..., Source]] = {
 # What is no file
 
 
+def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Source:
+    named = re.fullmatch(
+        r"(?P<repository>[^/:\s]+/[^/:\s]+)(:(?P<config>[^:]*))?(:(?P<split>\w+([.-]\w+)*))?",
+        text.removeprefix(_HUB_PREFIX),
+    )
+    if named is None:
+        raise MtkitError(
+            f"{text}: a dataset of the hub is named as in hf:owner/dataset, "
+            "hf:owner/dataset:config, hf:owner/dataset:config:split or hf:owner/dataset::split"
+        )
+    split = fetch_split(
+        named["repository"],
+        src_lang=languages[0],
+        tgt_lang=languages[1],
+        config=named["config"] or None,
+        split=named["split"] or "train",
+    )
+    source = _HubSource(split, weight=weight)
+    if named["config"]:
+        source.name = f"{named['repository']} {named['config']} {split.source.split}"
+    return source
+
+
 class _HubSource(Source):
-    def __init__(self, split: HubSplit, *, weight: float) -> None:
+    def __init__(self, split: HubSplit, *, weight: float = 1.0) -> None:
         origin = split.source
         super().__init__(f"{origin.repository} {origin.split}", unit="row", weight=weight)
         self._split = split

@@ -102,7 +102,8 @@ def _run(
         )
         if existing is None:
             manifest = _manifest(config, data, command)
-            folder = Run.create(run_path, config, trainer.tokenizer, manifest=manifest)
+            tokenizers = trainer.src_tokenizer, trainer.tokenizer
+            folder = Run.create(run_path, config, tokenizers, manifest=manifest)
         else:
             folder.write_config()
     if existing is not None:
@@ -246,8 +247,11 @@ def _facts_of_model(model: Transformer) -> list[str]:
     counts = parameter_counts(model)
     total = sum(counts.values())
     parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+    pieces = f"{model.vocab_size:,}"
+    if model.src_vocab_size is not None:
+        pieces = f"{model.src_vocab_size:,} source and {pieces} target"
     return [
-        f"vocabulary: {model.vocab_size:,} pieces",
+        f"vocabulary: {pieces} pieces",
         f"parameters: {total:,} ({parts})",
         # In float32, with Adam's two moments.
         f"memory: {_gigabytes(16 * total)} for weights, gradients and optimizer",

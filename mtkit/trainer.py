@@ -98,7 +98,7 @@ class Trainer:
         self.settings = config.train
         self.device = device
         self.workers = workers or Workers()
-        self.tokenizer = data.tokenizer()
+        self.src_tokenizer, self.tokenizer = data.tokenizers()
         self.step = 0
         self.spent = Spent()
         self.pairs = data.pairs("train")
@@ -109,7 +109,7 @@ class Trainer:
         self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
         self.parts = self.parts_for(self.workers.world_size)
         torch.manual_seed(self.settings.seed)
-        self.model = Transformer(config.model, len(self.tokenizer), PAD_ID).to(device)
+        self.model = self._new_model().to(device)
         if self.settings.compile:
             self.model.compile_layers()
         if self.settings.sharded:
@@ -238,7 +238,13 @@ class Trainer:
         loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         greedy = self.config.decode.greedy()
-        translator = Translator(model, self.tokenizer, greedy, device=self.device)
+        translator = Translator(
+            model,
+            self.tokenizer,
+            greedy,
+            device=self.device,
+            src_tokenizer=self.src_tokenizer,
+        )
         src, tgt = self.valid_text
         mine = []
         share = src[workers.rank :: workers.world_size]
@@ -410,11 +416,16 @@ class Trainer:
                 for key, value in moments[name].items()
             }
 
+    def _new_model(self) -> Transformer:
+        src, tgt = self.src_tokenizer, self.tokenizer
+        src_vocab_size = None if src is tgt else len(src)
+        return Transformer(self.config.model, len(tgt), PAD_ID, src_vocab_size)
+
     def _whole_model(self) -> Transformer:
         """A copy of the sharded model in one piece; on the first worker only."""
         weights = whole_weights(self.model)
         with torch.device("meta"):
-            model = Transformer(self.config.model, len(self.tokenizer), PAD_ID)
+            model = self._new_model()
         if weights:
             model.load_state_dict(weights, assign=True)
             model = model.to(self.device)
@@ -577,9 +588,11 @@ class Trainer:
         limit = self.config.decode.max_source_tokens
         if self._unseen is None:
             # Special and byte pieces need not occur.
-            counts = self.pairs.src.counts(len(self.tokenizer))
+            src_counts = self.pairs.src.counts(len(self.src_tokenizer))
             tgt_counts = self.pairs.tgt.counts(len(self.tokenizer))
-            self._unseen = int(((counts + tgt_counts)[FIXED_PIECES:] == 0).sum())
+            joint = self.src_tokenizer is self.tokenizer
+            counts = [src_counts + tgt_counts] if joint else [src_counts, tgt_counts]
+            self._unseen = sum(int((each[FIXED_PIECES:] == 0).sum()) for each in counts)
             self._frequency_loss = frequency_loss(tgt_counts)
         trained = Trained(
             steps=self.step,
@@ -587,6 +600,7 @@ class Trainer:
             epochs=self.spent.tokens / int(self.pairs.tgt.lengths.sum()),
             unseen_pieces=self._unseen,
             vocab_size=len(self.tokenizer),
+            src_vocab_size=self.model.src_vocab_size,
             losses=journal.losses(),
             valid_loss=validation.loss,
             earlier_valid_losses=[row["valid_loss"] for row in journal.validations()[:-1]],

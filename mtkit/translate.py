@@ -87,11 +87,12 @@ class Translator:
 
     Args:
         model: on its device, in evaluation mode; its weights are used where they are.
-        tokenizer: of the model.
+        tokenizer: of the model; of its target, if the source has another.
         config: how to search or draw, and limits.
         device: where the model is.
         others: models whose probabilities are averaged with those of the first, likewise.
         decoder: who decodes; by default this process does, with the models.
+        src_tokenizer: of the source; by default the same.
     """
 
     def __init__(
@@ -103,10 +104,12 @@ class Translator:
         device: torch.device,
         others: Sequence[Transformer] = (),
         decoder: Decodes | None = None,
+        src_tokenizer: Tokenizer | None = None,
     ) -> None:
         self.model = model
         self._models = [model, *others]
         self.tokenizer = tokenizer
+        self.src_tokenizer = src_tokenizer or tokenizer
         self.config = config
         self.device = device
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
@@ -155,22 +158,25 @@ class Translator:
         if workers > 1 and not prepared:
             raise ValueError("weights as they were trained are for one worker")
         first = runs[0]
-        tokenizer = first.tokenizer()
+        tokenizers = first.tokenizers()
         place = choose_device(device)
         models, checkpoints = [], []
         for one in runs:
-            if one is not first and one.tokenizer().model != tokenizer.model:
+            src_tokenizer, tokenizer = tokenizers if one is first else one.tokenizers()
+            if (src_tokenizer.model, tokenizer.model) != tuple(each.model for each in tokenizers):
                 raise MtkitError(f"{one.path}: has other subwords than {first.path}")
             if _languages(one) != _languages(first):
                 pair, other = (" to ".join(_languages(run)) for run in (one, first))
                 raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
             weights, description = one.select(checkpoint)
             with torch.device("meta"):
-                model = Transformer(one.config.model, len(tokenizer), PAD_ID)
+                src_vocab_size = None if src_tokenizer is tokenizer else len(src_tokenizer)
+                model = Transformer(one.config.model, len(tokenizer), PAD_ID, src_vocab_size)
             one.load_into(model, weights)
             log.info("%s: %s", one.path, description)
             models.append(model.eval())
             checkpoints.append(description)
+        src_tokenizer, tokenizer = tokenizers
         config = config or first.config.decode
         decoder: Decodes | None = None
         if workers > 1:
@@ -185,7 +191,15 @@ class Translator:
             keep_freed_memory()
         choose_matrix_route(place)
         model, *others = models
-        translator = cls(model, tokenizer, config, device=place, others=others, decoder=decoder)
+        translator = cls(
+            model,
+            tokenizer,
+            config,
+            device=place,
+            others=others,
+            decoder=decoder,
+            src_tokenizer=src_tokenizer,
+        )
         translator.checkpoint = ", ".join(checkpoints)
         translator.src_lang, translator.tgt_lang = _languages(first)
         return translator
@@ -417,7 +431,7 @@ class Translator:
 
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
         """Ids of each line without EOS, cut to what the configuration allows, with a note."""
-        encoded = self.tokenizer.encode_batch(lines)
+        encoded = self.src_tokenizer.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
                 # Some spaces, such as U+0085, are pieces to the tokenizer.

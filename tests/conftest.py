@@ -19,7 +19,7 @@ from mtkit.checkpoint import Run
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
-from mtkit.tokenizer import PAD_ID
+from mtkit.tokenizer import PAD_ID, Tokenizer
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -27,6 +27,7 @@ settings.load_profile("mtkit")
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+GREEK = ["μηδέν", "ένα", "δύο", "τρία", "τέσσερα", "πέντε", "έξι", "επτά", "οκτώ", "εννέα"]
 
 UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
@@ -36,22 +37,24 @@ UNTRAINED = Config(
 
 @dataclass(frozen=True)
 class TinyText:
-    """Files of a small parallel corpus: numbers in English, and backwards in German.
+    """Files of a small parallel corpus: numbers in English, and backwards in another language.
 
     Attributes:
         train, valid, test: source and target file.
+        tgt_lang: of the other language.
     """
 
     folder: Path
     train: tuple[Path, Path]
     valid: tuple[Path, Path]
     test: tuple[Path, Path]
+    tgt_lang: str = "de"
 
     def prepare_arguments(self) -> dict[str, Any]:
         """What `prepare_files` takes besides a name and a place."""
         return {
             "src_lang": "en",
-            "tgt_lang": "de",
+            "tgt_lang": self.tgt_lang,
             "train": [self.train],
             "valid": self.valid,
             "test": self.test,
@@ -65,7 +68,7 @@ def changed(config: Config, section: str, **settings: Any) -> Config:
     return config.model_copy(update={section: part})
 
 
-def number_pairs(count: int, seed: int) -> list[tuple[str, str]]:
+def number_pairs(count: int, seed: int, *, words: list[str] = GERMAN) -> list[tuple[str, str]]:
     """Different pairs such as ("one two three", "drei zwei eins")."""
     rng = random.Random(seed)
     # Each once, in the order in which they come.
@@ -73,7 +76,7 @@ def number_pairs(count: int, seed: int) -> list[tuple[str, str]]:
     while len(pairs) < count:
         digits = [rng.randrange(10) for _ in range(rng.randint(2, 8))]
         source = " ".join(ENGLISH[digit] for digit in digits)
-        target = " ".join(GERMAN[digit] for digit in reversed(digits))
+        target = " ".join(words[digit] for digit in reversed(digits))
         pairs[source, target] = None
     return list(pairs)
 
@@ -156,6 +159,22 @@ def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="session")
+def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """Numbers in English, and backwards in Greek, prepared with 300 pieces for each."""
+    from mtkit.prepare import prepare_files
+
+    folder = tmp_path_factory.mktemp("greek")
+    counts = {"train": 200, "valid": 20, "test": 20}
+    files = {
+        split: write_pairs(folder, split, number_pairs(count, seed=seed, words=GREEK))
+        for seed, (split, count) in enumerate(counts.items(), 1)
+    }
+    text = TinyText(folder, **files, tgt_lang="el")
+    prepare_files("greek", folder / "greek", **text.prepare_arguments(), shared_vocab=False)
+    return PreparedData.open(folder / "greek")
+
+
+@pytest.fixture(scope="session")
 def tiny_config() -> Config:
     """One layer each and four updates, for tests that need a run and not a good one."""
     return Config(
@@ -196,11 +215,27 @@ def also_untrained(tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFac
     return random_run(tmp_path_factory.mktemp("also-untrained") / "other", tiny_data, 6)
 
 
-def random_run(path: Path, data: PreparedData, seed: int, *, config: Config = UNTRAINED) -> Run:
+@pytest.fixture(scope="session")
+def uneven(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run with random weights whose source has fewer pieces of its own than the target."""
+    src, tgt = greek_data.tokenizers()
+    smaller = Tokenizer.learn(greek_data.text("valid")[0], len(src) - 20)
+    place = tmp_path_factory.mktemp("uneven") / "uneven"
+    return random_run(place, greek_data, 5, tokenizers=(smaller, tgt))
+
+
+def random_run(
+    path: Path,
+    data: PreparedData,
+    seed: int,
+    *,
+    config: Config = UNTRAINED,
+    tokenizers: tuple[Tokenizer, Tokenizer] | None = None,
+) -> Run:
     """A run folder of a model as big as the configuration says, with weights of the seed."""
     torch.manual_seed(seed)
-    tokenizer = data.tokenizer()
-    model = Transformer(config.model, len(tokenizer), PAD_ID)
+    src, tgt = tokenizers or data.tokenizers()
+    model = Transformer(config.model, len(tgt), PAD_ID, None if src is tgt else len(src))
     with torch.no_grad():
         for layer in model.decoder:
             layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
@@ -208,6 +243,6 @@ def random_run(path: Path, data: PreparedData, seed: int, *, config: Config = UN
             layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
     origin = {"fingerprint": data.fingerprint, "path": str(data.path)}
     manifest = {"data": {**origin, "src_lang": data.src_lang, "tgt_lang": data.tgt_lang}}
-    run = Run.create(path, config, tokenizer, manifest=manifest)
+    run = Run.create(path, config, (src, tgt), manifest=manifest)
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run

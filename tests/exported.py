@@ -61,6 +61,21 @@ def round_trips(folder: str, texts: str) -> list[dict[str, Any]]:
     return [{"ids": ids, "text": text} for ids, text in zip(rows, decoded, strict=True)]
 
 
+def both_sides(folder: str, texts: str) -> list[dict[str, Any]]:
+    """Ids of texts as source and as target, and the text that the latter decode to."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    lines = json.loads(Path(texts).read_text(encoding="utf-8"))
+    sources = tokenizer(lines)["input_ids"]
+    targets = tokenizer(text_target=lines)["input_ids"]
+    decoded = tokenizer.batch_decode([[1, *ids, 0] for ids in targets], skip_special_tokens=True)
+    return [
+        {"src": src, "tgt": tgt, "text": text}
+        for src, tgt, text in zip(sources, targets, decoded, strict=True)
+    ]
+
+
 def quantized(run: str, folder: str) -> dict[str, Any]:
     """Bytes of the weights for CTranslate2 by type, and whether the model is what it was."""
     translator = Translator.load(run, device="cpu", prepared=False)
@@ -76,6 +91,11 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    jobs = {"refusals": refusals, "round_trips": round_trips, "quantized": quantized}
+    jobs = {
+        "refusals": refusals,
+        "round_trips": round_trips,
+        "both_sides": both_sides,
+        "quantized": quantized,
+    }
     what = jobs[sys.argv[1]]
     print(json.dumps(what(*sys.argv[2:])))

@@ -108,13 +108,14 @@ def wmt14_repository(
     configs: Mapping[str, Splits],
     *,
     shards: int = 3,
-    column: str = "translation",
+    column: str | None = "translation",
     languages: Sequence[str] | None = None,
 ) -> Repository:
     """A repository in the layout of ``wmt/wmt14``: parquet files and a card that lists them.
 
     Pairs are in the order of the config's name: "de-en" takes (German, English). `column` and
-    `languages` rename what is inside the rows, for tests of a layout that has changed.
+    `languages` rename what is inside the rows, for tests of a layout that has changed; without a
+    column that holds both sides, each has its own.
     """
     files: dict[str, HubFile] = {}
     card_infos: list[str] = []
@@ -124,11 +125,7 @@ def wmt14_repository(
         card_infos += [
             f"- config_name: {config}",
             "  features:",
-            f"  - name: {column}",
-            "    dtype:",
-            "      translation:",
-            "        languages:",
-            *[f"        - {name}" for name in names],
+            *_card_features(column, names),
             "  splits:",
         ]
         card_configs += [f"- config_name: {config}", "  data_files:"]
@@ -153,6 +150,18 @@ def wmt14_repository(
     return Repository(files)
 
 
+def _card_features(column: str | None, languages: Sequence[str]) -> list[str]:
+    if column is None:
+        return [line for name in languages for line in (f"  - name: {name}", "    dtype: string")]
+    return [
+        f"  - name: {column}",
+        "    dtype:",
+        "      translation:",
+        "        languages:",
+        *[f"        - {name}" for name in languages],
+    ]
+
+
 def multi30k_repository(splits: Splits) -> Repository:
     """A repository in the layout of ``bentrevett/multi30k``: three JSON-lines files, plain card.
 
@@ -166,11 +175,15 @@ def multi30k_repository(splits: Splits) -> Repository:
     return Repository(files)
 
 
-def _parquet(pairs: Sequence[Pair], *, column: str, languages: Sequence[str]) -> bytes:
+def _parquet(pairs: Sequence[Pair], *, column: str | None, languages: Sequence[str]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sides = [pa.array([pair[i] for pair in pairs], pa.string()) for i in range(2)]
+    if column is None:
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(dict(zip(languages, sides, strict=True))), buffer)
+        return buffer.getvalue()
     features = {column: {"languages": list(languages), "_type": "Translation"}}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     table = pa.table({column: pa.StructArray.from_arrays(sides, names=list(languages))})
@@ -240,6 +253,7 @@ class Fault:
     status: int | None = None  # answer with this status instead
     delay: float = 0.0  # wait so many seconds first
     cut_after: int | None = None  # drop the connection after so many bytes of the body
+    stall: float = 0.0  # before the drop, say nothing for so many seconds
     corrupt: bool = False  # flip one bit of the body
 
 
@@ -247,14 +261,16 @@ class Fault:
 class Hub:
     """The server, between `__enter__` and `__exit__`, at `endpoint`.
 
-    `requests` lists what was asked for ("GET /api/datasets/wmt/wmt14"), in order. `faults` maps a
-    part of a request's path to what goes wrong with it.
+    `requests` lists what was asked for ("GET /api/datasets/wmt/wmt14"), in order, and `ranges` the
+    parts of files that were ("bytes=5000-"). `faults` maps a part of a request's path to what goes
+    wrong with it.
     """
 
     repositories: Mapping[str, Repository]
     port: int = 0
     faults: dict[str, Fault] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    ranges: list[str] = field(default_factory=list)
 
     @property
     def endpoint(self) -> str:
@@ -315,6 +331,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         self.hub.requests.append(f"{self.command} {path}")
+        if self.command == "GET" and "Range" in self.headers:
+            self.hub.ranges.append(self.headers["Range"])
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.fault = self.hub.fault(self.command, path)
         if self.fault is not None:
@@ -449,6 +467,7 @@ class _Handler(BaseHTTPRequestHandler):
         if cut is not None and cut < len(content):
             self.wfile.write(content[:cut])
             self.wfile.flush()
+            time.sleep(self.fault.stall)
             # An abrupt end: the client sees a reset connection, not a short file.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True

@@ -33,7 +33,7 @@ def test_logits_and_translations_equal_those_of_other_implementations(
     for name, tensor in weights.items():
         weights[name] = tensor + torch.randn(tensor.shape, generator=generator) * 0.3
     run = Run.create(
-        tmp_path / "run", tiny_run.config, tiny_run.tokenizer(), manifest=tiny_run.manifest
+        tmp_path / "run", tiny_run.config, tiny_run.tokenizers(), manifest=tiny_run.manifest
     )
     run.save(1, weights=weights, optimizer={}, state={})
     text = tmp_path / "text"

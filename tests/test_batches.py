@@ -265,7 +265,7 @@ def test_every_id_is_counted():
 
 
 def test_batches_of_a_folder_hold_the_text_of_its_files(tiny_data: PreparedData):
-    tokenizer = tiny_data.tokenizer()
+    tokenizer, _ = tiny_data.tokenizers()
     pairs = tiny_data.pairs("valid")
     batch = make_batch(pairs, np.arange(len(pairs)))
     texts = [tokenizer.decode(row.tolist()) for row in batch.src]

@@ -33,7 +33,7 @@ def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
 
 def new_run(path: Path, config: Config, data: PreparedData) -> Run:
     manifest = {"data": {"fingerprint": data.fingerprint, "path": str(data.path)}}
-    return Run.create(path, config, data.tokenizer(), manifest=manifest)
+    return Run.create(path, config, data.tokenizers(), manifest=manifest)
 
 
 def save(run: Run, step: int, value: float | None = None, *, bleu: float | None = None) -> None:
@@ -102,7 +102,35 @@ def test_an_opened_run_is_the_one_that_was_created(run: Run, tiny_data: Prepared
     assert opened.name == "one"
     assert opened.data_fingerprint == tiny_data.fingerprint
     text = "one two three"
-    assert opened.tokenizer().encode(text) == tiny_data.tokenizer().encode(text)
+    for ours, theirs in zip(opened.tokenizers(), tiny_data.tokenizers(), strict=True):
+        assert ours.encode(text) == theirs.encode(text)
+
+
+def test_a_run_keeps_the_subwords_of_either_side_or_the_joint_ones_and_never_both(
+    tmp_path: Path, tiny_config: Config, tiny_data: PreparedData, greek_data: PreparedData
+):
+    for data, names in [
+        (tiny_data, {"tokenizer.model"}),
+        (greek_data, {"tokenizer.src.model", "tokenizer.tgt.model"}),
+        (tiny_data, {"tokenizer.model"}),
+    ]:
+        # In the place of the one before.
+        new_run(tmp_path / "run", tiny_config, data)
+        assert {path.name for path in (tmp_path / "run").glob("tokenizer*")} == names
+        src, tgt = Run.open(tmp_path / "run").tokenizers()
+        assert (src is tgt) == (len(names) == 1)
+        assert [src.model, tgt.model] == [one.model for one in data.tokenizers()]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.src.model", "tokenizer.tgt.model"])
+def test_subwords_of_one_side_that_are_gone_are_named(
+    name: str, tmp_path: Path, tiny_config: Config, greek_data: PreparedData
+):
+    run = new_run(tmp_path / "run", tiny_config, greek_data)
+    (run.path / name).unlink()
+    with pytest.raises(MtkitError, match=f"/{name}: No such file") as error:
+        run.tokenizers()
+    one_line(error)
 
 
 def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):
@@ -604,22 +632,38 @@ def test_if_every_checkpoint_is_damaged_the_way_out_is_named(
     assert train.run(tiny_config, tiny_data, folder, device="cpu", restart=True)
 
 
+@pytest.mark.parametrize(("joint", "saved"), [(True, 0), (False, 0), (False, 1), (False, 2)])
 def test_a_run_killed_while_it_is_created_can_be_begun_again(
+    joint: bool,
+    saved: int,
     tiny_config: Config,
     tiny_data: PreparedData,
+    greek_data: PreparedData,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    folder = tmp_path / "run"
+    folder, data = tmp_path / "run", tiny_data if joint else greek_data
+    original, left = Path.write_bytes, saved
 
-    def killed(*_: object) -> None:
+    def killed(self: Path, content: bytes) -> int:
+        nonlocal left
+        if self.name.startswith("tokenizer"):
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+        return original(self, content)
+
+    def killed_in_the_end(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.Tokenizer, "save", killed)
+        patch.setattr(Path, "write_bytes", killed)
+        if saved == 2:
+            patch.setattr(checkpoint, "_write_json", killed_in_the_end)
         with pytest.raises(KeyboardInterrupt):
-            train.run(tiny_config, tiny_data, folder, device="cpu")
-    assert train.run(tiny_config, tiny_data, folder, device="cpu")
+            train.run(tiny_config, data, folder, device="cpu")
+    assert len(list(folder.glob("tokenizer*"))) == saved
+    assert train.run(tiny_config, data, folder, device="cpu")
 
 
 # ---------------------------------------------------------------------------------------------

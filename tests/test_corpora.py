@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -76,11 +77,16 @@ class Outcome:
 
 
 def run_client(
-    endpoint: str, home: Path, *names: str, first: str = "", **environment: str
+    endpoint: str,
+    home: Path,
+    *names: str,
+    first: str = "",
+    client: str = CLIENT,
+    **environment: str,
 ) -> Outcome:
     home.mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-c", first + CLIENT, *names],
+        [sys.executable, "-c", first + client, *names],
         env=client_environment(endpoint, home, PYTHONPATH=str(ROOT), **environment),
         cwd=home.parent,
         capture_output=True,
@@ -91,6 +97,25 @@ def run_client(
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     return Outcome(dict(zip(names, answers, strict=True)), done.stderr)
+
+
+# The same for what `mtkit prepare` takes as hf:…, read from German to English.
+HUB_CLIENT = """
+import json, sys, time
+from mtkit.errors import MtkitError
+from mtkit.sources import parse_source
+for name in sys.argv[1:]:
+    start = time.monotonic()
+    try:
+        source = parse_source(name, src_lang="de", tgt_lang="en")
+        pairs = [[side.decode() for side in pair]
+                 for block in source.blocks(700) for pair in zip(*block)]
+        answer = {"pairs": pairs, "facts": source.facts(), "notes": source.notes,
+                  "name": source.name, "unit": source.unit}
+    except MtkitError as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer | {"seconds": time.monotonic() - start}))
+"""
 
 
 def numbered(count: int, first: str, second: str) -> list[tuple[str, str]]:
@@ -298,7 +323,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     [
         ("test/missing", "has no dataset test/missing, or does not show it (HTTP 401): check HF_"),
         ("test/gated", "refused test/gated: set HF_TOKEN"),
-        ("test/config", "no longer has the configuration 'de-en'"),
+        ("test/config", "has no configuration 'de-en', only cs-en: it has changed since"),
         ("test/split", "has no split 'test', only train, validation"),
         ("test/column", "has no column 'translation.de' in 'train', only text.de, text.en"),
         ("test/language", "has no column 'translation.de' in 'train', only translation."),
@@ -340,6 +365,192 @@ def test_a_full_disk_is_one_line_that_names_the_cache(tmp_path: Path) -> None:
     error = outcome.error("wmt14-en-de")
     assert error.startswith(f"cannot write wmt/wmt14 to the cache {tmp_path / 'home'}: make room")
     assert outcome.stderr == ""
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Datasets that no catalogue knows, by the names that `prepare` takes, from one hub."""
+    small = Splits(train=numbered(40, "Satz", "a"), validation=numbered(3, "P", "b"), test=None)
+    alone = wmt14_repository({"de-en": GERMAN_ENGLISH}, column=None)
+    miscounted = wmt14_repository({"de-en": small}, column=None)
+    card = miscounted.files["README.md"].content.replace(b"examples: 40", b"examples: 41")
+    damaged = wmt14_repository({"de-en": dataclasses.replace(small, train=numbered(9, "x", "y"))})
+    file = damaged.files["de-en/train-00000-of-00003.parquet"]
+    repositories = {
+        "own/record": wmt14_repository({"de-en": GERMAN_ENGLISH}),
+        "own/columns": alone,
+        "own/lines": multi30k_repository(small),
+        "own/several": wmt14_repository({"de-en": small, "de-fr": small}),
+        "own/renamed": wmt14_repository({"de-en": small}, languages=["ger", "eng"], column=None),
+        "own/card": Repository({**miscounted.files, "README.md": HubFile(card)}),
+        "own/damaged": damaged,
+        "own/program": Repository({"program.py": HubFile(b"raise SystemExit\n")}),
+        "own/numbers": Repository({"train.jsonl": HubFile(b'{"de": 1, "en": "one"}\n')}),
+    }
+    names = [
+        *("hf:own/record", "hf:own/columns:de-en:validation", "hf:own/lines::validation"),
+        *("hf:own/several:de-en", "hf:own/several", "hf:own/several:cs-en", "hf:own/renamed"),
+        *("hf:own/record:de-en:tset", "hf:own/missing", "hf:own/card", "hf:own/card::validation"),
+        *(
+            "hf:own/damaged",
+            "hf:own/damaged:de-en",
+            "hf:own/program",
+            "hf:own/numbers",
+            "hf:own",
+            "hf:own/a:b:c:d",
+        ),
+        *("hf:own/.odd", "hf:own/record:de-en:../train"),
+    ]
+    home = tmp_path_factory.mktemp("named") / "home"
+    faults = {f"/storage/{file.sha256}": Fault(corrupt=True, times=1)}
+    with Hub(repositories, faults=faults) as hub:
+        outcome = run_client(hub.endpoint, home, *names, client=HUB_CLIENT)
+    off = {"client": HUB_CLIENT, "HF_HUB_OFFLINE": "1"}
+    later = run_client("http://127.0.0.1:9", home, "hf:own/record", "hf:own/record::test", **off)
+    assert outcome.stderr == later.stderr == ""
+    answers = dict(outcome.answers)
+    answers |= {f"{name}, switched off": answer for name, answer in later.answers.items()}
+    return Outcome(answers, "", hub.requests)
+
+
+def on_one_line(pairs: list[tuple[str, str]]) -> list[list[str]]:
+    return [[side.replace("\n", " ") for side in pair] for pair in pairs]
+
+
+def test_any_dataset_of_the_hub_is_read_by_its_name(named: Outcome) -> None:
+    record = named.answers["hf:own/record"]
+    assert record["pairs"] == on_one_line(list(GERMAN_ENGLISH.train))
+    assert record["notes"] == {"line break within a sentence": 2}
+    assert (record["name"], record["unit"]) == ("own/record train", "row")
+    columns = named.answers["hf:own/columns:de-en:validation"]
+    assert columns["pairs"] == on_one_line(list(GERMAN_ENGLISH.validation))
+    assert columns["name"] == "own/columns de-en validation"
+    assert len(named.answers["hf:own/lines::validation"]["pairs"]) == 3
+    assert len(named.answers["hf:own/several:de-en"]["pairs"]) == 40
+
+
+def test_a_dataset_says_which_revision_of_what_it_is(named: Outcome) -> None:
+    assert named.answers["hf:own/columns:de-en:validation"]["facts"] == {
+        "kind": "hub",
+        "repository": "own/columns",
+        "config": "de-en",
+        "split": "validation",
+        "revision": wmt14_repository({"de-en": GERMAN_ENGLISH}, column=None).commit,
+        "weight": 1.0,
+    }
+
+
+def test_the_files_of_one_split_alone_are_fetched(named: Outcome) -> None:
+    alone = wmt14_repository({"de-en": GERMAN_ENGLISH}, column=None)
+    asked = {
+        path
+        for path, file in alone.files.items()
+        if file.large
+        and file.sha256 in {request.removeprefix("GET /storage/") for request in named.requests}
+    }
+    assert asked == {"de-en/validation-00000-of-00001.parquet"}
+
+
+def test_a_split_that_was_fetched_is_read_with_the_hub_switched_off(named: Outcome) -> None:
+    there = named.answers["hf:own/record, switched off"]
+    assert there["pairs"] == named.answers["hf:own/record"]["pairs"]
+    assert there["facts"] == named.answers["hf:own/record"]["facts"]
+    error = named.error("hf:own/record::test, switched off")
+    assert "HF_HUB_OFFLINE is set and 'test' of own/record was not fetched before" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("hf:own/several", "has several configurations, de-en, de-fr: a dataset is named as in"),
+        ("hf:own/several:cs-en", "has no configuration 'cs-en', only de-en, de-fr: "),
+        ("hf:own/record:de-en:tset", "no split 'tset', only train, validation, test: a dataset is"),
+        ("hf:own/renamed", "no column 'de' in 'train', only ger, eng: a dataset is named as in"),
+        ("hf:own/renamed", "the columns 'de' and 'en', alone or within a column 'translation'"),
+        ("hf:own/missing", "has no dataset own/missing, or does not show it (HTTP 401)"),
+        ("hf:own/card", "does not hold as many pairs as its card says"),
+        ("hf:own/damaged", "of own/damaged arrived damaged (its checksum is not the one"),
+        ("hf:own/program", "is written by a program of its own, which is not run"),
+        ("hf:own/numbers", "has no text in the column 'de' of 'train'"),
+        ("hf:own", "hf:own: a dataset of the hub is named as in hf:owner/dataset, "),
+        ("hf:own/a:b:c:d", "hf:own/a:b:c:d: a dataset of the hub is named as in"),
+        ("hf:own/.odd", "'own/.odd' is no name of a dataset"),
+        ("hf:own/record:de-en:../train", "a dataset of the hub is named as in"),
+    ],
+)
+def test_a_name_of_the_hub_that_leads_nowhere_is_told_in_one_line(
+    named: Outcome, name: str, says: str
+) -> None:
+    assert says in named.error(name)
+
+
+def test_a_card_that_is_wrong_about_one_split_does_not_keep_from_another(named: Outcome) -> None:
+    assert len(named.answers["hf:own/card::validation"]["pairs"]) == 3
+
+
+def test_a_damaged_file_is_fetched_anew_the_next_time(named: Outcome) -> None:
+    again = named.answers["hf:own/damaged:de-en"]["pairs"]
+    assert again == [list(pair) for pair in numbered(9, "x", "y")]
+
+
+def large_repository(seed: int) -> tuple[Repository, str]:
+    """One file, larger than the pieces in which the client writes a download; and its SHA-256."""
+    rng = random.Random(seed)
+    train = [(rng.randbytes(300_000).hex(), str(number)) for number in range(20)]
+    splits = Splits(train=train, validation=None, test=None)
+    repository = wmt14_repository({"de-en": splits}, shards=1, column=None)
+    file = repository.files["de-en/train-00000-of-00001.parquet"]
+    assert len(file.content) > 11_500_000
+    return repository, file.sha256
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Hub]:
+    """Downloads that stall once, are reset once, and are reset every time."""
+    faults = {
+        "own/stalled": Fault(cut_after=11_000_000, stall=2, times=1),
+        "own/reset": Fault(cut_after=11_000_000, times=1),
+        "own/broken": Fault(cut_after=11_000_000),
+    }
+    large = {name: large_repository(seed) for seed, name in enumerate(faults)}
+    home = tmp_path_factory.mktemp("interrupted") / "home"
+    with Hub(
+        {name: repository for name, (repository, _) in large.items()},
+        faults={f"/storage/{large[name][1]}": fault for name, fault in faults.items()},
+    ) as hub:
+        names = [f"hf:{name}" for name in faults]
+        environment = {"client": HUB_CLIENT, "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
+        return run_client(hub.endpoint, home, *names, **environment), hub
+
+
+def test_a_download_that_stalls_goes_on_where_it_stopped(interrupted: tuple[Outcome, Hub]) -> None:
+    outcome, hub = interrupted
+    assert len(outcome.answers["hf:own/stalled"]["pairs"]) == 20
+    # The client writes ten megabytes at a time, and asks for what it has not written.
+    assert hub.ranges == ["bytes=10485760-"]
+
+
+def test_a_connection_that_is_reset_is_tried_again_and_then_told(
+    interrupted: tuple[Outcome, Hub],
+) -> None:
+    outcome, hub = interrupted
+    assert len(outcome.answers["hf:own/reset"]["pairs"]) == 20
+    error = outcome.error("hf:own/broken")
+    assert error.startswith("the download of own/broken from the Hugging Face hub at http://127")
+    assert "was interrupted" in error
+    assert "run the command again" in error
+    downloads = [request for request in hub.requests if request.startswith("GET /storage/")]
+    assert len(downloads) == 2 + 2 + 3
+
+
+@pytest.mark.slow
+def test_a_hub_that_is_too_slow_is_given_up(tmp_path: Path) -> None:
+    splits = Splits(train=numbered(9, "x", "y"), validation=None, test=None)
+    repositories = {"own/slow": wmt14_repository({"de-en": splits}, shards=1)}
+    with Hub(repositories, faults={"/storage/": Fault(delay=3)}) as hub:
+        names = hub.endpoint, tmp_path / "home", "hf:own/slow"
+        outcome = run_client(*names, client=HUB_CLIENT, HF_HUB_DOWNLOAD_TIMEOUT="1")
+    assert "was interrupted (timed out): run the command again" in outcome.error("hf:own/slow")
 
 
 def test_the_catalogue_knows_every_corpus_in_both_directions() -> None:

@@ -26,9 +26,11 @@ SHAPE: dict[str, Any] = {
 V, S, T = 31, 9, 6
 
 
-def counted_by_pytorch(config: ModelConfig, *, backward: bool) -> int:
+def counted_by_pytorch(
+    config: ModelConfig, *, backward: bool, src_vocab_size: int | None = None
+) -> int:
     """Operations of a batch of one without padding, all pairs of positions counted."""
-    model = Transformer(config, V, 0)
+    model = Transformer(config, V, 0, src_vocab_size)
     # Only the plain route consists of products that the counter knows.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         logits = model(torch.randint(3, V, (1, S)), torch.randint(3, V, (1, T)))
@@ -43,6 +45,13 @@ def test_operations_equal_those_that_pytorch_counts() -> None:
     # there; the count of what is needed leaves it out.
     masked = config.decoder_layers * T * (T - 1) // 2 * 2 * config.n_heads * (5 + 7)
     assert forward_flops(config, V, [S], [T]) == counted_by_pytorch(config, backward=False) - masked
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_vocabulary_of_the_source_costs_nothing(backward: bool) -> None:
+    config = ModelConfig(**SHAPE)
+    joint = counted_by_pytorch(config, backward=backward)
+    assert counted_by_pytorch(config, backward=backward, src_vocab_size=2 * V) == joint
 
 
 def test_training_takes_three_times_the_forward_pass() -> None:

@@ -12,12 +12,14 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.data import (
     PreparedData,
+    PreparedWriter,
     decode_lines,
     find_data,
     read_lines,
@@ -25,6 +27,7 @@ from mtkit.data import (
     zstd,
 )
 from mtkit.errors import MtkitError
+from mtkit.tokenizer import Tokenizer
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -202,13 +205,22 @@ Ids = tuple[list[int], list[int]]
 PAIRS: list[Ids] = [([10, 11], [20]), ([12], [21, 22, 23]), ([13, 14, 15], [24, 25])]
 
 
+def as_bytes(pairs: Iterable[Ids], writer: PreparedWriter) -> list[list[bytes]]:
+    """Both sides as a writer takes them: with their ends, in bytes."""
+    both = list(pairs)
+    return [
+        [np.array([*pair[side], EOS], writer.token_type).tobytes() for pair in both]
+        for side in range(2)
+    ]
+
+
 def write(
     path: Path, pairs: Iterable[Ids] = PAIRS, *, vocab_size: int = 300, force: bool = False
 ) -> PreparedData:
     with PreparedData.create(path, force=force) as writer:
-        writer.add_tokenizer(FakeTokenizer(vocab_size))  # type: ignore[arg-type]
-        writer.add_pairs("train", pairs)
-        writer.add_pairs("valid", PAIRS[:1])
+        writer.add_tokenizers(FakeTokenizer(vocab_size))  # type: ignore[arg-type]
+        writer.add_pairs("train", *as_bytes(pairs, writer))
+        writer.add_pairs("valid", *as_bytes(PAIRS[:1], writer))
         writer.add_text("valid", [("a\u2028b", "c"), ("", " d ")])
         writer.drop("some.en", 7, "too long")
         writer.describe(src_lang="en", tgt_lang="de")
@@ -255,6 +267,43 @@ def test_ids_take_two_bytes_where_all_of_the_vocabulary_fits_in_two(
     assert data.pairs("train").src[0] == [highest, 5, EOS]
     assert data.pairs("train").tgt[0] == [highest, EOS]
     assert (data.path / "train.src.bin").stat().st_size == 3 * width
+
+
+@pytest.mark.parametrize(
+    ("sizes", "width"),
+    [((300, 65_536), 2), ((65_536, 300), 2), ((300, 65_537), 4), ((65_537, 300), 4)],
+)
+def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
+    sizes: tuple[int, int], width: int, tmp_path: Path
+):
+    with PreparedData.create(tmp_path / "data") as writer:
+        writer.add_tokenizers(*map(FakeTokenizer, sizes))  # type: ignore[arg-type]
+        for split in ("train", "valid"):
+            pairs = [([sizes[0] - 1], [sizes[1] - 1, 5])]
+            writer.add_pairs(split, *as_bytes(pairs, writer))
+    written = PreparedData.open(tmp_path / "data").pairs("train")
+    assert (written.src[0], written.tgt[0]) == ([sizes[0] - 1, EOS], [sizes[1] - 1, 5, EOS])
+    assert (tmp_path / "data" / "train.src.bin").stat().st_size == 2 * width
+    assert (tmp_path / "data" / "train.tgt.bin").stat().st_size == 3 * width
+
+
+def test_joint_subwords_are_one_object_and_one_file_and_others_two(tmp_path: Path):
+    english, greek = (
+        Tokenizer.learn([f"{text}."] * 20, 275) for text in ("one two three", "ένα δύο τρία")
+    )
+    for name, learned in (("joint", (english,)), ("two", (english, greek))):
+        with PreparedData.create(tmp_path / name) as writer:
+            writer.add_tokenizers(*learned)
+    joint, two = (PreparedData.open(tmp_path / name) for name in ("joint", "two"))
+    src, tgt = joint.tokenizers()
+    assert src is tgt
+    assert src.model == english.model
+    assert [one.model for one in two.tokenizers()] == [english.model, greek.model]
+    files = {name for name in contents(two.path) if name.startswith("tokenizer")}
+    assert files == {"tokenizer.src.model", "tokenizer.tgt.model"}
+    assert "tokenizer.model" in contents(joint.path)
+    assert "tokenizer.src.model" not in contents(joint.path)
+    assert joint.fingerprint != two.fingerprint
 
 
 def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path):
@@ -315,7 +364,7 @@ def test_a_system_error_without_a_number_is_told_in_its_own_words(tmp_path: Path
 
 def test_nothing_stands_under_the_name_before_all_is_written(tmp_path: Path):
     with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizer(FakeTokenizer(300))  # type: ignore[arg-type]
+        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
         assert not (tmp_path / "data").exists()
         with pytest.raises(MtkitError, match="no prepared data"):
             find_data(tmp_path)
@@ -387,6 +436,52 @@ def test_what_a_killed_run_left_is_swept_away(tmp_path: Path):
         (tmp_path / name / "train.src.bin").write_bytes(b"half")
     write(tmp_path / "data").verify()
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_another(
+    tmp_path: Path,
+):
+    def stopped(key: str | None, *, left: bool) -> None:
+        with PreparedData.create(tmp_path / "data", key=key) as writer:
+            assert (writer.scratch / "half").exists() == left
+            (writer.scratch / "half").touch()
+            raise KeyboardInterrupt
+
+    for key, left in (("one", False), ("one", True), ("two", False), (None, False)):
+        with pytest.raises(KeyboardInterrupt):
+            stopped(key, left=left)
+    # Without a key nothing could be used.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_cannot_write_the_same_folder_at_a_time(tmp_path: Path):
+    with PreparedData.create(tmp_path / "data") as writer:
+        with (
+            pytest.raises(MtkitError, match="another process"),
+            PreparedData.create(tmp_path / "data"),
+        ):
+            pytest.fail("it was begun")
+        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+    assert (tmp_path / "data" / "manifest.json").is_file()
+
+
+def test_a_part_can_be_taken_back_to_where_the_one_before_it_ended(tmp_path: Path):
+    def part(writer: PreparedWriter, number: int) -> dict[str, int]:
+        writer.add_pairs("train", *as_bytes([([number], [number, 5])], writer))
+        writer.drop("file", number, "empty")
+        return writer.end_part()
+
+    for name, is_taken_back in (("straight", False), ("back", True)):
+        with PreparedData.create(tmp_path / name) as writer:
+            writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+            writer.back_to({})
+            sizes = part(writer, 10)
+            if is_taken_back:
+                part(writer, 11)
+                writer.drop("file", 99, "never written")
+                writer.back_to(sizes)
+            part(writer, 12)
+    assert contents(tmp_path / "straight") == contents(tmp_path / "back")
 
 
 def test_opening_refuses_a_folder_that_is_not_prepared(tmp_path: Path):

@@ -280,9 +280,9 @@ def test_an_error_that_a_user_can_mend_arrives_as_itself(
     tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
 ) -> None:
     config = changed(tiny_config, "model", positions="learned", max_positions=16)
-    tokenizer = tiny_data.tokenizer()
-    model = Transformer(config.model, len(tokenizer), PAD_ID)
-    run = Run.create(tmp_path / "run", config, tokenizer, manifest={})
+    tokenizers = tiny_data.tokenizers()
+    model = Transformer(config.model, len(tokenizers[1]), PAD_ID)
+    run = Run.create(tmp_path / "run", config, tokenizers, manifest={})
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with Translator.load(run, device="cpu", workers=2) as translator:
         with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):

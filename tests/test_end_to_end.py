@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import GREEK, number_pairs, write_pairs
 from hub import Hub, client_environment, synthetic_splits, wmt14_repository
+
+from mtkit.prepare import prepare_files
 
 Program = Callable[..., str]
 
@@ -101,6 +104,41 @@ def test_reversed_digits_are_learned_to_a_near_perfect_score(mtkit: Program, tmp
         assert found.split("\t")[0] == number
         assert float(score) == pytest.approx(float(found.split("\t")[1]), abs=1e-5)
         assert float(log_prob) <= float(score) <= 0.0
+
+
+@pytest.mark.slow
+def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Program, tmp_path: Path):
+    # The same words in the same order, but no letter in common.
+    def pairs(count: int, seed: int) -> list[tuple[str, str]]:
+        found = number_pairs(count, seed=seed, words=GREEK)
+        return [(src, " ".join(reversed(tgt.split()))) for src, tgt in found]
+
+    counts = {"train": 4000, "valid": 20, "test": 60}
+    texts = {split: pairs(count, seed) for seed, (split, count) in enumerate(counts.items())}
+    files = {split: write_pairs(tmp_path, split, text) for split, text in texts.items()}
+    prepare_files(
+        "numbers",
+        tmp_path / "data" / "numbers",
+        src_lang="en",
+        tgt_lang="el",
+        train=[files["train"]],
+        valid=files["valid"],
+        test=files["test"],
+        vocab_size=330,
+        shared_vocab=False,
+    )
+    (tmp_path / "numbers.yaml").write_text(TRAINING)
+    train = ["train", "--config", "numbers.yaml", "--device", "cpu", "--set"]
+    mtkit(*train, "train.max_steps=80")
+    mtkit(*train, "train.max_steps=220")
+    lines, references = zip(*texts["test"], strict=True)
+    (tmp_path / "typed.txt").write_text("".join(f"{line}\n" for line in lines))
+    found = mtkit("translate", "--input", "typed.txt").splitlines()
+    right = sum(one == two for one, two in zip(found, references, strict=True))
+    assert right >= 0.9 * len(references)
+    name, value, *_ = mtkit("score").split()
+    assert name == "BLEU"
+    assert float(value) >= 90
 
 
 TINY_BIG = """

@@ -19,7 +19,7 @@ from typing import Any
 import click
 import pytest
 import torch
-from conftest import changed
+from conftest import GREEK, changed, number_pairs
 from exported import refusals
 
 from mtkit import export as exporting
@@ -161,12 +161,98 @@ def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
     done = python(EXPORTED, "round_trips", out, tmp_path / "texts")
     assert done.returncode == 0, done.stderr
     *found, exception = json.loads(done.stdout)
-    tokenizer = sharp_run.tokenizer()
+    tokenizer, _ = sharp_run.tokenizers()
     for text, other in zip(texts, found, strict=True):
         ids = tokenizer.encode(text)
         assert other["ids"] == [*ids, tokenizer.eos_id], ascii(text)
         assert other["text"] == tokenizer.decode(ids), ascii(text)
     assert exception["ids"][:-1] != tokenizer.encode(language_code)
+
+
+# ---------------------------------------------------------------------------------------------
+# A vocabulary for each side
+
+
+@pytest.fixture(scope="module")
+def sharp_uneven(
+    uneven: Run,
+    greek_data: PreparedData,
+    tiny_config: Config,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
+    """A run that ends its sentences, and has fewer pieces of the source than of the target."""
+    place = tmp_path_factory.mktemp("sharp-uneven")
+    src, tgt = uneven.tokenizers()
+    with PreparedData.create(place / "data") as writer:
+        writer.add_tokenizers(src, tgt)
+        texts = {"train": number_pairs(200, seed=1, words=GREEK)}
+        texts["valid"] = list(zip(*greek_data.text("valid"), strict=True))
+        for split, pairs in texts.items():
+            writer.add_pairs(split, [(src.encode(one), tgt.encode(two)) for one, two in pairs])
+            writer.add_text(split, pairs)
+        writer.describe(src_lang="en", tgt_lang="el")
+    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
+    config = changed(tiny_config, "train", max_steps=200, warmup_steps=40, **every)
+    train(config, PreparedData.open(place / "data"), place / "run", device="cpu")
+    return Run.open(place / "run")
+
+
+@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
+def test_a_run_with_two_vocabularies_does_the_same_there(
+    format: str, sharp_uneven: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = python("-m", "mtkit", "export", sharp_uneven.path, out, "--format", format)
+    assert done.returncode == 0, done.stderr
+    assert "checked: 20 of 20 lines of the validation text of" in done.stderr
+    assert "BLEU between both 100.00" in done.stderr
+    usage = done.stderr.split("to use it:\n")[1]
+    greedy = sharp_uneven.config.decode.model_copy(update={"beam_size": 1})
+    translator = Translator.load(sharp_uneven, config=greedy, device="cpu")
+    program = ""
+    for line in NUMBERS:
+        longest = len(translator.src_tokenizer.encode(line)) + 1 + greedy.max_extra_length
+        limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
+        alone = usage.replace("num_beams=4", f"num_beams=1, max_new_tokens={longest}")
+        program += alone.replace("beam_size=4", limits).replace("Text to translate.", line)
+    # As printed, with a beam.
+    used = python("-c", program + usage.replace("Text to translate.", "one two three"))
+    assert used.returncode == 0, used.stderr
+    *theirs, searched = [line.strip() for line in used.stdout.splitlines()]
+    assert theirs == [line.strip() for line in translator.translate(NUMBERS)]
+    assert set(searched) <= set(" ".join(GREEK))
+    assert searched
+
+
+@pytest.mark.parametrize("format", [needs("huggingface")])
+def test_hugging_faces_tokenizer_has_the_subwords_of_either_side(
+    format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = python("-m", "mtkit", "export", uneven.path, out, "--format", format)
+    assert done.returncode == 0, done.stderr
+    src, tgt = uneven.tokenizers()
+    texts = [*TEXTS, *greek_data.text("valid")[1], ""]
+    (tmp_path / "texts").write_text(json.dumps(texts))
+    done = python(EXPORTED, "both_sides", out, tmp_path / "texts")
+    assert done.returncode == 0, done.stderr
+    for text, other in zip(texts, json.loads(done.stdout), strict=True):
+        assert other["text"] == tgt.decode(tgt.encode(text)).strip(), ascii(text)
+        assert other["src"] == [*src.encode(text), src.eos_id], ascii(text)
+        assert other["tgt"] == [*tgt.encode(text), tgt.eos_id], ascii(text)
+
+
+def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(uneven, out, format="safetensors")
+    exported = Run.open(out)
+    pairs = zip(exported.tokenizers(), uneven.tokenizers(), strict=True)
+    assert all(one.model == other.model for one, other in pairs)
+    ours, theirs = (Translator.load(run, device="cpu") for run in (uneven, exported))
+    assert list(ours.translate(NUMBERS)) == list(theirs.translate(NUMBERS))
+
+
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2")])
@@ -177,9 +263,9 @@ def test_ctranslate2_takes_the_other_norm_and_learned_positions(
     config = changed(tiny_run.config, "model", **shape)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        model = Transformer(config.model, len(tiny_run.tokenizer()), PAD_ID)
+        model = Transformer(config.model, len(tiny_run.tokenizers()[1]), PAD_ID)
         weights = {k: v + torch.randn(v.shape) * 0.3 for k, v in model.state_dict().items()}
-    run = Run.create(tmp_path / "run", config, tiny_run.tokenizer(), manifest=tiny_run.manifest)
+    run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
     run.save(1, weights=weights, optimizer=None, state={})
     done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
     assert done.returncode == 0, done.stderr

@@ -318,6 +318,8 @@ def test_too_few_tokens_and_unseen_pieces_are_told_of_a_model_that_has_not_learn
     tokens, rows = findings(SMALL, starved, healthy(pairs))
     assert tokens.startswith("An update sees 410 target tokens, where the paper has 25,000")
     assert rows.startswith("2,400 of the 8,000 pieces (30 %) never occur in the training data")
+    two = replace(starved, src_vocab_size=4000)
+    assert findings(SMALL, two, healthy(pairs))[1].startswith("2,400 of the 12,000 pieces (20 %)")
     # Perplexity 4: whatever its settings, they suited it.
     learned = replace(starved, valid_loss=math.log(4.0))
     assert findings(SMALL, learned, healthy(pairs)) == []

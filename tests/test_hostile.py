@@ -133,7 +133,7 @@ def test_what_is_no_utf8_is_refused_by_its_line_after_all_that_came_before(
 def test_special_pieces_spelled_out_are_text_and_not_pieces(
     tiny_data: PreparedData,
 ):
-    tokenizer = tiny_data.tokenizer()
+    tokenizer, _ = tiny_data.tokenizers()
     special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
     for text in ("<s>", "</s>", "<pad>", "one </s> two", "<0x0A>", "<s></s>"):
         ids = tokenizer.encode(text)

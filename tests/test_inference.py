@@ -119,6 +119,31 @@ def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
             assert (found - wanted).abs().max() < most
 
 
+@int8_only
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.3)])
+def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(
+    uneven: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.inference.INT8_SIZE", 0)
+    plain = Translator.load(uneven, device="cpu", prepared=False).model
+    model = Translator.load(uneven, device="cpu", prepared=False).model
+    prepare(model, precision, CPU)
+    engine = Engine(model)
+    # The last ids of either side; weights as large as here round worse than trained ones.
+    V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
+    assert V_src is not None
+    assert V_src < V_tgt
+    src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
+    prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
+    with torch.inference_mode():
+        cache = engine.start(src, 1)
+        for t in range(3):
+            wanted = plain(src, prefix[:, : t + 1])[:, -1].log_softmax(-1)
+            found = engine.step(prefix[:, t], torch.arange(2), cache)
+            assert found.shape == (2, V_tgt)
+            assert (found - wanted).abs().max() < most
+
+
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
 @pytest.mark.parametrize(("alpha", "copied_to"), [(0.0, 2**16), (0.6, 2**16), (0.6, 0), (0.6, 400)])
 def test_the_search_finds_what_a_plain_one_finds(
@@ -239,8 +264,13 @@ def test_models_of_different_vocabularies_are_no_ensemble() -> None:
     model, _ = two_models()
     with torch.device("meta"):
         other = Transformer(model.config, V + 1, PAD_ID)
+        of_source = Transformer(model.config, V, PAD_ID, V + 2)
+        as_large = Transformer(model.config, V, PAD_ID, V)
     with pytest.raises(ValueError, match=r"\[40, 41\]"):
         Ensemble([Engine(model), Engine(other)])
+    with pytest.raises(ValueError, match=r"\[40, 42\]"):
+        Ensemble([Engine(model), Engine(of_source)])
+    Ensemble([Engine(model), Engine(as_large)])
 
 
 @torch.inference_mode()

@@ -43,6 +43,10 @@ VARIANTS = [
 ]
 
 
+# Where the source has a vocabulary of its own.
+V_SRC = 31
+
+
 @pytest.fixture
 def float64() -> Iterator[None]:
     """Double precision, to compare arithmetic and not rounding."""
@@ -51,9 +55,10 @@ def float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def build(**changes: object) -> Transformer:
+def build(*, src_vocab_size: int | None = None, **changes: object) -> Transformer:
     torch.manual_seed(1)
-    model = Transformer(ModelConfig.model_validate(SHAPE | changes), V, PAD).eval()
+    config = ModelConfig.model_validate(SHAPE | changes)
+    model = Transformer(config, V, PAD, src_vocab_size).eval()
     # Biases begin at zero, which would hide a bias in the wrong place.
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
@@ -329,6 +334,56 @@ def test_initial_values_are_glorot_over_the_matrices_of_the_papers_code() -> Non
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             assert not parameter.any(), name
+
+
+def test_an_embedding_of_the_source_begins_as_the_shared_one_does() -> None:
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig.model_validate(SHAPE | {"d_model": 64}), V, PAD, 4000)
+    assert model.src_embedding is not None
+    weight = model.src_embedding.weight
+    assert weight[1:].std().item() == pytest.approx(64**-0.5, rel=0.02)
+    assert not weight[PAD].any()
+
+
+def test_a_vocabulary_of_the_source_costs_one_more_matrix() -> None:
+    config = load_config("base").model
+    with torch.device("meta"):
+        joint = Transformer(config, 37_000, PAD)
+        model = Transformer(config, 37_000, PAD, 20_000)
+    assert (joint.src_vocab_size, model.src_vocab_size) == (None, 20_000)
+    assert parameter_counts(model) == parameter_counts(joint) | {"src_embedding": 20_000 * 512}
+    assert joint.state_dict().keys() == model.state_dict().keys() - {"src_embedding.weight"}
+
+
+def test_the_encoder_alone_reads_the_embedding_of_the_source() -> None:
+    model = build(src_vocab_size=V_SRC)
+    sizes = [p.shape[0] for n, p in model.named_parameters() if "embedding" in n]
+    assert sorted(sizes) == [V, V_SRC]
+    # An id that the target does not have.
+    src, tgt_in = torch.tensor([[V_SRC - 1, EOS]]), torch.tensor([[BOS, 4]])
+    before, memory = model(src, tgt_in), model.encode(src).states
+    assert before.shape == (1, 2, V)
+    assert model.src_embedding is not None
+    with torch.no_grad():
+        model.embedding.weight[4:] += 1.0
+        assert torch.equal(model.encode(src).states, memory)
+        model.embedding.weight[4:] -= 1.0
+        model.src_embedding.weight[V_SRC - 1] += 1.0
+        assert not torch.allclose(model.encode(src).states, memory)
+    # Rows of the source that it does not have make no difference.
+    with torch.no_grad():
+        model.src_embedding.weight[V_SRC - 1] -= 1.0
+        model.src_embedding.weight[4:20] += 1.0
+    torch.testing.assert_close(model(src, tgt_in), before)
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_two_matrices_with_the_same_rows_do_what_one_does(changes: dict[str, object]) -> None:
+    joint, model = build(**changes), build(src_vocab_size=V, **changes)
+    weights = joint.state_dict()
+    model.load_state_dict(weights | {"src_embedding.weight": weights["embedding.weight"]})
+    src, tgt_in = sentences(5, 9, 3), shifted(sentences(7, 4, 6, seed=1))
+    assert torch.equal(joint(src, tgt_in), model(src, tgt_in))
 
 
 def test_one_matrix_is_source_embedding_target_embedding_and_output_layer() -> None:

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,11 +116,26 @@ def test_preparing_twice_gives_the_same_bytes(corpus: Corpus):
 def test_every_pair_is_still_a_pair(corpus: Corpus):
     corpus.prepare()
     data = PreparedData.open(corpus.folder / "out")
-    tokenizer, pairs = data.tokenizer(), data.pairs("train")
+    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
     src, tgt = (file.read_text(encoding="utf-8").splitlines() for file in corpus.train)
     assert len(pairs) == len(src) == 200
     assert [tokenizer.decode(pairs.src[i]) for i in range(200)] == src
     assert [tokenizer.decode(pairs.tgt[i]) for i in range(200)] == tgt
+
+
+def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corpus):
+    report = corpus.prepare(shared_vocab=False, vocab_size=290)
+    data = PreparedData.open(corpus.folder / "out")
+    src, tgt = data.tokenizers()
+    assert report.vocab_sizes == (len(src), len(tgt)) == (290, 290)
+    for tokenizer, file in zip((src, tgt), corpus.train, strict=True):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert tokenizer.model == Tokenizer.learn(lines, 290).model
+    pairs = data.pairs("train")
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in corpus.train]
+    assert [src.decode(pairs.src[i]) for i in range(200)] == texts[0]
+    assert [tgt.decode(pairs.tgt[i]) for i in range(200)] == texts[1]
+    assert data.manifest["settings"]["shared_vocab"] is False
 
 
 def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
@@ -136,14 +151,14 @@ def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
     ]
     plant(corpus.train, planted)
     report = corpus.prepare()
-    assert report.dropped == {"empty": 4, "too long": 2, "length ratio": 2}
+    assert report.dropped == {"empty": 4, "too long": 1, "identical sides": 1, "length ratio": 2}
     assert report.pairs == {"train": 200, "valid": 20, "test": 20}
     rows = dropped_rows(corpus.folder / "out")
     assert [(int(line), reason) for _, line, reason in rows] == [
         (2, "empty"),
         (3, "empty"),
         (4, "empty"),
-        (7, "too long"),
+        (7, "identical sides"),
         (8, "too long"),
         (50, "length ratio"),
         (199, "length ratio"),
@@ -151,7 +166,7 @@ def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
     ]
     assert all(str(corpus.train[0]) in file for file, _, _ in rows)
     data = PreparedData.open(corpus.folder / "out")
-    tokenizer, pairs = data.tokenizer(), data.pairs("train")
+    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
     src = corpus.train[0].read_text(encoding="utf-8").split("\n")
     gone = {line for line, *_ in planted}
     kept = [text for line, text in enumerate(src[:200], start=1) if line not in gone]
@@ -161,14 +176,14 @@ def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
 def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
     report = corpus.prepare()
     data = PreparedData.open(corpus.folder / "out")
-    tokenizer = data.tokenizer()
+    tokenizer, _ = data.tokenizers()
     expected = [
         sum(len(tokenizer.encode(line)) + 1 for line in file.read_text().splitlines())
         for file in corpus.train
     ]
     assert report.tokens == tuple(expected)
     assert data.manifest["counts"]["tokens"] == {"src": expected[0], "tgt": expected[1]}
-    assert report.vocab_size == len(tokenizer) == 300
+    assert report.vocab_sizes == (len(tokenizer),) == (300,)
 
 
 def test_several_training_files_are_read_one_after_another(corpus: Corpus):
@@ -181,7 +196,7 @@ def test_several_training_files_are_read_one_after_another(corpus: Corpus):
     ((file, line, reason),) = dropped_rows(corpus.folder / "out")
     assert (str(second[0]) in file, line, reason) == (True, "2", "empty")
     data = PreparedData.open(corpus.folder / "out")
-    assert data.tokenizer().decode(data.pairs("train").tgt[201]) == "neun"
+    assert data.tokenizers()[1].decode(data.pairs("train").tgt[201]) == "neun"
 
 
 def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
@@ -195,7 +210,7 @@ def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
         src, tgt = data.text(split)
         assert (src[0], src[1], src[3], tgt[3]) == ("", TOO_LONG, "a\u2028b", "")
         assert len(src) == len(tgt) == 20
-    assert data.pairs("valid").src[0] == [data.tokenizer().eos_id]
+    assert data.pairs("valid").src[0] == [data.tokenizers()[1].eos_id]
 
 
 def test_the_test_set_may_be_left_out(corpus: Corpus):
@@ -281,13 +296,13 @@ def test_the_demo_corpus_is_prepared_in_both_directions(
     whole = demo_corpus()
     # All of its kinds of sentences and none of the waiting.
     small = DemoCorpus(whole.train[:2000], whole.valid[:50], whole.test[:50])
-    monkeypatch.setattr("mtkit.prepare.demo_corpus", lambda: small)
+    monkeypatch.setattr("mtkit.sources.demo_corpus", lambda: small)
     prepare_corpus(name, tmp_path / name, vocab_size=600)
     data = PreparedData.open(tmp_path / name)
     assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
     assert data.text("test")[0] == [pair[src] for pair in small.test]
     assert data.text("test")[1] == [pair[tgt] for pair in small.test]
-    decoded = data.tokenizer().decode(data.pairs("train").src[7])
+    decoded = data.tokenizers()[1].decode(data.pairs("train").src[7])
     assert decoded == small.train[7][src]
 
 
@@ -316,12 +331,34 @@ def test_the_other_splits_must_be_of_equal_length_too(split: str, corpus: Corpus
     assert f"{tgt} has 1" in message
 
 
-def test_text_that_is_not_utf8_is_refused_by_file_and_line(corpus: Corpus):
+def test_lines_that_are_not_utf8_are_dropped_and_told(corpus: Corpus):
     tgt = corpus.train[1]
     lines = tgt.read_bytes().split(b"\n")
-    lines[122] = b"f\xfcnf"
+    lines[41] = "fünf".encode("latin-1")
     tgt.write_bytes(b"\n".join(lines))
-    assert f"{tgt}, line 123:" in corpus.refused()
+    assert corpus.prepare().dropped == {"not UTF-8": 1}
+    assert [row[1:] for row in dropped_rows(corpus.folder / "out")] == [["42", "not UTF-8"]]
+
+
+def test_a_file_of_another_encoding_is_refused_with_its_first_such_line(corpus: Corpus):
+    tgt = corpus.train[1]
+    text = tgt.read_text(encoding="utf-8")
+    first = 1 + next(n for n, line in enumerate(text.split("\n")) if "ü" in line)
+    tgt.write_bytes(text.encode("latin-1"))
+    message = corpus.refused()
+    assert str(tgt) in message
+    assert f"line {first}" in message
+    assert "iconv" in message
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_other_splits_must_be_utf8(split: str, corpus: Corpus):
+    src, tgt = corpus.arguments[split]
+    lines = tgt.read_bytes().split(b"\n")
+    lines[6] = b"eins \xe4"
+    tgt.write_bytes(b"\n".join(lines))
+    message = corpus.refused()
+    assert f"{src} and {tgt}, line 7: not UTF-8 (byte 0xe4 at position 6)" in message
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
@@ -354,7 +391,7 @@ def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_largest(
     assert "5000" in message.replace(",", "")
     (largest,) = re.findall(r"--vocab-size (\d+)", message)
     # It is possible indeed, and one more is not.
-    assert corpus.prepare("largest", vocab_size=int(largest)).vocab_size == int(largest)
+    assert corpus.prepare("largest", vocab_size=int(largest)).vocab_sizes == (int(largest),)
     corpus.refused(vocab_size=int(largest) + 1)
 
 
@@ -408,43 +445,58 @@ def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path)
 # What is interrupted
 
 
-def test_an_interrupt_leaves_nothing(corpus: Corpus, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
+def interrupted(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
 
-    before = sorted(corpus.folder.rglob("*"))
+
+@pytest.mark.parametrize("stage", ["Cleaner.__call__", "find_repeats", "_count_block", "Homes.of"])
+def test_what_was_interrupted_is_finished_by_the_same_command(
+    stage: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
     with monkeypatch.context() as patch:
-        patch.setattr(Tokenizer, "encode_batch", interrupted)
+        patch.setattr(f"mtkit.prepare.{stage}", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare()
-    assert sorted(corpus.folder.rglob("*")) == before
+    assert not (corpus.folder / "out").exists()
     corpus.prepare()
+    assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
+    corpus.prepare("undisturbed")
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_what_was_interrupted_is_not_used_for_other_settings(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.Homes.of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare()
+    corpus.prepare(vocab_size=310, max_tokens=9)
+    corpus.prepare("undisturbed", vocab_size=310, max_tokens=9)
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
 
 
 def test_an_interrupted_replacement_leaves_the_old_folder(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
-    def interrupted(*_: Any, **__: Any) -> Iterator[Any]:
-        raise KeyboardInterrupt
-
     corpus.prepare()
-    before = contents(corpus.folder)
+    before = contents(corpus.folder / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(Tokenizer, "encode_batch", interrupted)
+        patch.setattr("mtkit.prepare.Homes.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(force=True, vocab_size=310)
-    assert contents(corpus.folder) == before
+    assert contents(corpus.folder / "out") == before
 
 
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
+from mtkit import prepare
 from mtkit.prepare import prepare_files
-from mtkit.tokenizer import Tokenizer
-Tokenizer.encode_batch = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+prepare.BlockEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
 prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
-              train=[text["train"]], valid=text["valid"], test=text["test"])
+              train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))
 """
 
 

@@ -31,12 +31,14 @@ from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData
+from mtkit.decoding import Translation
 from mtkit.errors import MtkitError
 from mtkit.journal import Journal
 from mtkit.loss import learning_rate
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from mtkit.trainer import Trainer
+from mtkit.trainer import Trainer, Validation
+from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
 
@@ -206,7 +208,7 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
 def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(tiny_run: Run):
     (row,) = [row for row in tiny_run.metrics() if "valid_loss" in row]
     data = PreparedData.open(tiny_run.data_path)
-    tokenizer = tiny_run.tokenizer()
+    tokenizer, _ = tiny_run.tokenizers()
     model = Transformer(tiny_run.config.model, len(tokenizer), PAD_ID).eval()
     model.load_state_dict(tiny_run.checkpoints()[-1].load_weights())
     src, tgt = data.text("valid")
@@ -290,7 +292,7 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
     tokens = dict(rows_of(tmp_path / "run", "tokens"))
     assert tokens[3] == 3 * pairs.tgt.lengths.sum()
     cost = training_flops(
-        config.model, len(tiny_data.tokenizer()), pairs.src.lengths, pairs.tgt.lengths
+        config.model, len(tiny_data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
     )
     assert dict(rows_of(tmp_path / "run", "flops"))[3] == pytest.approx(3 * cost)
 
@@ -353,6 +355,65 @@ def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
     whole = dict(rows_of(tmp_path / "whole", "valid_loss"))
     parts = dict(rows_of(tmp_path / "parts", "valid_loss"))
     assert whole.items() <= parts.items()
+
+
+def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
+    config: Config, greek_data: PreparedData, tmp_path: Path
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train.run(changed(config, "train", max_steps=5), greek_data, whole, device="cpu")
+    for stop in (3, 5):
+        torch.manual_seed(stop)  # another process has another random state
+        assert train.run(changed(config, "train", max_steps=stop), greek_data, parts, device="cpu")
+    assert_same_state(whole, parts)
+    assert rows_of(whole, "valid_loss")[-1] == rows_of(parts, "valid_loss")[-1]
+    assert rows_of(whole, "valid_bleu")[-1] == rows_of(parts, "valid_bleu")[-1]
+    # What a validation translates is what the run translates.
+    run, (src, _) = Run.open(whole), greek_data.text("valid")
+    greedy = run.config.decode.greedy()
+    translator = Translator.load(run, checkpoint="last", config=greedy, device="cpu")
+    said = {sample["src"]: sample["hyp"] for sample in run.samples()[-1]["samples"]}
+    assert said
+    assert said.items() <= dict(zip(src, translator.translate(src), strict=True)).items()
+    weights = run.checkpoints()[-1].load_weights()
+    sizes = [len(tokenizer) for tokenizer in greek_data.tokenizers()]
+    assert [len(weights[f"{name}.weight"]) for name in ("src_embedding", "embedding")] == sizes
+
+
+def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: PreparedData):
+    text = train.forecast(config, greek_data, device="cpu")
+    assert "# vocabulary: 300 source and 300 target pieces\n" in text
+    (total, parts) = re.findall(r"# parameters: ([\d,]+) \((.*)\)", text)[0]
+    counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
+    assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
+    assert sum(counts.values()) == int(total.replace(",", ""))
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
+    joint: bool,
+    config: Config,
+    tiny_data: PreparedData,
+    greek_data: PreparedData,
+    tmp_path: Path,
+):
+    data = tiny_data if joint else greek_data
+    trainer = Trainer(config, data, device=torch.device("cpu"))
+    trainer.step = trainer.spent.tokens = 1
+    seen = [
+        {i for row in range(len(side)) for i in side[row]}
+        for side in (trainer.pairs.src, trainer.pairs.tgt)
+    ]
+    if joint:
+        seen = [seen[0] | seen[1]]
+    # 300 pieces, of which the first 260 are special or bytes.
+    unseen = sum(len(set(range(260, 300)) - ids) for ids in seen)
+    assert unseen > 0
+    lines = len(trainer.valid_text[0])
+    empty = Validation(1.0, 0.0, 0.0, [Translation("", 0.0, 0.0)] * lines)
+    run = Run.create(tmp_path / "run", config, data.tokenizers(), manifest={})
+    trainer._findings(Journal(run, 0), empty)
+    assert trainer._unseen == unseen
 
 
 def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(

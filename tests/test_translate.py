@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import random_run
 from sacrebleu.metrics import CHRF
 
 from mtkit import train
@@ -409,11 +410,91 @@ def test_several_models_think_of_a_translation_what_they_thought_when_they_found
 def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
     other = Tokenizer.learn(["one two three four five"] * 20, 280)
     model = Transformer(untrained.config.model, len(other), PAD_ID)
-    run = Run.create(tmp_path / "other", untrained.config, other, manifest={"data": {}})
+    run = Run.create(tmp_path / "other", untrained.config, (other, other), manifest={"data": {}})
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with pytest.raises(MtkitError) as refused:
         Translator.load([untrained, run], device="cpu")
     assert str(refused.value) == f"{run.path}: has other subwords than {untrained.path}"
+
+
+# ---------------------------------------------------------------------------------------------
+# A vocabulary for each side
+
+
+def test_sources_and_translations_have_their_own_subwords(uneven: Run):
+    translator = Translator.load(uneven, device="cpu")
+    src, tgt = uneven.tokenizers()
+    assert len(src) < len(tgt)
+    assert [translator.src_tokenizer.model, translator.tokenizer.model] == [src.model, tgt.model]
+    model = Translator.load(uneven, device="cpu", prepared=False).model
+    lines, beginning = numbers(10), "έξι"
+    found = translator.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
+    for line, translations in zip(lines, found, strict=True):
+        for one in translations:
+            assert one.text.startswith(beginning)
+            ids = ids_of(translator, one.pieces)
+            assert one.text == tgt.decode(ids)
+            source = torch.tensor([[*src.encode(line), EOS_ID]])
+            with torch.no_grad():
+                logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
+            expected = logits.log_softmax(-1)[range(len(ids)), ids]
+            assert one.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_given_translations_are_scored_in_their_own_subwords(uneven: Run):
+    translator = Translator.load(uneven, device="cpu")
+    src, tgt = uneven.tokenizers()
+    model = Translator.load(uneven, device="cpu", prepared=False).model
+    (scored,) = translator.score_given(["one two"], ["δύο ένα"])
+    ids = [*tgt.encode("δύο ένα"), EOS_ID]
+    assert scored.pieces == tuple(tgt.piece(i) for i in ids)
+    with torch.no_grad():
+        source = torch.tensor([[*src.encode("one two"), EOS_ID]])
+        logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
+    expected = logits.log_softmax(-1)[range(len(ids)), ids]
+    assert scored.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_a_source_too_long_is_measured_in_its_own_subwords(
+    uneven: Run, caplog: pytest.LogCaptureFixture
+):
+    translator = Translator.load(uneven, device="cpu")
+    line = "seven " * 200
+    lengths = [len(one.encode(line)) + 1 for one in uneven.tokenizers()]
+    assert lengths[0] != lengths[1]
+    list(translator.translate([line]))
+    assert f"cut from {lengths[0]} to 60 tokens" in caplog.text
+
+
+def test_models_work_together_if_both_of_their_subwords_are_the_same(
+    uneven: Run, greek_data: PreparedData, tiny_data: PreparedData, tmp_path: Path
+):
+    src, tgt = uneven.tokenizers()
+    same = random_run(tmp_path / "same", greek_data, 6, tokenizers=(src, tgt))
+    both = Translator.load([uneven, same], device="cpu")
+    (found,) = both.translate_nbest(["one two three"], n_best=1)
+    ids = ids_of(both, found[0].pieces)
+    probabilities = torch.zeros(len(ids), dtype=torch.float64)
+    for run in (uneven, same):
+        model = Translator.load(run, device="cpu", prepared=False).model
+        source = torch.tensor([[*src.encode("one two three"), EOS_ID]])
+        with torch.no_grad():
+            logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
+        probabilities += logits.softmax(-1)[range(len(ids)), ids] / 2
+    assert found[0].log_probs == pytest.approx(probabilities.log().tolist(), abs=1e-4)
+
+    other, _ = tiny_data.tokenizers()
+    for number, tokenizers in enumerate([(other, tgt), (src, other), (tgt, tgt)]):
+        run = random_run(tmp_path / str(number), greek_data, 6, tokenizers=tokenizers)
+        with pytest.raises(MtkitError, match=f"{run.path}: has other subwords than {uneven.path}"):
+            Translator.load([uneven, run], device="cpu")
+
+
+def test_workers_translate_from_the_vocabulary_of_the_source(uneven: Run):
+    lines = numbers(12)
+    expected = list(Translator.load(uneven, device="cpu").translate(lines))
+    with Translator.load(uneven, device="cpu", workers=2) as translator:
+        assert list(translator.translate(lines)) == expected
 
 
 # ---------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_json_is_an_object_for_each_line_that_holds_together(
     assert out.endswith("}\n")
     found = [json.loads(line) for line in out.removesuffix("\n").split("\n")]
     expected = Translator.load(untrained, device="cpu").translate_nbest(lines, n_best=2)
-    vocabulary = SentencePieceProcessor(model_proto=untrained.tokenizer().model)
+    vocabulary = SentencePieceProcessor(model_proto=untrained.tokenizers()[1].model)
     assert [one["line"] for one in found] == [1, 2, 3, 4]
     for one, wanted in zip(found, expected, strict=True):
         assert [x["text"] for x in one["translations"]] == [x.text for x in wanted]
