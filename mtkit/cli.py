@@ -332,10 +332,12 @@ def prepare(
 
 def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:
     """Writes the page about a preparation to a file, which is there as a whole or not at all."""
+    from mtkit.audit import check_page, write_page
+
+    # Not after hours of work.
+    check_page(path)
 
     def write(data: PreparedData, done: Report) -> None:
-        from mtkit.audit import write_page
-
         write_page(path, data, done)
         log.info("wrote %s", path)
 

@@ -291,6 +291,31 @@ class PreparedData:
         """The encoded pairs of `train` or `valid`."""
         return SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"))
 
+    def stretches(self, split: Split, size: int) -> Iterator[SentencePairs]:
+        """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
+
+        Memory does not grow with the corpus, and of a stretch at which nobody looks only the
+        lengths are read.
+        """
+        dtype = np.dtype(self.manifest["token_type"])
+        names = [_array_names(split, side) for side in ("src", "tgt")]
+        starts = [0, 0]
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context((self.path / name).open("rb")) for _, name in names]
+            while True:
+                sides = []
+                for side, (file, (ids, _)) in enumerate(zip(files, names, strict=True)):
+                    lengths = np.fromfile(file, "<u4", size)
+                    if not len(lengths):
+                        return
+                    total = int(lengths.sum(dtype=np.int64))
+                    # Mapped by itself, so that it is let go of with the stretch.
+                    offset = starts[side] * dtype.itemsize
+                    mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
+                    sides.append(TokenArray(mapped, lengths))
+                    starts[side] += total
+                yield SentencePairs(*sides)
+
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`.
 

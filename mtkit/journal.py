@@ -18,7 +18,7 @@ from mtkit.checkpoint import Run, goodness
 from mtkit.config import dump_config
 from mtkit.decoding import Translation
 from mtkit.errors import MtkitError
-from mtkit.page import RunFacts, run_page
+from mtkit.run_page import RunFacts, run_page
 
 log = logging.getLogger(__name__)
 

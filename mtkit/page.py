@@ -1,8 +1,8 @@
-"""Pages to look at in a browser: one file each, with nothing loaded from elsewhere.
+"""How a page looks: one HTML file to open in a browser, with nothing loaded from elsewhere.
 
-This module owns how a page looks and what stands on it. It takes plain values and gives HTML; who
-gathers the values and writes the file is up to the caller. The frame (`_page`, with the style) is
-the same for every page; what a page says are its sections.
+This module owns the frame, the style, the charts, and how texts and numbers are shown. What stands
+on a page is up to the modules that make one, `run_page` and `data_page`: they give sections, whose
+bodies are templates and plain values, and charts, which are points and axes.
 
 A page never fails on what it shows: numbers that are none are told as such, texts are cut where
 they get out of hand and shown escaped. It has no time stamp, so the same values give the same
@@ -15,92 +15,28 @@ import functools
 import io
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 # jinja2 and matplotlib are imported where they are used: only those who write a page wait for them.
 if TYPE_CHECKING:
     from jinja2 import Environment
     from matplotlib.axes import Axes
 
+LONGEST_TEXT = 2_000
 # A line has no more points than this: a chart is some 350 wide.
 _MOST_POINTS = 600
-# Samples grow with a run's length, and the page is written at each validation.
-_MOST_VALIDATIONS_WITH_SAMPLES = 30
-_MOST_SAMPLES = 50
-_LONGEST_TEXT = 2_000
-_LONGEST_CONFIG = 100_000
 # Past these a number is as good as infinite: axes have to be a little longer than what they show.
 _LARGEST = 1e30
-_LARGEST_STEP = 1e15
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What the page of a run shows.
-
-    Attributes:
-        name: of the run.
-        summary: facts in a few words, by their label, in the order in which they are shown.
-        config_yaml: the whole configuration.
-        metrics: rows of `metrics.jsonl`, of training (`loss`, `lr`, `tokens_per_second`) and of
-            validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`), each with
-            its `step`; what a row lacks is left out.
-        samples: for every validation, oldest first, its `step` and `samples`, each with `src`,
-            `ref` and `hyp`.
-        findings: sentences on what is amiss.
-        best_step: that of the best checkpoint.
-    """
-
-    name: str
-    summary: Mapping[str, str]
-    config_yaml: str
-    metrics: Sequence[Mapping[str, Any]]
-    samples: Sequence[Mapping[str, Any]]
-    findings: Sequence[str]
-    best_step: int | None
-
-
-def run_page(facts: RunFacts) -> str:
-    """The page about a training run, as HTML to be written in UTF-8."""
-    rows = _mappings(facts.metrics)
-    sections = []
-    if facts.findings:
-        sections.append(_section("Findings", _FINDINGS, kind="findings", findings=facts.findings))
-    if facts.summary:
-        sections.append(_section("Summary", _SUMMARY, summary=list(facts.summary.items())))
-    charts = _charts(rows, facts.best_step)
-    sections.append(_section("Curves", _CURVES, charts=charts))
-    validations = [
-        {
-            "step": _shown(row.get("step"), "{:,.0f}"),
-            "best": _is_step(row.get("step"), facts.best_step),
-            "cells": [_shown(row.get(key), form) for key, _, form in _VALIDATED],
-        }
-        for row in reversed(rows)
-        if any(key in row for key, _, _ in _VALIDATED)
-    ]
-    headings = [heading for _, heading, _ in _VALIDATED]
-    sections.append(
-        _section("Validations", _VALIDATIONS, headings=headings, validations=validations)
-    )
-    samples = _samples(_mappings(facts.samples), facts.best_step)
-    sections.append(
-        _section("Samples", _SAMPLES, validations=samples, of=len(_mappings(facts.samples)))
-    )
-    sections.append(_section("Configuration", _CONFIG, config=facts.config_yaml))
-    return _page(facts.name, sections, kind="Training run")
-
 
 # ---------------------------------------------------------------------------------------------
 # The frame
 
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
     """A part of a page under its own heading; the body is HTML."""
 
     heading: str
@@ -108,8 +44,8 @@ class _Section:
     kind: str = ""
 
 
-def _page(title: str, sections: Sequence[_Section], *, kind: str) -> str:
-    """A whole page.
+def page(title: str, sections: Sequence[Section], *, kind: str) -> str:
+    """A whole page, as HTML to be written in UTF-8.
 
     Args:
         title: what the page is about.
@@ -119,8 +55,9 @@ def _page(title: str, sections: Sequence[_Section], *, kind: str) -> str:
     return _render(_FRAME, title=title, kind=kind, style=_STYLE, sections=sections)
 
 
-def _section(heading: str, template: str, *, kind: str = "", **values: Any) -> _Section:
-    return _Section(heading, _render(template, **values), kind)
+def section(heading: str, template: str, *, kind: str = "", **values: Any) -> Section:
+    """A section whose body is a Jinja template, filled with values that are escaped."""
+    return Section(heading, _render(template, **values), kind)
 
 
 def _render(template: str, **values: Any) -> str:
@@ -138,7 +75,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cut"] = _cut
+    environment.filters["cut"] = cut
     return environment
 
 
@@ -167,14 +104,15 @@ def _picture(match: re.Match[str]) -> str:
     return "\u2421" if code == 0x7F else "\ufffd"
 
 
-def _cut(value: Any, limit: int = _LONGEST_TEXT) -> str:
+def cut(value: Any, limit: int = LONGEST_TEXT) -> str:
+    """The value as a text that ends, and says so, where it gets too long."""
     text = _text(value)
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… [cut here; {len(text):,} characters in all]"
 
 
-def _mappings(values: Any) -> list[Mapping[str, Any]]:
+def mappings(values: Any) -> list[Mapping[str, Any]]:
     """Those of the values that are what they should be; a damaged file may hold anything."""
     if not isinstance(values, Sequence):
         return []
@@ -184,16 +122,8 @@ def _mappings(values: Any) -> list[Mapping[str, Any]]:
 # ---------------------------------------------------------------------------------------------
 # Numbers
 
-# Of a validation: the key, its heading, and how it is written.
-_VALIDATED = (
-    ("valid_loss", "Loss", "{:.4f}"),
-    ("valid_perplexity", "Perplexity", "{:,.2f}"),
-    ("valid_bleu", "BLEU", "{:.2f}"),
-    ("valid_chrf", "chrF", "{:.2f}"),
-)
 
-
-def _finite(value: Any, largest: float = _LARGEST) -> float | None:
+def finite(value: Any, largest: float = _LARGEST) -> float | None:
     """The number that the value is, if it is one that has a place on an axis."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
@@ -204,21 +134,18 @@ def _finite(value: Any, largest: float = _LARGEST) -> float | None:
     return number if abs(number) < largest else None
 
 
-def _shown(value: Any, form: str) -> str:
+def shown(value: Any, form: str) -> str:
     """The value of a cell, whatever it is."""
     if value is None:
         return "–"
-    number = _finite(value)
+    number = finite(value)
     if number is None:
-        return _cut(value, 40)
+        return cut(value, 40)
     return form.format(number) if abs(number) < 1e9 else f"{number:.3g}"
 
 
-def _is_step(value: Any, step: int | None) -> bool:
-    return step is not None and _finite(value, _LARGEST_STEP) == step
-
-
-def _brief(number: float) -> str:
+def brief(number: float) -> str:
+    """A number in some four digits."""
     if 1000 <= abs(number) < 1e7:
         return f"{number:,.0f}"
     return f"{number:.4g}"
@@ -229,73 +156,124 @@ def _brief(number: float) -> str:
 
 # Okabe and Ito's blue and vermilion, which differ for every kind of sight, and in print by their
 # lightness. In the drawings they stand for the colours of the page: see `_as_part_of_the_page`.
-_ONE, _TWO, _INK, _RULE = "#0072b2", "#d55e00", "#1f2328", "#d9dee3"
+ONE, TWO, _INK, _RULE = "#0072b2", "#d55e00", "#1f2328", "#d9dee3"
 _IN_THE_PAGE = {
-    _ONE: "var(--one)",
-    _TWO: "var(--two)",
+    ONE: "var(--one)",
+    TWO: "var(--two)",
     _INK: "currentColor",
     _RULE: "var(--rule)",
 }
 # Ticks are so far apart, or ten times, and so on.
 _ROUND = (1, 2, 2.5, 5, 10)
 
-_Points = list[tuple[float, float]]
+Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class _Line:
-    """What is drawn over the steps.
+class Line:
+    """What is drawn from point to point.
 
     Attributes:
         label: what it is.
-        points: (step, value), by step.
-        color: one of those above.
+        points: (x, y), by x.
+        color: `ONE` or `TWO`.
         marker: that of matplotlib, where the single points count.
+        dashed: so that it can be told from the other without colours.
+        filled: down to zero, lightly.
     """
 
     label: str
-    points: _Points
-    color: str
+    points: Points
+    color: str = ONE
     marker: str = ""
+    dashed: bool = False
+    filled: bool = False
 
 
-def _charts(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> list[dict[str, str]]:
-    """The charts there is something to draw for: title, SVG, description and a note each."""
-    charts = []
-    for title, columns, scale in _CHARTS:
-        lines, left_out = [], 0
-        for key, label, color, marker in columns:
-            points, strange = _points(rows, key)
-            left_out += strange
-            if points:
-                lines.append(_Line(label, points, color, marker))
-        if lines or left_out:
-            note = f"{left_out:,} not drawn: no finite number." if left_out else ""
-            charts.append(
-                {
-                    "title": title,
-                    "svg": _draw(title, lines, scale, best_step) if lines else "",
-                    "description": f"{title}. " + " ".join(map(_in_words, lines)),
-                    "note": note,
-                }
-            )
-    return charts
+@dataclass(frozen=True)
+class Cells:
+    """Rectangles of the plane, shaded.
+
+    Attributes:
+        shades: how dark, from 0 to 1, and (x, y, width, height) of each rectangle.
+    """
+
+    shades: Sequence[tuple[float, Sequence[tuple[float, float, float, float]]]]
 
 
-def _points(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[_Points, int]:
-    """The values of a key by step, and how many have no place on a chart."""
-    points, left_out = [], 0
-    for row in rows:
-        if row.get(key) is not None:
-            step, value = _finite(row.get("step"), _LARGEST_STEP), _finite(row[key])
-            if step is None or value is None:
-                left_out += 1
-            else:
-                points.append((step, value))
-    return sorted(points, key=lambda point: point[0]), left_out
+@dataclass(frozen=True)
+class Axis:
+    """One of the two axes of a chart.
+
+    Attributes:
+        label: what is on it.
+        low, high: its ends; without both, it is as long as what is drawn.
+        logarithmic: from a `low` above 0.
+        whole: only whole numbers are written beside it.
+        ticks: where something is written, and what; by default round numbers.
+        form: how a number is written.
+    """
+
+    label: str = ""
+    low: float | None = None
+    high: float | None = None
+    logarithmic: bool = False
+    whole: bool = False
+    ticks: Sequence[tuple[float, str]] = ()
+    form: Callable[[float], str] = brief
 
 
-def _thin(points: _Points, most: int = _MOST_POINTS) -> _Points:
+@dataclass(frozen=True)
+class Chart:
+    """A drawing with its caption; without lines and cells the caption and note alone.
+
+    Attributes:
+        title: one that no other chart of the page has.
+        description: what can be seen, for those who cannot.
+        x, y: the axes.
+        lines, cells: what is drawn.
+        mark: a place on the x axis, and what is there.
+        legend: whether lines and mark are named above.
+        note: shown below.
+    """
+
+    title: str
+    description: str
+    x: Axis
+    y: Axis
+    lines: Sequence[Line] = ()
+    cells: Cells | None = None
+    mark: tuple[float, str] | None = None
+    legend: bool = False
+    note: str = ""
+
+    @property
+    def svg(self) -> str:
+        """The drawing as an `<svg>` element; empty if there is nothing to draw."""
+        return _draw(self) if self.lines or self.cells else ""
+
+
+# Charts beside each other, for `section`.
+FIGURES = """\
+<div class="charts">
+{% for chart in charts %}
+<figure>
+<figcaption>{{ chart.title }}</figcaption>
+{% set svg = chart.svg %}
+{% if svg %}
+<div role="img" aria-label="{{ chart.description }}">
+{{ svg | safe }}</div>
+{% endif %}
+{% if chart.note %}
+<p class="note">{{ chart.note }}</p>
+{% endif %}
+</figure>
+{% endfor %}
+</div>
+"""
+
+
+def _thin(points: Points, most: int = _MOST_POINTS) -> Points:
     """At most so many of the points: the ends, and the lowest and the highest of every stretch."""
     if len(points) <= most:
         return points
@@ -313,27 +291,10 @@ def _thin(points: _Points, most: int = _MOST_POINTS) -> _Points:
     return [*kept, points[-1]]
 
 
-def _in_words(line: _Line) -> str:
-    values = [value for _, value in line.points]
-    (first, start), (last, end) = line.points[0], line.points[-1]
-    if len(values) == 1:
-        return f"{line.label}: {_brief(start)} at step {first:,.0f}."
-    return (
-        f"{line.label}: {_brief(start)} at step {first:,.0f}, {_brief(end)} at step {last:,.0f}, "
-        f"lowest {_brief(min(values))}, highest {_brief(max(values))}."
-    )
-
-
-def _draw(
-    title: str,
-    lines: Sequence[_Line],
-    scale: Callable[[Axes, _Points], None],
-    best_step: int | None,
-) -> str:
-    """An `<svg>` element."""
+def _draw(chart: Chart) -> str:
+    """The `<svg>` element of a chart."""
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     with matplotlib.rc_context():
         # Nobody's own settings make it another page.
@@ -344,6 +305,7 @@ def _draw(
                 "svg.hashsalt": "mtkit",
                 "font.size": 10,
                 "text.color": _INK,
+                "text.parse_math": False,
                 "axes.edgecolor": _RULE,
                 "axes.labelcolor": _INK,
                 "xtick.labelcolor": _INK,
@@ -352,40 +314,22 @@ def _draw(
             }
         )
         figure = Figure(figsize=(5, 2.9), facecolor="none")
-        validated = any(line.marker for line in lines)
         # With a legend room above, where it hides nothing.
-        height = 0.73 if validated else 0.81
+        height = 0.73 if chart.legend else 0.81
         axes = figure.add_axes((0.14, 0.16, 0.79, height), facecolor="none")
-        for line in lines:
-            points = _thin(line.points)
-            few = len(points) <= 50
-            axes.plot(
-                [step for step, _ in points],
-                [value for _, value in points],
-                color=line.color,
-                label=line.label,
-                linewidth=1.7 if line.marker else 1.2,
-                linestyle="--" if line.marker == "s" else "-",
-                marker=(line.marker if few else "") or ("o" if len(points) == 1 else ""),
-                markersize=4,
-            )
-        everything = [point for line in lines for point in line.points]
-        first, last = (pick(step for step, _ in everything) for pick in (min, max))
-        if validated and best_step is not None and first <= best_step <= last:
-            axes.axvline(
-                best_step, color=_INK, linewidth=0.9, linestyle=":", label="best checkpoint"
-            )
-        if validated:
+        if chart.cells is not None:
+            _add_cells(axes, chart.cells)
+        for line in chart.lines:
+            _add_line(axes, line)
+        if chart.mark is not None:
+            place, label = chart.mark
+            axes.axvline(place, color=_INK, linewidth=0.9, linestyle=":", label=label)
+        if chart.legend:
             axes.legend(
                 frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0
             )
-        axes.set_xlim(min(first, 0), max(last, 1) * 1.02)
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=_ROUND))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.set_xlabel("step")
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=_ROUND))
-        scale(axes, everything)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _brief(value)))
+        _arrange(axes, "x", chart.x)
+        _arrange(axes, "y", chart.y)
         axes.tick_params(length=0, pad=6)
         axes.grid(color=_RULE, linewidth=0.7)
         axes.set_axisbelow(True)
@@ -393,7 +337,89 @@ def _draw(
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", metadata=nothing)
-    return _as_part_of_the_page(text.getvalue(), prefix=title.lower().replace(" ", "-"))
+    return _as_part_of_the_page(text.getvalue(), prefix=chart.title.lower().replace(" ", "-"))
+
+
+def _add_line(axes: Axes, line: Line) -> None:
+    points = _thin(line.points)
+    few = len(points) <= 50
+    places, values = [x for x, _ in points], [y for _, y in points]
+    if line.filled:
+        axes.fill_between(places, values, color=line.color, alpha=0.15, linewidth=0)
+    axes.plot(
+        places,
+        values,
+        color=line.color,
+        label=line.label,
+        linewidth=1.7 if line.marker else 1.2,
+        linestyle="--" if line.dashed else "-",
+        marker=(line.marker if few else "") or ("o" if len(points) == 1 else ""),
+        markersize=4,
+    )
+
+
+def _add_cells(axes: Axes, cells: Cells) -> None:
+    from matplotlib.patches import PathPatch, Rectangle
+    from matplotlib.path import Path
+
+    for shade, boxes in cells.shades:
+        # One shape for all of a shade: a page of single rectangles would be five times as long.
+        shapes = [
+            Path.unit_rectangle().transformed(
+                Rectangle((x, y), width, height).get_patch_transform()
+            )
+            for x, y, width, height in boxes
+        ]
+        if shapes:
+            path = Path.make_compound_path(*shapes)
+            axes.add_patch(PathPatch(path, facecolor=ONE, alpha=shade, linewidth=0))
+    axes.autoscale_view()
+
+
+def _arrange(axes: Axes, name: Literal["x", "y"], axis: Axis) -> None:
+    from matplotlib.ticker import (
+        FixedFormatter,
+        FixedLocator,
+        FuncFormatter,
+        MaxNLocator,
+        NullLocator,
+    )
+
+    its = axes.xaxis if name == "x" else axes.yaxis
+    set_scale, set_limits = (
+        (axes.set_xscale, axes.set_xlim) if name == "x" else (axes.set_yscale, axes.set_ylim)
+    )
+    if axis.logarithmic:
+        set_scale("log")
+    if axis.low is not None and axis.high is not None:
+        set_limits(axis.low, axis.high)
+    if axis.ticks:
+        its.set_major_locator(FixedLocator([place for place, _ in axis.ticks]))
+        its.set_major_formatter(FixedFormatter([text for _, text in axis.ticks]))
+    else:
+        if axis.logarithmic and axis.low is not None and axis.high is not None:
+            its.set_major_locator(FixedLocator(_log_ticks(axis.low, axis.high)))
+        else:
+            its.set_major_locator(MaxNLocator(6, integer=axis.whole, steps=_ROUND))
+        its.set_major_formatter(FuncFormatter(lambda value, _: axis.form(value)))
+    its.set_minor_locator(NullLocator())
+    if axis.label:
+        its.set_label_text(axis.label)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, about as far from each other as their labels are high."""
+    digits: tuple[float, ...] = (1,)
+    for ratio, finer in (
+        (1000, (1, 2, 5)),
+        (30, (1, 2, 3, 5, 7)),
+        (4.5, (1, 1.5, 2, 2.5, *range(3, 10))),
+    ):
+        if high / low < ratio:
+            digits = finer
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [digit * 10.0**exponent for exponent in exponents for digit in digits]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _as_part_of_the_page(svg: str, *, prefix: str) -> str:
@@ -417,133 +443,25 @@ def _as_part_of_the_page(svg: str, *, prefix: str) -> str:
     return re.sub(r"\n\s*", "\n", svg)
 
 
-def _scale_loss(axes: Axes, points: _Points) -> None:
-    """Logarithmic where the loss falls far: most of a run happens near the end of the fall."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    low, high = (pick(value for _, value in points) for pick in (min, max))
-    if low <= 0 or not 2 <= high / low <= 1e6:
-        return
-    axes.set_yscale("log")
-    low, high = low / 1.05, high * 1.05
-    axes.set_ylim(low, high)
-    axes.yaxis.set_major_locator(FixedLocator(_log_ticks(low, high)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("logarithmic scale")
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, about as far from each other as their labels are high."""
-    digits: tuple[float, ...] = (1,)
-    for ratio, finer in (
-        (1000, (1, 2, 5)),
-        (30, (1, 2, 3, 5, 7)),
-        (4.5, (1, 1.5, 2, 2.5, *range(3, 10))),
-    ):
-        if high / low < ratio:
-            digits = finer
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [digit * 10.0**exponent for exponent in exponents for digit in digits]
-    return [tick for tick in ticks if low <= tick <= high]
-
-
-def _scale_by_itself(axes: Axes, points: _Points) -> None:
-    """Leave it to matplotlib."""
-
-
-def _scale_from_zero(axes: Axes, points: _Points) -> None:
-    low, high = (pick(value for _, value in points) for pick in (min, max))
-    if low >= 0 and high > 0:
-        axes.set_ylim(0, high * 1.05)
-
-
-# Title, lines (key, label, colour, marker), and what sets the axis of values.
-_Column = tuple[str, str, str, str]
-_CHARTS: tuple[tuple[str, tuple[_Column, ...], Callable[[Axes, _Points], None]], ...] = (
-    (
-        "Loss",
-        (("loss", "training", _ONE, ""), ("valid_loss", "validation", _TWO, "o")),
-        _scale_loss,
-    ),
-    (
-        "Translation quality",
-        (("valid_bleu", "BLEU", _ONE, "o"), ("valid_chrf", "chrF", _TWO, "s")),
-        _scale_by_itself,
-    ),
-    ("Learning rate", (("lr", "learning rate", _ONE, ""),), _scale_from_zero),
-    ("Tokens per second", (("tokens_per_second", "tokens/s", _ONE, ""),), _scale_from_zero),
-)
-
-
-# ---------------------------------------------------------------------------------------------
-# Samples
-
-
-def _samples(
-    validations: Sequence[Mapping[str, Any]], best_step: int | None
-) -> list[dict[str, Any]]:
-    """Of the newest validation, the best, and others evenly spread, newest first."""
-    last = len(validations) - 1
-    most = _MOST_VALIDATIONS_WITH_SAMPLES
-    shown = set(range(last + 1))
-    if last >= most:
-        shown = {round(i * last / (most - 1)) for i in range(most)}
-    found = []
-    for place in range(last, -1, -1):
-        validation = validations[place]
-        best = _is_step(validation.get("step"), best_step)
-        if place in shown or best:
-            samples = _mappings(validation.get("samples"))
-            found.append(
-                {
-                    "step": _shown(validation.get("step"), "{:,.0f}"),
-                    "best": best,
-                    "samples": [_sample(sample) for sample in samples[:_MOST_SAMPLES]],
-                    "left_out": len(samples[_MOST_SAMPLES:]),
-                }
-            )
-    return found
-
-
-def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
-    source, reference, translation = (_cut(sample.get(key)) for key in ("src", "ref", "hyp"))
-    return {
-        "source": source,
-        "reference": reference,
-        "translation": _against(reference, translation),
-    }
-
-
-# A word between spaces; of scripts that write none between words a character.
-_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\s+|[^\s\u3040-\u30ff\u3400-\u9fff]+")
-_EDGES = re.compile(r"^\W+|\W+$")
-
-
-def _against(reference: str, translation: str) -> list[tuple[str, bool]]:
-    """The translation in pieces, each with whether the reference lacks it.
-
-    A word that stands there twice is lacking once where the reference has it once. Punctuation
-    around a word is not compared.
-    """
-    left = Counter(_core(word) for word in _WORDS.findall(reference))
-    pieces: list[tuple[str, bool]] = []
-    for word in _WORDS.findall(translation):
-        core = _core(word)
-        lacking = bool(reference.strip()) and not word.isspace() and left[core] == 0
-        left[core] -= 1
-        if pieces and pieces[-1][1] == lacking:
-            pieces[-1] = (pieces[-1][0] + word, lacking)
-        else:
-            pieces.append((word, lacking))
-    return pieces
-
-
-def _core(word: str) -> str:
-    return _EDGES.sub("", word) or word
-
-
 # ---------------------------------------------------------------------------------------------
 # Templates
+
+# Sentences in a box that stands out, and facts by their labels, for `section`.
+FINDINGS = """\
+<ul>
+{% for finding in findings %}
+<li>{{ finding | cut }}</li>
+{% endfor %}
+</ul>
+"""
+
+SUMMARY = """\
+<dl>
+{% for label, text in summary %}
+<div><dt>{{ label | cut(200) }}</dt><dd dir="auto">{{ text | cut }}</dd></div>
+{% endfor %}
+</dl>
+"""
 
 _FRAME = """\
 <!doctype html>
@@ -573,113 +491,6 @@ _FRAME = """\
 </main>
 </body>
 </html>
-"""
-
-_FINDINGS = """\
-<ul>
-{% for finding in findings %}
-<li>{{ finding | cut }}</li>
-{% endfor %}
-</ul>
-"""
-
-_SUMMARY = """\
-<dl>
-{% for label, text in summary %}
-<div><dt>{{ label | cut(200) }}</dt><dd dir="auto">{{ text | cut }}</dd></div>
-{% endfor %}
-</dl>
-"""
-
-_CURVES = """\
-{% if charts %}
-<div class="charts">
-{% for chart in charts %}
-<figure>
-<figcaption>{{ chart.title }}</figcaption>
-{% if chart.svg %}
-<div role="img" aria-label="{{ chart.description }}">
-{{ chart.svg | safe }}</div>
-{% endif %}
-{% if chart.note %}
-<p class="note">{{ chart.note }}</p>
-{% endif %}
-</figure>
-{% endfor %}
-</div>
-{% else %}
-<p class="note">Nothing has been measured yet.</p>
-{% endif %}
-"""
-
-_VALIDATIONS = """\
-{% if validations %}
-<div class="scroll" role="region" aria-label="All validations" tabindex="0">
-<table class="numbers">
-<thead>
-<tr><th scope="col">Step</th>
-{%- for heading in headings %}<th scope="col">{{ heading }}</th>{% endfor %}
-</tr>
-</thead>
-<tbody>
-{% for row in validations %}
-<tr{% if row.best %} class="best"{% endif %}><th scope="row">
-{%- if row.best %}<span class="badge">best</span> {% endif %}{{ row.step }}</th>
-{%- for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}
-</tr>
-{% endfor %}
-</tbody>
-</table>
-</div>
-{% else %}
-<p class="note">The run has not been validated yet.</p>
-{% endif %}
-"""
-
-_SAMPLES = """\
-{% if validations %}
-<p class="note">Marked: <mark>words</mark> of a translation that the reference does not have.
-{% if validations | length < of %}
-Shown: {{ validations | length }} of {{ of }} validations.
-{% endif %}
-</p>
-{% for validation in validations %}
-<details{% if loop.first %} open{% endif %}>
-<summary>Step {{ validation.step }}
-{%- if validation.best %} <span class="badge">best</span>{% endif %}
-</summary>
-{% if validation.samples %}
-<table class="samples">
-<caption>Translations at step {{ validation.step }}</caption>
-<thead>
-<tr><th scope="col">Source</th><th scope="col">Reference</th><th scope="col">Translation</th></tr>
-</thead>
-<tbody>
-{% for sample in validation.samples %}
-<tr><td dir="auto">{{ sample.source }}</td><td dir="auto">{{ sample.reference }}</td><td dir="auto">
-{%- for text, lacking in sample.translation -%}
-{% if lacking %}<mark>{{ text }}</mark>{% else %}{{ text }}{% endif %}
-{%- endfor -%}
-</td></tr>
-{% endfor %}
-</tbody>
-</table>
-{% endif %}
-{% if validation.left_out %}
-<p class="note">{{ validation.left_out }} more are left out.</p>
-{% endif %}
-</details>
-{% endfor %}
-{% else %}
-<p class="note">There are no samples yet.</p>
-{% endif %}
-"""
-
-_CONFIG = f"""\
-<details>
-<summary>As YAML</summary>
-<pre tabindex="0">{{{{ config | cut({_LONGEST_CONFIG}) }}}}</pre>
-</details>
 """
 
 _STYLE = """\
@@ -714,13 +525,16 @@ dl, .charts {
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 11rem), 1fr));
 }
 dl { padding: 1rem 1.25rem; }
-dl, figure, .scroll, details {
+dl, figure, .scroll, .wide, details {
   background: var(--panel); border: 1px solid var(--rule); border-radius: 0.5rem;
 }
 dt { color: var(--soft); font-size: 0.85rem; }
 dd { margin: 0; white-space: pre-line; }
 .charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
 figure { margin: 0; padding: 0.9rem 1rem; break-inside: avoid; }
+.after { margin-top: 0.75rem; }
+.meaning { margin: 0; padding: 0 0.75rem 0.5rem; }
+code { font: 0.9em/1.45 ui-monospace, monospace; }
 figure .note { margin: 0.5rem 0 0; }
 figcaption { margin-bottom: 0.5rem; font-weight: 600; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
@@ -730,10 +544,15 @@ th, td { padding: 0.4rem 0.75rem; text-align: start; vertical-align: top; }
 thead th { color: var(--soft); font-size: 0.85rem; font-weight: 600; }
 tbody tr { border-top: 1px solid var(--rule); }
 .scroll { max-height: 28rem; overflow: auto; }
+.wide { overflow-x: auto; }
 .numbers th, .numbers td { text-align: right; font-variant-numeric: tabular-nums; }
 .numbers td, .numbers th { white-space: nowrap; }
 .numbers thead th { position: sticky; top: 0; background: var(--panel); }
 .numbers tbody th { font-weight: inherit; }
+.named th { white-space: normal; overflow-wrap: normal; }
+.named tbody th { min-width: 8rem; text-align: start; }
+.facts th, .facts td { overflow-wrap: normal; }
+.facts td[dir] { min-width: 10rem; overflow-wrap: anywhere; }
 .best { background: var(--best); font-weight: 650; }
 .badge {
   padding: 0 0.45rem; border: 1px solid var(--one); border-radius: 1rem;
@@ -743,6 +562,7 @@ details { margin-top: 0.6rem; overflow: hidden; }
 summary { padding: 0.5rem 0.75rem; cursor: pointer; }
 caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 .samples { table-layout: fixed; }
+.samples th.place { width: 17%; }
 .samples td { white-space: pre-wrap; }
 mark {
   padding: 0 0.1em; border-radius: 0.2em; background: var(--mark); color: inherit;
@@ -762,11 +582,9 @@ pre {
   .samples tr, .samples td { display: block; }
   .samples td { padding: 0.25rem 0.75rem; }
   .samples td::before {
-    display: block; color: var(--soft); font-size: 0.8rem; direction: ltr; text-align: left;
+    content: attr(data-label); display: block; color: var(--soft); font-size: 0.8rem;
+    direction: ltr; text-align: left;
   }
-  .samples td:nth-child(1)::before { content: "Source"; }
-  .samples td:nth-child(2)::before { content: "Reference"; }
-  .samples td:nth-child(3)::before { content: "Translation"; }
 }
 @media print {
   body { max-width: none; padding: 0; background: none; font-size: 0.85rem; }

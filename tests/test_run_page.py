@@ -1,4 +1,4 @@
-"""The pages: parsed as a browser would, and drawn from numbers whose charts are known."""
+"""The page of a run: parsed as a browser would, and drawn from numbers whose charts are known."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from browsed import HOSTILE, Page, loaded_by, well_formed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtkit.page import RunFacts, run_page
+from mtkit.run_page import RunFacts, run_page
 
-VOID = {"meta", "link", "br", "hr", "img", "input", "wbr", "col", "base", "source"}
-LOADING = {"src", "href", "srcset", "data", "action", "poster", "background", "xlink:href"}
 TRAINING = [
     {"step": step, "loss": 8 - step / 100, "lr": step * 1e-6, "tokens_per_second": 1000.0 + step}
     for step in range(50, 401, 50)
@@ -53,60 +51,6 @@ FACTS = RunFacts(
     best_step=200,
 )
 NOTHING = RunFacts("", {}, "", [], [], [], None)
-HOSTILE = """<script>alert("x")</script>'"&amp;<b onclick='x'>]]>--></style></title></textarea>"""
-
-
-class Page(HTMLParser):
-    """The elements of a page: tag, attributes, text with that of the elements inside."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[dict[str, Any]] = []
-        self.elements: list[dict[str, Any]] = []
-        self.problems: list[str] = []
-        self.feed(text)
-        self.close()
-        self.problems += [f"<{element['tag']}> is not closed" for element in self.open]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if len(dict(attrs)) < len(attrs):
-            self.problems.append(f"<{tag}> has an attribute twice")
-        inside = [element["tag"] for element in self.open]
-        element = {"tag": tag, "attrs": dict(attrs), "text": "", "inside": inside}
-        self.elements.append(element)
-        if tag not in VOID:
-            self.open.append(element)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open[-1]["tag"] != tag:
-            self.problems.append(f"</{tag}> at {self.getpos()} closes nothing")
-        else:
-            self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        for element in self.open:
-            element["text"] += data
-
-    def all(self, tag: str, **attrs: str) -> list[dict[str, Any]]:
-        return [
-            element
-            for element in self.elements
-            if element["tag"] == tag
-            and all(element["attrs"].get(key) == value for key, value in attrs.items())
-        ]
-
-    def texts(self, tag: str, **attrs: str) -> list[str]:
-        return [" ".join(element["text"].split()) for element in self.all(tag, **attrs)]
-
-
-def well_formed(text: str) -> Page:
-    page = Page(text)
-    assert page.problems == []
-    return page
 
 
 def drawn(text: str) -> list[int]:
@@ -138,29 +82,15 @@ def test_tags_balance_and_ids_are_unique() -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    text = run_page(FACTS)
-    page = well_formed(text)
-    addresses = [
-        value or ""
-        for element in page.elements
-        for key, value in element["attrs"].items()
-        if key in LOADING
-    ]
+    addresses = loaded_by(run_page(FACTS))
     assert addresses  # those of the charts' own parts, and of the icon that is none
     assert all(address.startswith("#") or address == "data:," for address in addresses)
-    tags = {element["tag"] for element in page.elements}
-    assert not tags & {"script", "iframe", "object", "embed", "img", "base", "form"}
-    assert "://" not in text
-    assert "@import" not in text
-    assert "url(" not in re.sub(r"url\(#", "", text)
-    (policy,) = page.all("meta", **{"http-equiv": "Content-Security-Policy"})
-    assert policy["attrs"]["content"].startswith("default-src 'none';")
 
 
 def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
     program = (
-        "import sys; sys.path.insert(0, 'tests'); from test_page import FACTS; "
-        "from mtkit.page import run_page; sys.stdout.buffer.write(run_page(FACTS).encode())"
+        "import sys; sys.path.insert(0, 'tests'); from test_run_page import FACTS; "
+        "from mtkit.run_page import run_page; sys.stdout.buffer.write(run_page(FACTS).encode())"
     )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True
@@ -170,7 +100,8 @@ def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
 
 def test_importing_the_module_loads_no_library() -> None:
     program = (
-        "import sys, mtkit.page; print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
+        "import sys, mtkit.run_page; "
+        "print([m for m in ('matplotlib', 'jinja2') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.strip() == b"[]"
