@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 import xxhash
+from langcodes.data_dicts import LIKELY_SUBTAGS
 
 from mtkit.config import PrepareConfig
 
@@ -250,7 +251,13 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
         tag = langcodes.get(language)
     except langcodes.tag_parser.LanguageTagError:
         return None
-    script = tag.maximize().script
+    # Of a language that it does not know, langcodes says what most languages are written in.
+    is_known = any(
+        broader in LIKELY_SUBTAGS
+        for broader in tag.broader_tags()
+        if broader.partition("-")[0] != "und"
+    )
+    script = tag.maximize().script if is_known else tag.script
     if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
         return None
     names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
@@ -559,8 +566,9 @@ def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
     return states, change
 
 
-# Nats that make clear that a line is not shifted: 20 to 1.
-_CLEAR = 3.0
+# Nats that make clear that a line is not shifted: 3,000 to 1, because a few right pairs matter less
+# than a wrong one.
+_CLEAR = 8.0
 
 
 def _unclear(gain: npt.NDArray[np.float64]) -> int:

@@ -44,6 +44,7 @@ _TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
 _SCRATCH = "scratch"
+_KEY = "key"
 
 # ---------------------------------------------------------------------------------------------
 # Lines of text
@@ -427,6 +428,8 @@ class PreparedWriter:
         for name in (*arrays, _DROPPED):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
+                # Open from now on, so that the next part has its size even if it adds nothing.
+                self._file(name)
             else:
                 (self._folder / name).unlink(missing_ok=True)
 
@@ -462,6 +465,8 @@ class PreparedWriter:
         }
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
+        # First what says that the rest can be used, because a kill may come in between.
+        (self._folder / _SCRATCH / _KEY).unlink(missing_ok=True)
         shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
         self._finished = PreparedData(self._folder, manifest)
         return self._finished
@@ -512,7 +517,8 @@ def check_writable(
 def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
     """A hidden folder beside `path`, which takes that name, and its place, when all went well.
 
-    An error leaves everything as it was; so does an interrupt, unless there is a key.
+    An error leaves everything as it was; so does an interrupt, unless there is a key and the
+    folder is to be kept.
 
     Args:
         path: the folder to come.
@@ -522,8 +528,9 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     Raises:
         MtkitError: if it cannot be written, or somebody writes it at this moment.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    made_parent = not path.parent.exists()
+    # What a stopped run has done is not for a dry run to throw away.
+    partial = path.with_name(f".{path.name}.{'partial' if keep else 'dry-run'}")
+    made = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir(exist_ok=True)
@@ -534,7 +541,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
                 if keep:
                     _put_in_place(partial, path)
             except KeyboardInterrupt:
-                if key is None:
+                if key is None or not keep:
                     shutil.rmtree(partial, ignore_errors=True)
                 raise
             except BaseException:
@@ -547,9 +554,9 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
             raise
         raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
     finally:
-        if made_parent:
-            with contextlib.suppress(OSError):  # it is not empty, so all went well
-                path.parent.rmdir()
+        with contextlib.suppress(OSError):  # one is not empty, so all went well
+            for parent in made:
+                parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -559,6 +566,8 @@ def _locked(folder: Path, path: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                raise FileExistsError  # it was renamed, and another made, since it was opened
         except OSError:
             raise MtkitError(f"{path}: is being written by another process") from None
         yield
@@ -568,7 +577,7 @@ def _locked(folder: Path, path: Path) -> Iterator[None]:
 
 def _take_up(folder: Path, key: str | None) -> None:
     """Empty the folder, unless a run with the same key left it."""
-    note = folder / _SCRATCH / "key"
+    note = folder / _SCRATCH / _KEY
     if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
         return
     for left in list(folder.iterdir()):
@@ -582,14 +591,19 @@ def _take_up(folder: Path, key: str | None) -> None:
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
-    if path.exists():
-        replaced = path.with_name(f".{path.name}.replaced")
-        shutil.rmtree(replaced, ignore_errors=True)
-        path.rename(replaced)
+    replaced = path.with_name(f".{path.name}.replaced")
+    try:
+        if path.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            path.rename(replaced)
         partial.rename(path)
-        shutil.rmtree(replaced)
-    else:
-        partial.rename(path)
+    except BaseException:
+        if not path.exists():
+            with contextlib.suppress(OSError):
+                replaced.rename(path)
+        raise
+    # A run that was killed between the two may have left it as well.
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def find_data(root: Path) -> Path:

@@ -264,7 +264,8 @@ def _prepare(
         try:
             report = _Work(sources, config, writer, workers or available_cores()).run(out, origins)
         except KeyboardInterrupt:
-            log.warning("stopped; the same command goes on with what is done")
+            if not dry_run:
+                log.warning("stopped; the same command goes on with what is done")
             raise
         if look is not None:
             look(writer.finish(), report)
