@@ -36,6 +36,7 @@ else:
 
 Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -45,6 +46,8 @@ _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
 _SCRATCH = "scratch"
 _KEY = "key"
+# Sentences from one that is known to start at a place to the next.
+_STRIDE = 8
 
 # ---------------------------------------------------------------------------------------------
 # Lines of text
@@ -142,20 +145,29 @@ def sha256_of(path: Path) -> str:
 class TokenArray:
     """Sentences as one flat array of ids, each ended by EOS; memory-mapped.
 
+    Ids and lengths stay on the disk until somebody looks; in memory is a number for every eight
+    sentences.
+
     Attributes:
         lengths: tokens of each sentence, EOS counted.
     """
 
     def __init__(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
         self._ids = ids
-        self.lengths: IntArray = lengths.astype(np.int64)
-        self._starts: IntArray = np.cumsum(self.lengths) - self.lengths
+        lengths = np.asarray(lengths)
+        # Signed, so that differences are; what is stored unsigned is read so without a copy.
+        self.lengths: Lengths = (
+            lengths.view(np.int32) if lengths.dtype == np.uint32 else lengths.astype(np.int32)
+        )
+        whole = self.lengths[: len(lengths) // _STRIDE * _STRIDE].reshape(-1, _STRIDE)
+        self._starts: IntArray = np.zeros(len(whole) + 1, np.int64)
+        np.cumsum(whole.sum(axis=1, dtype=np.int64), out=self._starts[1:])
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> list[int]:
-        start = self._starts[index]
+        start = int(self._starts_of(np.array([index]))[0])
         ids: list[int] = self._ids[start : start + self.lengths[index]].tolist()
         return ids
 
@@ -172,19 +184,61 @@ class TokenArray:
         lengths = self.lengths[indices]
         column = np.arange(lengths.max(initial=0))
         inside = column < lengths[:, None]
-        flat = np.where(inside, self._starts[indices][:, None] + column, 0)
+        flat = np.where(inside, self._starts_of(indices)[:, None] + column, 0)
         return np.where(inside, self._ids[flat].astype(np.int64), PAD_ID)
+
+    def _starts_of(self, indices: IntArray) -> IntArray:
+        """Where the sentences of `indices` start among the ids."""
+        marks = indices // _STRIDE
+        between = (marks * _STRIDE)[:, None] + np.arange(_STRIDE - 1)
+        before = between < indices[:, None]
+        lengths = self.lengths[np.where(before, between, 0)]
+        starts: IntArray = self._starts[marks] + np.where(before, lengths, 0).sum(1)
+        return starts
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Sentence pairs of one source, which follow each other.
+
+    Attributes:
+        pairs: how many.
+        weight: how often an epoch sees each; of a fraction, so many of them once more.
+    """
+
+    pairs: int
+    weight: float
 
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together."""
+    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together.
+
+    Attributes:
+        src, tgt: the two sides.
+        sources: where the pairs come from, in their order, if some occur more often in an epoch
+            than others; without any, every pair occurs once.
+    """
 
     src: TokenArray
     tgt: TokenArray
+    sources: tuple[Weighted, ...] = ()
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def epoch_lengths(self) -> Iterator[tuple[float, Lengths, Lengths]]:
+        """For sums over an epoch: a weight, and lengths of both sides, a million pairs at most."""
+        end = 0
+        for source in self.sources or (Weighted(len(self), 1.0),):
+            start, end = end, end + source.pairs
+            for first in range(start, end, 1 << 20):
+                part = slice(first, min(first + (1 << 20), end))
+                yield source.weight, self.src.lengths[part], self.tgt.lengths[part]
+
+    def epoch_tokens(self) -> int:
+        """Target tokens of an epoch, each pair as often as it occurs."""
+        return round(sum(weight * int(tgt.sum()) for weight, _, tgt in self.epoch_lengths()))
 
 
 class PreparedData:
@@ -271,8 +325,10 @@ class PreparedData:
     @property
     def fingerprint(self) -> str:
         """One SHA-256 for all that training and scoring see of this folder."""
-        files = {n: f["sha256"] for n, f in self.manifest["files"].items() if n != _DROPPED}
-        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+        seen = {n: f["sha256"] for n, f in self.manifest["files"].items() if n != _DROPPED}
+        if sources := self._weighted():
+            seen["weights"] = [[source.pairs, source.weight] for source in sources]
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
     def verify(self) -> None:
         """Read every file and compare its SHA-256 with the manifest's.
@@ -289,8 +345,19 @@ class PreparedData:
         return _load_tokenizers(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
-        """The encoded pairs of `train` or `valid`."""
-        return SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"))
+        """The encoded pairs of `train` or `valid`.
+
+        Raises:
+            MtkitError: if the manifest gives the sources of other pairs than there are.
+        """
+        sources = self._weighted() if split == "train" else ()
+        pairs = SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"), sources)
+        if sources and sum(source.pairs for source in sources) != len(pairs):
+            raise MtkitError(
+                f"{self.path / _MANIFEST}: the sources of {len(pairs)} pairs have "
+                f"{sum(source.pairs for source in sources)} (kept); prepare again"
+            )
+        return pairs
 
     def stretches(self, split: Split, size: int) -> Iterator[SentencePairs]:
         """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
@@ -328,6 +395,13 @@ class PreparedData:
             raise MtkitError(f"{self.path}: prepared without a {split} set (--{split})")
         src, tgt = (list(read_lines(file)) for file in files)
         return src, tgt
+
+    def _weighted(self) -> tuple[Weighted, ...]:
+        """The sources of the training pairs; none where all weights are 1, as they once were."""
+        sources = self.manifest.get("sources", {}).get("train", [])
+        if all(source.get("weight", 1.0) == 1.0 for source in sources):
+            return ()
+        return tuple(Weighted(source["kept"], source.get("weight", 1.0)) for source in sources)
 
     def _tokens(self, split: str, side: str) -> TokenArray:
         ids, lengths = _array_names(split, side)
