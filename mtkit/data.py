@@ -382,7 +382,8 @@ class PreparedData:
                     mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
                     sides.append(TokenArray(mapped, lengths))
                     starts[side] += total
-                yield SentencePairs(*sides)
+                src, tgt = sides
+                yield SentencePairs(src, tgt)
 
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`.
