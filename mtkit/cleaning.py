@@ -22,7 +22,7 @@ import contextlib
 import functools
 import itertools
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -276,6 +276,7 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
 # What takes all pairs
 
 
+_KEYS = ("src_keys", "tgt_keys")
 # Pairs looked at together where all have to be.
 _STRETCH = 1 << 20
 
@@ -332,16 +333,29 @@ class Notes:
             verdicts.flush()
 
 
-def find_repeats(notes: Notes, config: PrepareConfig) -> None:
+def find_repeats(
+    notes: Notes, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
+) -> None:
     """Drop pairs that occurred before, and those beyond a limit with an equal side.
 
     The first in the order of the corpus stay.
+
+    Args:
+        notes: of all pairs.
+        config: the rules.
+        advance: told of progress, in shares that add up to the number of pairs.
     """
+    rules: list[tuple[str, int, tuple[str, ...]]] = []
     if config.drop_duplicates:
-        _drop_beyond(notes, 1, "duplicate", ("src_keys", "tgt_keys"))
+        rules.append(("duplicate", 1, _KEYS))
     if config.max_repeats is not None:
-        for side in ("src_keys", "tgt_keys"):
-            _drop_beyond(notes, config.max_repeats, "repeated side", (side,))
+        rules += [("repeated side", config.max_repeats, (side,)) for side in _KEYS]
+    done = 0
+    for number, (reason, limit, names) in enumerate(rules, 1):
+        _drop_beyond(notes, limit, reason, names)
+        if advance is not None:
+            advance(number * len(notes) // len(rules) - done)
+            done = number * len(notes) // len(rules)
 
 
 def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) -> None:

@@ -414,7 +414,8 @@ class _Work:
                     first, last = shift.start - start + 1, shift.end - start
                     check.shifts.append([source.name, first, last, shift.by])
             start += count
-        find_repeats(notes, self._config)
+        with _bar("looking for repeats", total=len(notes)) as bar:
+            find_repeats(notes, self._config, advance=bar.update)
         _write_json(note, asdict(check))
         return check
 
