@@ -469,10 +469,13 @@ class _Work:
         config = self._config
         src, tgt = self._counted()
 
-        def learn(words: Iterable[tuple[str, int]]) -> Tokenizer:
-            return Tokenizer.learn_from_counts(
-                words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
-            )
+        def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
+            try:
+                return Tokenizer.learn_from_counts(
+                    words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
+                )
+            except MtkitError as error:
+                raise MtkitError(f"{of}{error}") from error
 
         log.info(
             "learning %s pieces%s from %s different words",
@@ -485,7 +488,7 @@ class _Work:
             tokenizers = joint, joint
             self._writer.add_tokenizers(joint)
         else:
-            tokenizers = learn(src.items()), learn(tgt.items())
+            tokenizers = learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
             self._writer.add_tokenizers(*tokenizers)
         homes = [
             Homes.of(_piece_counts(tokenizer, here), _piece_counts(tokenizer, there))
