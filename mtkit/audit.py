@@ -123,7 +123,7 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
         data: the folder.
         report: what `prepare` did to make it.
     """
-    tokenizers = _tokenizers(data)
+    tokenizers = data.tokenizers()
     train = _Counts.of(data, "train", tokenizers, samples=_SAMPLES)
     valid = _Counts.of(data, "valid", tokenizers)
     settings = PrepareConfig(**_as_given(data.manifest["settings"]))
@@ -160,12 +160,6 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
         versions=data.manifest["versions"],
     )
     return dataclasses.replace(facts, findings=_findings(facts, report, settings))
-
-
-def _tokenizers(data: PreparedData) -> tuple[Tokenizer, Tokenizer]:
-    """Those of source and target: the same one twice where the vocabulary is joint."""
-    joint = data.tokenizer()
-    return joint, joint
 
 
 def _as_given(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -365,7 +359,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         "Dropped": f"{read - kept:,} ({(read - kept) / read:.2%})",
         "Validation pairs": f"{report.pairs['valid']:,}",
         "Test pairs": f"{report.pairs['test']:,}",
-        "Pieces": f"{report.vocab_size:,}",
+        "Pieces": ", ".join(f"{size:,}" for size in report.vocab_sizes),
         "Tokens kept": f"source {report.tokens[0]:,}\ntarget {report.tokens[1]:,}",
         "Training pairs in validation or test": "\n".join(
             f"{side} {count:,}"
