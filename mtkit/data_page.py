@@ -323,7 +323,7 @@ def _lengths_chart(facts: DataFacts) -> Chart:
     of_each = "one token" if width == 1 else f"{width} tokens"
     note = f"Share of the sentences; each step is {of_each}."
     if beyond:
-        longest = max(max(side.lengths) for side in facts.train)
+        longest = max(max(side.lengths, default=0) for side in facts.train)
         note += f" {beyond:,} sentences are longer, up to {longest:,}."
     words = (
         f"{label}: median {_quantile(side.lengths, 0.5)}, 95% up to "

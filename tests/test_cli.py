@@ -279,6 +279,28 @@ def test_quiet_prints_nothing(place: Place, tiny_text: TinyText):
     PreparedData.open(place.folder / "here").verify()
 
 
+def test_a_page_about_the_data_is_written_also_where_nothing_else_is(
+    place: Place, tiny_text: TinyText
+):
+    outcome = place.mtkit(*prepare_arguments(tiny_text), "--dry-run", "--report", "page.html")
+    assert outcome.status == 0
+    assert [path.name for path in place.files()] == ["page.html"]
+    outcome = place.mtkit(*prepare_arguments(tiny_text), "--report", "other.html")
+    assert outcome.status == 0
+    assert outcome.out == ""
+    assert "wrote other.html" in outcome.err
+    pages = [(place.folder / name).read_bytes() for name in ("page.html", "other.html")]
+    assert pages[0] == pages[1]
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(
+    place: Place, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.prepare.prepare_files", None)
+    error = place.refused(*prepare_arguments(tiny_text), "--report", "none/page.html")
+    assert "none/page.html: there is no folder" in error
+
+
 def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
     missing = Path("nowhere.en")
     error = place.refused(*prepare_arguments(tiny_text, train=(missing, tiny_text.train[1])))
