@@ -186,7 +186,8 @@ def _sorted_by_length(
     def key(src: IntArray, tgt: IntArray) -> IntArray:
         longer = np.maximum(src, tgt)
         turn = np.where(longer % 2, src - tgt, tgt - src)
-        return longer * widest + (turn + longest)
+        keys: IntArray = longer * widest + (turn + longest)
+        return keys
 
     return _sorted_by_key(
         order, src_lengths, tgt_lengths, key, keys=(longest + 1) * widest, per_group=widest
