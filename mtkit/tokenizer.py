@@ -484,18 +484,16 @@ class BlockEncoder:
         self, words: _Words, indices: IntArray, begins: IntArray, sizes: IntArray
     ) -> None:
         """Remember new words, each but once in `indices`, as far as there are places for them."""
-        table, hashes = self._table, words.hashes[indices]
+        columns = (words.heads, words.tails, words.lengths + 1, begins, sizes)
+        rows = np.stack([column[indices].astype(np.uint64) for column in columns], axis=1)
+        hashes = words.hashes[indices]
         for _ in range(_PLACES):
             at = self._places(hashes)
-            free = table[at, 2] == 0
-            # Of several words at one free place, the one that writes last has the place.
-            table[at[free], 3] = indices[free]
-            mine = free & (table[at, 3] == indices)
-            new = indices[mine]
-            row = (words.heads, words.tails, words.lengths + 1, begins, sizes)
-            table[at[mine]] = np.stack([column[new].astype(np.uint64) for column in row], axis=1)
-            self._known += len(new)
-            indices, hashes = indices[~mine], _mixed(hashes[~mine], 2)
+            free = self._table[at, 2] == 0
+            # Of several words at one free place the last stays; the others are new once more.
+            self._table[at[free]] = rows[free]
+            self._known += int(free.sum())
+            rows, hashes = rows[~free], _mixed(hashes[~free], 2)
 
     def _add(self, words: list[str]) -> tuple[IntArray, IntArray]:
         """Encode words; gives where the ids of each begin and how many they are."""
