@@ -138,8 +138,9 @@ class SubwordDropout:
             keep = np.repeat(goes_on, np.diff(np.append(starts, len(place))))
             keep[at + 1] = False
             at = (np.cumsum(keep) - 1)[at]
-            place, piece, made = place[keep], piece[keep], made[keep]
-            begins, noise = begins[keep], noise[keep]
+            kept = np.flatnonzero(keep)
+            place, piece, made = place.take(kept), piece.take(kept), made.take(kept)
+            begins, noise = begins.take(kept), noise.take(kept)
             for changed in (at, at[~begins[at]] - 1):
                 inside = changed + 1 < len(piece)
                 inside[inside] = ~begins[changed[inside] + 1]
@@ -152,7 +153,7 @@ class SubwordDropout:
         """The pieces that pairs of pieces make; V for none."""
         pairs = left * self._size + right
         found = np.searchsorted(self._pairs, pairs)
-        return np.where(self._pairs[found] == pairs, self._made[found], self._size)
+        return np.where(self._pairs.take(found) == pairs, self._made.take(found), self._size)
 
 
 def _chance(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -27,7 +27,7 @@ from mtkit.batches import TokenBatches, make_batch, plan_batches, split
 from mtkit.checkpoint import Checkpoint, CheckpointWriter, Run, Tensors
 from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
-from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
 from mtkit.decoding import Translation
 from mtkit.devices import arithmetic, choose_precision, describe_device
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
@@ -38,7 +38,7 @@ from mtkit.journal import Journal
 from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.model import Transformer, parameter_counts
 from mtkit.score import score
-from mtkit.tokenizer import PAD_ID
+from mtkit.tokenizer import EOS_ID, PAD_ID
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -225,15 +225,30 @@ class Trainer:
             return self.pairs, indices
         sides = (self.pairs.src, self.pairs.tgt)
         # A bound that does not depend on how a batch is shared out.
-        whole = batches[place // self.parts]
-        longest = int(GROWTH * max(int(side.lengths[whole].max()) for side in sides))
-        if self.config.model.positions == "learned":
-            longest = min(longest, self.config.model.max_positions)
+        longest = self._may_grow_to(batches[place // self.parts])
         src, tgt = (
             self._dropout.sample(side, indices, step=self.step, side=number, longest=longest)
             for number, side in enumerate(sides)
         )
         return SentencePairs(src, tgt), np.arange(len(indices))
+
+    def _may_grow_to(self, indices: IntArray) -> int:
+        """Tokens that a sentence of these pairs may have with subword dropout."""
+        sides = (self.pairs.src, self.pairs.tgt)
+        longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
+        if self.config.model.positions == "learned":
+            longest = min(longest, self.config.model.max_positions)
+        return longest
+
+    def _worst(self, indices: IntArray) -> tuple[SentencePairs, IntArray]:
+        """Pairs as large as these may ever become."""
+        if self._dropout is None:
+            return self.pairs, indices
+        longest = self._may_grow_to(indices)
+        ids = np.full((len(indices), longest), len(self.tokenizer) - 1)
+        ids[:, -1] = EOS_ID
+        side = TokenArray(ids.ravel(), np.full(len(indices), longest))
+        return SentencePairs(side, side), np.arange(len(indices))
 
     def _spend(
         self, batches: Sequence[IntArray], segmented: Sequence[tuple[SentencePairs, IntArray]]
@@ -307,7 +322,7 @@ class Trainer:
         try:
             # Also the first time that workers exchange gradients.
             with self.workers.waiting():
-                loss = self._share_of_loss(self.pairs, indices, label_smoothing=0.1)
+                loss = self._share_of_loss(*self._worst(indices), label_smoothing=0.1)
                 torch.autograd.backward(loss)
             return
         except (torch.OutOfMemoryError, RuntimeError) as error:
