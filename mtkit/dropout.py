@@ -61,9 +61,8 @@ class SubwordDropout:
         # Two pieces as one number, and what they make; the better merge is the lower id.
         self._pairs = np.array([*sorted(merges), size * size])
         self._made = np.array([*(merges[pair] for pair in sorted(merges)), size])
-        self._alone = np.zeros(size, bool)
-        self._alone[:first] = True
-        self._begins_word = self._alone.copy()
+        # No merge reaches over the beginning of one of these.
+        self._begins_word = np.arange(size) < first
         self._begins_word[[i for piece, i in pieces.items() if piece.startswith("▁")]] = True
 
     def sample(
@@ -113,8 +112,7 @@ class SubwordDropout:
             (N,): the pieces, each where its first letter was; and at which places there is one.
         """
         pieces, left = letters.copy(), np.ones(len(letters), bool)
-        alone = self._alone[letters]
-        begins = self._begins_word[letters] | np.append(False, alone[:-1])
+        begins = self._begins_word[letters]
         # Of the words that are not done: where each piece began, what it is, what it and the next
         # one make, whether it begins a word, and its noise.
         place = np.arange(len(letters))

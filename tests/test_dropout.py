@@ -127,11 +127,10 @@ def test_a_sentence_depends_on_seed_step_side_and_its_own_index_alone(tokenizer:
 def test_a_sentence_that_would_grow_too_long_stays_as_it_is(tokenizer: Tokenizer) -> None:
     lines = [TEXT[4], TEXT[2]] * 20
     free = sampled(tokenizer, lines, 0.4)
-    longest = sorted(map(len, free))[20]
-    for line, ids, bound in zip(
-        lines, free, sampled(tokenizer, lines, 0.4, longest=longest), strict=True
-    ):
-        assert bound == (ids if len(ids) <= longest else [*tokenizer.encode(line), 2])
+    for longest in range(min(map(len, free)) - 1, max(map(len, free)) + 1):
+        bounded = sampled(tokenizer, lines, 0.4, longest=longest)
+        for line, ids, found in zip(lines, free, bounded, strict=True):
+            assert found == (ids if len(ids) <= longest else [*tokenizer.encode(line), 2])
 
 
 def test_a_unigram_model_is_refused() -> None:
