@@ -195,6 +195,11 @@ class TrainConfig(_Section):
         1.0, description="factor on the formula of Section 5.3"
     )
     label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
+    subword_dropout: Probability = Field(
+        0.0,
+        description="of leaving out a merge of BPE each time a training pair is read "
+        "(Provilkov et al. 2020, who take 0.1; with little data); off in the paper",
+    )
     adam_beta1: Probability = Field(0.9, description="Section 5.3")
     adam_beta2: Probability = Field(0.98, description="Section 5.3")
     adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Section 5.3")

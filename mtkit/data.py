@@ -171,6 +171,13 @@ class TokenArray:
         ids: list[int] = self._ids[start : start + self.lengths[index]].tolist()
         return ids
 
+    def select(self, indices: IntArray) -> tuple[IntArray, IntArray]:
+        """The ids of some sentences, one after another, and the length of each."""
+        lengths = self.lengths[indices]
+        ends = np.cumsum(lengths)
+        first = np.repeat(self._starts[indices] - (ends - lengths), lengths)
+        return self._ids[first + np.arange(len(first))].astype(np.int64), lengths
+
     def counts(self, vocab_size: int) -> IntArray:
         """(V,): how often each id occurs."""
         total = np.zeros(vocab_size, np.int64)

@@ -186,11 +186,11 @@ class _Words:
         offset = 16
         while len(rest):
             more = eight[starts[rest] + offset] & _FIRST[np.minimum(lengths[rest] - offset, 8)]
-            self.heads[rest] = _mixed(self.heads[rest] ^ more, 0)
-            self.tails[rest] = _mixed(self.tails[rest] + more, 1)
+            self.heads[rest] = mixed(self.heads[rest] ^ more, 0)
+            self.tails[rest] = mixed(self.tails[rest] + more, 1)
             offset += 8
             rest = rest[lengths[rest] > offset]
-        self.hashes = _mixed(_mixed(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
+        self.hashes = mixed(mixed(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -219,12 +219,17 @@ class _Words:
                 & (self.lengths.take(other) == self.lengths.take(indices))
             )
             last[indices[same]] = other[same]
-            indices, hashes = indices[~same], _mixed(hashes[~same], 2)
+            indices, hashes = indices[~same], mixed(hashes[~same], 2)
         return last
 
 
-def _mixed(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
-    """Each number as another, of which all digits depend on all that the number has."""
+def mixed(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
+    """Each number as another that seems to have nothing to do with it, but always the same.
+
+    Args:
+        numbers: any.
+        mixer: 0, 1 or 2, for three ways to mix.
+    """
     product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
     return product ^ (product >> np.uint64(32))
 
@@ -366,6 +371,11 @@ class Tokenizer:
         return ids
 
     @property
+    def fixed_pieces(self) -> int:
+        """Number of pieces before those that were learnt: special ones, symbols and bytes."""
+        return int(self._pieces.piece_to_id("<0xFF>")) + 1
+
+    @property
     def cuts_at_spaces(self) -> bool:
         """Whether the ids of a text are those of the parts between its spaces, one after another.
 
@@ -477,25 +487,23 @@ class BlockEncoder:
             )
             found, at = rest[same], np.flatnonzero(same)
             begins[found], sizes[found] = rows[:, 3].take(at), rows[:, 4].take(at)
-            rest, hashes = rest[~same], _mixed(hashes[~same], 2)
+            rest, hashes = rest[~same], mixed(hashes[~same], 2)
         return rest
 
     def _remember(
         self, words: _Words, indices: IntArray, begins: IntArray, sizes: IntArray
     ) -> None:
         """Remember new words, each but once in `indices`, as far as there are places for them."""
-        table, hashes = self._table, words.hashes[indices]
+        columns = (words.heads, words.tails, words.lengths + 1, begins, sizes)
+        rows = np.stack([column[indices].astype(np.uint64) for column in columns], axis=1)
+        hashes = words.hashes[indices]
         for _ in range(_PLACES):
             at = self._places(hashes)
-            free = table[at, 2] == 0
-            # Of several words at one free place, the one that writes last has the place.
-            table[at[free], 3] = indices[free]
-            mine = free & (table[at, 3] == indices)
-            new = indices[mine]
-            row = (words.heads, words.tails, words.lengths + 1, begins, sizes)
-            table[at[mine]] = np.stack([column[new].astype(np.uint64) for column in row], axis=1)
-            self._known += len(new)
-            indices, hashes = indices[~mine], _mixed(hashes[~mine], 2)
+            free = self._table[at, 2] == 0
+            # Of several words at one free place the last stays; the others are new once more.
+            self._table[at[free]] = rows[free]
+            self._known += int(free.sum())
+            rows, hashes = rows[~free], mixed(hashes[~free], 2)
 
     def _add(self, words: list[str]) -> tuple[IntArray, IntArray]:
         """Encode words; gives where the ids of each begin and how many they are."""

@@ -27,17 +27,18 @@ from mtkit.batches import TokenBatches, make_batch, plan_batches, split
 from mtkit.checkpoint import Checkpoint, CheckpointWriter, Run, Tensors
 from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
-from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
 from mtkit.decoding import Translation
 from mtkit.devices import arithmetic, choose_precision, describe_device
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
+from mtkit.dropout import GROWTH, SubwordDropout
 from mtkit.errors import MtkitError
 from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.journal import Journal
 from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.model import Transformer, parameter_counts
 from mtkit.score import score
-from mtkit.tokenizer import FIXED_PIECES, PAD_ID
+from mtkit.tokenizer import EOS_ID, PAD_ID
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,16 @@ class Trainer:
         self.precision = choose_precision(self.settings.precision, device)
         self.batches = self._plan()
         self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
+        # Of source and target, or none.
+        self._dropout = [
+            SubwordDropout(
+                tokenizer,
+                probability=self.settings.subword_dropout,
+                seed=self.settings.seed,
+            )
+            for tokenizer in (self.src_tokenizer, self.tokenizer)
+            if self.settings.subword_dropout
+        ]
         self.parts = self.parts_for(self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
@@ -189,26 +200,76 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(self.step)
         self.model.train()
-        whole = np.concatenate(batches)
-        src, tgt = self.pairs.src.lengths[whole], self.pairs.tgt.lengths[whole]
-        tokens = int(tgt.sum())
-        self.spent.tokens += tokens
-        self.spent.flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
         shares = list(enumerate(split(batches, self.parts)))[workers.rank :: workers.world_size]
+        segmented = [self._segmented(batches, place, indices) for place, indices in shares]
+        tokens = self._spend(batches, segmented)
         summed = torch.zeros((), device=self.device)
-        for place, indices in shares:
+        for (place, _), (pairs, indices) in zip(shares, segmented, strict=True):
             # Dropout depends on seed, step and place alone: a resumed run needs no random state,
             # and who works on a share makes no difference.
             torch.manual_seed(_mix(settings.seed, self.step, place))
             last = place == shares[-1][0]
             with workers.waiting() if last else workers.no_sync(self._parallel):
-                loss = self._share_of_loss(indices, label_smoothing=settings.label_smoothing)
+                loss = self._share_of_loss(pairs, indices, label_smoothing=settings.label_smoothing)
                 # Gradients are averaged over the workers.
                 torch.autograd.backward(loss * (workers.world_size / tokens))
             summed += loss.detach()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return summed
+
+    def _segmented(
+        self, batches: Sequence[IntArray], place: int, indices: IntArray
+    ) -> tuple[SentencePairs, IntArray]:
+        """The pairs of a share of an update, in the pieces they are read in this time."""
+        if not self._dropout or not len(indices):
+            return self.pairs, indices
+        sides = (self.pairs.src, self.pairs.tgt)
+        # A bound that does not depend on how a batch is shared out.
+        longest = self._may_grow_to(batches[place // self.parts])
+        src, tgt = (
+            dropout.sample(side, indices, step=self.step, side=number, longest=longest)
+            for number, (dropout, side) in enumerate(zip(self._dropout, sides, strict=True))
+        )
+        return SentencePairs(src, tgt), np.arange(len(indices))
+
+    def _may_grow_to(self, indices: IntArray) -> int:
+        """Tokens that a sentence of these pairs may have with subword dropout."""
+        sides = (self.pairs.src, self.pairs.tgt)
+        longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
+        if self.config.model.positions == "learned":
+            longest = min(longest, self.config.model.max_positions)
+        return longest
+
+    def _worst(self, indices: IntArray) -> tuple[SentencePairs, IntArray]:
+        """Pairs as large as these may ever become."""
+        if not self._dropout:
+            return self.pairs, indices
+        longest = self._may_grow_to(indices)
+        # A piece that both sides have.
+        least = min(len(tokenizer) for tokenizer in (self.src_tokenizer, self.tokenizer))
+        ids = np.full((len(indices), longest), least - 1)
+        ids[:, -1] = EOS_ID
+        side = TokenArray(ids.ravel(), np.full(len(indices), longest))
+        return SentencePairs(side, side), np.arange(len(indices))
+
+    def _spend(
+        self, batches: Sequence[IntArray], segmented: Sequence[tuple[SentencePairs, IntArray]]
+    ) -> int:
+        """Count an update's work; gives its target tokens, those of all workers."""
+        # Without dropout everybody knows all lengths.
+        mine = segmented if self._dropout else [(self.pairs, np.concatenate(batches))]
+        tokens = flops = 0.0
+        for pairs, indices in mine:
+            src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
+            tokens += int(tgt.sum())
+            flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
+        if self._dropout:
+            spent = torch.tensor([tokens, flops], dtype=torch.float64)
+            tokens, flops = self.workers.sum(spent).tolist()
+        self.spent.tokens += int(tokens)
+        self.spent.flops += flops
+        return int(tokens)
 
     def validate(self) -> Validation:
         """Loss, BLEU and chrF on the validation set; workers share the work."""
@@ -270,7 +331,8 @@ class Trainer:
         try:
             # Also the first time that workers exchange gradients.
             with self.workers.waiting():
-                torch.autograd.backward(self._share_of_loss(indices, label_smoothing=0.1))
+                loss = self._share_of_loss(*self._worst(indices), label_smoothing=0.1)
+                torch.autograd.backward(loss)
             return
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if not _is_out_of_memory(error):
@@ -431,10 +493,12 @@ class Trainer:
             model = model.to(self.device)
         return model
 
-    def _share_of_loss(self, indices: IntArray, *, label_smoothing: float) -> Tensor:
+    def _share_of_loss(
+        self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
+    ) -> Tensor:
         """Summed loss of a share of an update, whose gradient goes to everybody."""
         if len(indices):
-            return self._loss(self._parallel, self.pairs, indices, label_smoothing=label_smoothing)
+            return self._loss(self._parallel, pairs, indices, label_smoothing=label_smoothing)
         # Nothing to do in this share, but the others wait for its gradient, which is zero.
         some = np.zeros(1, np.int64)
         return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
@@ -481,10 +545,14 @@ class Trainer:
             MtkitError: if the longest pair does not fit.
         """
         fits, longest = self._fits_at_a_time, self._longest()
+        if self._dropout:
+            # Sentences in more pieces fit as well.
+            fits = int(fits / GROWTH)
         if longest > fits:
+            more = f", and up to {GROWTH} times as many with train.subword_dropout"
             raise MtkitError(
-                f"train.device_batch_tokens: {fits} tokens at a time cannot hold the longest pair, "
-                f"which has {longest}; raise it"
+                f"train.device_batch_tokens: {self._fits_at_a_time} tokens at a time cannot hold "
+                f"the longest pair, which has {longest}{more if self._dropout else ''}; raise it"
             )
         parts = self.batches.parts_that_fit(fits)
         while parts * self.batches.per_update % world_size:
@@ -595,8 +663,15 @@ class Trainer:
             src_counts = self.pairs.src.counts(len(self.src_tokenizer))
             tgt_counts = self.pairs.tgt.counts(len(self.tokenizer))
             joint = self.src_tokenizer is self.tokenizer
-            counts = [src_counts + tgt_counts] if joint else [src_counts, tgt_counts]
-            self._unseen = sum(int((each[FIXED_PIECES:] == 0).sum()) for each in counts)
+            counts = (
+                [(self.tokenizer, src_counts + tgt_counts)]
+                if joint
+                else [(self.src_tokenizer, src_counts), (self.tokenizer, tgt_counts)]
+            )
+            self._unseen = sum(
+                int((of_pieces[tokenizer.fixed_pieces :] == 0).sum())
+                for tokenizer, of_pieces in counts
+            )
             self._frequency_loss = frequency_loss(tgt_counts)
         trained = Trained(
             steps=self.step,

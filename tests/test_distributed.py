@@ -152,6 +152,17 @@ def test_dropout_depends_on_the_place_in_an_update_and_not_on_the_worker(
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
 
 
+def test_subword_dropout_depends_on_the_pair_and_not_on_the_worker(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    # Three batches among two workers: each is cut in two.
+    config = changed(changed(config, "model", dropout=0.0), "train", subword_dropout=0.3)
+    config = changed(config, "train", max_steps=3)
+    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
+    Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
+
+
 def test_a_run_goes_on_with_more_or_fewer_workers_in_the_same_order(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):

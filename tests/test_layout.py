@@ -25,6 +25,7 @@ FLOORS = {
     "pool": 5,
     "decoding": 4,
     "batches": 4,
+    "dropout": 4,
     "corpora": 3,
     "demo": 3,
     "data": 3,

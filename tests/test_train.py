@@ -437,6 +437,62 @@ def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
     assert trainer._unseen == unseen
 
 
+def test_subword_dropout_goes_on_after_a_stop_as_if_there_had_been_none(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", subword_dropout=0.3)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    for stop in (2, 6):
+        part = changed(config, "train", max_steps=stop)
+        assert train.run(part, tiny_data, tmp_path / "parts", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "parts", "loss")
+
+
+def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for name, probability in (("off", 0.0), ("never", 1e-30), ("often", 0.5)):
+        settings = {"subword_dropout": probability, "device_batch_tokens": None, "max_steps": 3}
+        train.run(changed(config, "train", **settings), tiny_data, tmp_path / name, device="cpu")
+    assert_same_state(tmp_path / "off", tmp_path / "never")
+    assert rows_of(tmp_path / "off", "loss") == rows_of(tmp_path / "never", "loss")
+    # More tokens, and training the same model of them.
+    tokens = {name: rows_of(tmp_path / name, "tokens")[-1][1] for name in ("off", "often")}
+    assert tokens["often"] > 1.1 * tokens["off"]
+
+
+def test_a_micro_batch_fits_the_device_whatever_subword_dropout_makes_of_it(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"subword_dropout": 0.9, "device_batch_tokens": 80}
+    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
+    original = Trainer._loss
+    seen, kept = [], []
+
+    def look(self: Trainer, model: Any, pairs: Any, indices: Any, **rest: Any) -> Tensor:
+        for side, plain in ((pairs.src, self.pairs.src), (pairs.tgt, self.pairs.tgt)):
+            seen.append(len(indices) * side.lengths[indices].max())
+            kept.append(side is plain)
+        return original(self, model, pairs, indices, **rest)
+
+    monkeypatch.setattr(Trainer, "_loss", look)
+    trainer.check_memory()
+    tried = max(seen)
+    for _ in range(10):
+        trainer.update(next(trainer.batches))
+    assert not any(kept)
+    assert max(seen) <= tried <= 80
+
+
+def test_a_pair_that_could_outgrow_the_device_is_refused(config: Config, tiny_data: PreparedData):
+    pairs = tiny_data.pairs("train")
+    longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+    settings = {"subword_dropout": 0.1, "device_batch_tokens": longest + 1, "batch_tokens": 200}
+    with pytest.raises(MtkitError, match=r"train\.device_batch_tokens.*train\.subword_dropout"):
+        Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
+
+
 def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

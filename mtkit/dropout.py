@@ -1,0 +1,166 @@
+"""Subword dropout: other segmentations of the training pairs, of which each is new every time.
+
+BPE-dropout of Provilkov et al. (2020): where BPE would put the best pair of pieces of a word
+together, each pair is first left out with a probability, and a word is done when none is left.
+This needs no text, because the pieces of a sentence spell it. All words of a batch go step by
+step together.
+
+What comes out is a pure function of seed, step and pair: which pairs are in a batch, and who
+computes it, makes no difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.data import IntArray, TokenArray
+from mtkit.errors import MtkitError
+from mtkit.tokenizer import Tokenizer, mixed
+
+# How much longer than the longest plain sentence of its batch a sentence may become.
+GROWTH = 1.5
+
+
+class SubwordDropout:
+    """Segments sentences anew at every step.
+
+    Args:
+        tokenizer: whose pieces they are of.
+        probability: of leaving out a pair of pieces that would be merged.
+        seed: of the choices.
+
+    Raises:
+        MtkitError: if the tokenizer is no BPE.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, probability: float, seed: int) -> None:
+        if not tokenizer.cuts_at_spaces:
+            raise MtkitError(
+                "train.subword_dropout: the pieces of this data are those of a unigram model, "
+                "which has no merges to leave out; set it to 0, or prepare the data with BPE"
+            )
+        self._least = np.uint64(min(int(probability * 2**64), 2**64 - 1))
+        self._seed = seed
+        self._size = size = len(tokenizer)
+        first = tokenizer.fixed_pieces
+        pieces = {tokenizer.piece(i): i for i in range(first, size)}
+        letters: list[list[int]] = [[i] for i in range(size)]
+        merges: dict[int, int] = {}
+        for piece, i in pieces.items():
+            if all(letter in pieces for letter in piece):
+                letters[i] = [pieces[letter] for letter in piece]
+            for cut in range(1, len(piece)):
+                left, right = pieces.get(piece[:cut]), pieces.get(piece[cut:])
+                if left is not None and right is not None:
+                    merges[left * size + right] = i
+        # The letters of each piece; special and byte pieces and symbols stay what they are.
+        self._letters = np.array([i for spelling in letters for i in spelling])
+        self._spelling = np.array([len(spelling) for spelling in letters])
+        self._begins = np.cumsum(self._spelling) - self._spelling
+        # Two pieces as one number, and what they make; the better merge is the lower id.
+        self._pairs = np.array([*sorted(merges), size * size])
+        self._made = np.array([*(merges[pair] for pair in sorted(merges)), size])
+        # No merge reaches over the beginning of one of these.
+        self._begins_word = np.arange(size) < first
+        self._begins_word[[i for piece, i in pieces.items() if piece.startswith("▁")]] = True
+
+    def sample(
+        self, sentences: TokenArray, indices: IntArray, *, step: int, side: int, longest: int
+    ) -> TokenArray:
+        """The sentences of `indices`, in that order, in other pieces.
+
+        Args:
+            sentences: of one side of the corpus.
+            indices: which; what comes of one depends on no other.
+            step: the choices are others at each.
+            side: likewise, so that a pair's two sides do not choose alike.
+            longest: tokens, EOS counted, beyond which a sentence stays as it is.
+        """
+        if not len(indices):
+            return TokenArray(indices, indices)
+        ids, lengths = sentences.select(indices)
+        starts = np.cumsum(lengths) - lengths
+        spelling = self._spelling[ids]
+        letters = self._letters[_ranges(self._begins[ids], spelling)]
+        sizes = np.add.reduceat(spelling, starts)
+        ends = np.cumsum(sizes)
+        noise = indices.astype(np.uint64)
+        for number in (self._seed, step, side):
+            noise = _chance(noise + np.uint64(number))
+        places = _ranges(np.zeros_like(sizes), sizes).astype(np.uint64)
+        pieces, left = self._merge(letters, _chance(np.repeat(noise, sizes) + places))
+        sampled = np.add.reduceat(left, ends - sizes, dtype=np.int64)
+        # From here on the plain sentences stand behind the sampled ones, to choose from both.
+        both = np.concatenate((pieces[left], ids))
+        begins = np.cumsum(sampled) - sampled
+        too_long = sampled > longest
+        begins[too_long] = (starts + sampled.sum())[too_long]
+        sampled[too_long] = lengths[too_long]
+        return TokenArray(both[_ranges(begins, sampled)], sampled)
+
+    def _merge(
+        self, letters: IntArray, noise: npt.NDArray[np.uint64]
+    ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        """What becomes of letters.
+
+        Args:
+            letters: (N,) of all words, one after another.
+            noise: (N,) of each letter.
+
+        Returns:
+            (N,): the pieces, each where its first letter was; and at which places there is one.
+        """
+        pieces, left = letters.copy(), np.ones(len(letters), bool)
+        begins = self._begins_word[letters]
+        # Of the words that are not done: where each piece began, what it is, what it and the next
+        # one make, whether it begins a word, and its noise.
+        place = np.arange(len(letters))
+        piece = letters
+        made = np.append(self._make(piece[:-1], piece[1:]), self._size)
+        made[:-1][begins[1:]] = self._size
+        for turn in range(len(letters)):
+            stays = _chance(noise + _chance(np.array([turn], np.uint64))) >= self._least
+            starts = np.flatnonzero(begins)
+            # The lowest id is the merge that was learnt first; of several, the leftmost.
+            choice = np.where(stays, made, self._size) << 32 | np.arange(len(place))
+            best = np.minimum.reduceat(choice, starts)
+            goes_on = best >> 32 < self._size
+            if not goes_on.any():
+                break
+            at = best[goes_on] & 0xFFFFFFFF
+            piece[at] = best[goes_on] >> 32
+            pieces[place[at]] = piece[at]
+            left[place[at + 1]] = False
+            # Words that are done, and the right half of what was merged, go.
+            keep = np.repeat(goes_on, np.diff(np.append(starts, len(place))))
+            keep[at + 1] = False
+            at = (np.cumsum(keep) - 1)[at]
+            kept = np.flatnonzero(keep)
+            place, piece, made = place.take(kept), piece.take(kept), made.take(kept)
+            begins, noise = begins.take(kept), noise.take(kept)
+            for changed in (at, at[~begins[at]] - 1):
+                inside = changed + 1 < len(piece)
+                inside[inside] = ~begins[changed[inside] + 1]
+                made[changed] = self._size
+                changed = changed[inside]
+                made[changed] = self._make(piece[changed], piece[changed + 1])
+        return pieces, left
+
+    def _make(self, left: IntArray, right: IntArray) -> IntArray:
+        """The pieces that pairs of pieces make; V for none."""
+        pairs = left * self._size + right
+        found = np.searchsorted(self._pairs, pairs)
+        return np.where(self._pairs.take(found) == pairs, self._made.take(found), self._size)
+
+
+def _chance(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Each number as one that is anywhere below 2 ** 64, by chance as it seems."""
+    # Mixed but once, the results of x and x + c would differ by much the same for every x.
+    return mixed(mixed(numbers, 0), 1)
+
+
+def _ranges(begins: IntArray, sizes: IntArray) -> IntArray:
+    """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
+    ends = np.cumsum(sizes)
+    return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
