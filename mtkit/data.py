@@ -173,9 +173,9 @@ class TokenArray:
 
     def select(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """The ids of some sentences, one after another, and the length of each."""
-        lengths = self.lengths[indices]
+        lengths = self.lengths[indices].astype(np.int64)
         ends = np.cumsum(lengths)
-        first = np.repeat(self._starts[indices] - (ends - lengths), lengths)
+        first = np.repeat(self._starts_of(indices) - (ends - lengths), lengths)
         return self._ids[first + np.arange(len(first))].astype(np.int64), lengths
 
     def counts(self, vocab_size: int) -> IntArray:
