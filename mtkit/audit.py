@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.config import PrepareConfig
-from mtkit.data import IntArray, PreparedData, SentencePairs, Split
+from mtkit.data import IntArray, Lengths, PreparedData, SentencePairs, Split
 from mtkit.data_page import (
     LONGEST,
     RATIO_STEPS,
@@ -247,7 +247,7 @@ class _Counts:
         }
 
 
-def _count(counter: Counter[int], values: IntArray) -> None:
+def _count(counter: Counter[int], values: Lengths | IntArray) -> None:
     counts = np.bincount(values)
     (found,) = np.nonzero(counts)
     counter.update(dict(zip(found.tolist(), counts[found].tolist(), strict=True)))

@@ -22,7 +22,7 @@ import contextlib
 import functools
 import itertools
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import regex
 import xxhash
+from langcodes.data_dicts import LIKELY_SUBTAGS
 
 from mtkit.config import PrepareConfig
 
@@ -250,7 +251,13 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
         tag = langcodes.get(language)
     except langcodes.tag_parser.LanguageTagError:
         return None
-    script = tag.maximize().script
+    # Of a language that it does not know, langcodes says what most languages are written in.
+    is_known = any(
+        broader in LIKELY_SUBTAGS
+        for broader in tag.broader_tags()
+        if broader.partition("-")[0] != "und"
+    )
+    script = tag.maximize().script if is_known else tag.script
     if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
         return None
     names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
@@ -269,6 +276,7 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
 # What takes all pairs
 
 
+_KEYS = ("src_keys", "tgt_keys")
 # Pairs looked at together where all have to be.
 _STRETCH = 1 << 20
 
@@ -325,16 +333,29 @@ class Notes:
             verdicts.flush()
 
 
-def find_repeats(notes: Notes, config: PrepareConfig) -> None:
+def find_repeats(
+    notes: Notes, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
+) -> None:
     """Drop pairs that occurred before, and those beyond a limit with an equal side.
 
     The first in the order of the corpus stay.
+
+    Args:
+        notes: of all pairs.
+        config: the rules.
+        advance: told of progress, in shares that add up to the number of pairs.
     """
+    rules: list[tuple[str, int, tuple[str, ...]]] = []
     if config.drop_duplicates:
-        _drop_beyond(notes, 1, "duplicate", ("src_keys", "tgt_keys"))
+        rules.append(("duplicate", 1, _KEYS))
     if config.max_repeats is not None:
-        for side in ("src_keys", "tgt_keys"):
-            _drop_beyond(notes, config.max_repeats, "repeated side", (side,))
+        rules += [("repeated side", config.max_repeats, (side,)) for side in _KEYS]
+    done = 0
+    for number, (reason, limit, names) in enumerate(rules, 1):
+        _drop_beyond(notes, limit, reason, names)
+        if advance is not None:
+            advance(number * len(notes) // len(rules) - done)
+            done = number * len(notes) // len(rules)
 
 
 def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) -> None:
@@ -387,6 +408,8 @@ class Shift:
     by: int
 
 
+# Pairs whose lengths are looked at together.
+_SPAN = 1 << 17
 # How far apart lines that belong together are looked for.
 _FARTHEST = 3
 # Pairs in which a shift must show.
@@ -417,9 +440,9 @@ def find_shifts(notes: Notes, start: int, end: int) -> list[Shift]:
     if model is None:
         return []
     found: list[Shift] = []
-    for begin in range(start, end, _STRETCH):
+    for begin in range(start, end, _SPAN):
         # A shift at the seam shows on both sides of it.
-        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _STRETCH + 4 * _WINDOW)
+        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
         costs = model.costs(notes, low, high)
         for first, last in _suspicious(costs):
             found += [Shift(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)]
@@ -446,7 +469,7 @@ class _LengthModel:
         """The model of a source; None if it is too short to tell."""
         if end - start < 4 * _WINDOW:
             return None
-        ratios = _log_ratios(notes, start, min(end, start + _STRETCH))
+        ratios = _log_ratios(notes, start, min(end, start + _SPAN))
         models = []
         for row in ratios:
             row = row[np.isfinite(row)]
@@ -557,8 +580,9 @@ def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
     return states, change
 
 
-# Nats that make clear that a line is not shifted: 20 to 1.
-_CLEAR = 3.0
+# Nats that make clear that a line is not shifted: 3,000 to 1, because a few right pairs matter less
+# than a wrong one.
+_CLEAR = 8.0
 
 
 def _unclear(gain: npt.NDArray[np.float64]) -> int:

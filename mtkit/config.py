@@ -182,6 +182,11 @@ class TrainConfig(_Section):
         description="batches of pairs of about one length that make up an update; "
         "the paper's eight GPUs had one each",
     )
+    batching: Literal["length", "approximate"] = Field(
+        "length",
+        description="length: a batch has pairs as near in length as there are; approximate: any "
+        "of a range of lengths, each range up to 1.1 times as long, as the paper's own code",
+    )
     device_batch_tokens: Count | None = Field(
         None, description="what fits on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
     )

@@ -36,6 +36,7 @@ else:
 
 Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -44,6 +45,9 @@ _TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
 _SCRATCH = "scratch"
+_KEY = "key"
+# Sentences from one that is known to start at a place to the next.
+_STRIDE = 8
 
 # ---------------------------------------------------------------------------------------------
 # Lines of text
@@ -141,20 +145,29 @@ def sha256_of(path: Path) -> str:
 class TokenArray:
     """Sentences as one flat array of ids, each ended by EOS; memory-mapped.
 
+    Ids and lengths stay on the disk until somebody looks; in memory is a number for every eight
+    sentences.
+
     Attributes:
         lengths: tokens of each sentence, EOS counted.
     """
 
     def __init__(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
         self._ids = ids
-        self.lengths: IntArray = lengths.astype(np.int64)
-        self._starts: IntArray = np.cumsum(self.lengths) - self.lengths
+        lengths = np.asarray(lengths)
+        # Signed, so that differences are; what is stored unsigned is read so without a copy.
+        self.lengths: Lengths = (
+            lengths.view(np.int32) if lengths.dtype == np.uint32 else lengths.astype(np.int32)
+        )
+        whole = self.lengths[: len(lengths) // _STRIDE * _STRIDE].reshape(-1, _STRIDE)
+        self._starts: IntArray = np.zeros(len(whole) + 1, np.int64)
+        np.cumsum(whole.sum(axis=1, dtype=np.int64), out=self._starts[1:])
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, index: int) -> list[int]:
-        start = self._starts[index]
+        start = int(self._starts_of(np.array([index]))[0])
         ids: list[int] = self._ids[start : start + self.lengths[index]].tolist()
         return ids
 
@@ -171,19 +184,61 @@ class TokenArray:
         lengths = self.lengths[indices]
         column = np.arange(lengths.max(initial=0))
         inside = column < lengths[:, None]
-        flat = np.where(inside, self._starts[indices][:, None] + column, 0)
+        flat = np.where(inside, self._starts_of(indices)[:, None] + column, 0)
         return np.where(inside, self._ids[flat].astype(np.int64), PAD_ID)
+
+    def _starts_of(self, indices: IntArray) -> IntArray:
+        """Where the sentences of `indices` start among the ids."""
+        marks = indices // _STRIDE
+        between = (marks * _STRIDE)[:, None] + np.arange(_STRIDE - 1)
+        before = between < indices[:, None]
+        lengths = self.lengths[np.where(before, between, 0)]
+        starts: IntArray = self._starts[marks] + np.where(before, lengths, 0).sum(1)
+        return starts
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """Sentence pairs of one source, which follow each other.
+
+    Attributes:
+        pairs: how many.
+        weight: how often an epoch sees each; of a fraction, so many of them once more.
+    """
+
+    pairs: int
+    weight: float
 
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together."""
+    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together.
+
+    Attributes:
+        src, tgt: the two sides.
+        sources: where the pairs come from, in their order, if some occur more often in an epoch
+            than others; without any, every pair occurs once.
+    """
 
     src: TokenArray
     tgt: TokenArray
+    sources: tuple[Weighted, ...] = ()
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def epoch_lengths(self) -> Iterator[tuple[float, Lengths, Lengths]]:
+        """For sums over an epoch: a weight, and lengths of both sides, a million pairs at most."""
+        end = 0
+        for source in self.sources or (Weighted(len(self), 1.0),):
+            start, end = end, end + source.pairs
+            for first in range(start, end, 1 << 20):
+                part = slice(first, min(first + (1 << 20), end))
+                yield source.weight, self.src.lengths[part], self.tgt.lengths[part]
+
+    def epoch_tokens(self) -> int:
+        """Target tokens of an epoch, each pair as often as it occurs."""
+        return round(sum(weight * int(tgt.sum()) for weight, _, tgt in self.epoch_lengths()))
 
 
 class PreparedData:
@@ -270,8 +325,10 @@ class PreparedData:
     @property
     def fingerprint(self) -> str:
         """One SHA-256 for all that training and scoring see of this folder."""
-        files = {n: f["sha256"] for n, f in self.manifest["files"].items() if n != _DROPPED}
-        return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+        seen = {n: f["sha256"] for n, f in self.manifest["files"].items() if n != _DROPPED}
+        if sources := self._weighted():
+            seen["weights"] = [[source.pairs, source.weight] for source in sources]
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
     def verify(self) -> None:
         """Read every file and compare its SHA-256 with the manifest's.
@@ -288,8 +345,19 @@ class PreparedData:
         return _load_tokenizers(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
-        """The encoded pairs of `train` or `valid`."""
-        return SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"))
+        """The encoded pairs of `train` or `valid`.
+
+        Raises:
+            MtkitError: if the manifest gives the sources of other pairs than there are.
+        """
+        sources = self._weighted() if split == "train" else ()
+        pairs = SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"), sources)
+        if sources and sum(source.pairs for source in sources) != len(pairs):
+            raise MtkitError(
+                f"{self.path / _MANIFEST}: the sources of {len(pairs)} pairs have "
+                f"{sum(source.pairs for source in sources)} (kept); prepare again"
+            )
+        return pairs
 
     def stretches(self, split: Split, size: int) -> Iterator[SentencePairs]:
         """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
@@ -314,7 +382,8 @@ class PreparedData:
                     mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
                     sides.append(TokenArray(mapped, lengths))
                     starts[side] += total
-                yield SentencePairs(*sides)
+                src, tgt = sides
+                yield SentencePairs(src, tgt)
 
     def text(self, split: Split) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`.
@@ -327,6 +396,13 @@ class PreparedData:
             raise MtkitError(f"{self.path}: prepared without a {split} set (--{split})")
         src, tgt = (list(read_lines(file)) for file in files)
         return src, tgt
+
+    def _weighted(self) -> tuple[Weighted, ...]:
+        """The sources of the training pairs; none where all weights are 1, as they once were."""
+        sources = self.manifest.get("sources", {}).get("train", [])
+        if all(source.get("weight", 1.0) == 1.0 for source in sources):
+            return ()
+        return tuple(Weighted(source["kept"], source.get("weight", 1.0)) for source in sources)
 
     def _tokens(self, split: str, side: str) -> TokenArray:
         ids, lengths = _array_names(split, side)
@@ -427,6 +503,8 @@ class PreparedWriter:
         for name in (*arrays, _DROPPED):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
+                # Open from now on, so that the next part has its size even if it adds nothing.
+                self._file(name)
             else:
                 (self._folder / name).unlink(missing_ok=True)
 
@@ -462,6 +540,8 @@ class PreparedWriter:
         }
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
+        # First what says that the rest can be used, because a kill may come in between.
+        (self._folder / _SCRATCH / _KEY).unlink(missing_ok=True)
         shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
         self._finished = PreparedData(self._folder, manifest)
         return self._finished
@@ -512,7 +592,8 @@ def check_writable(
 def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
     """A hidden folder beside `path`, which takes that name, and its place, when all went well.
 
-    An error leaves everything as it was; so does an interrupt, unless there is a key.
+    An error leaves everything as it was; so does an interrupt, unless there is a key and the
+    folder is to be kept.
 
     Args:
         path: the folder to come.
@@ -522,8 +603,9 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     Raises:
         MtkitError: if it cannot be written, or somebody writes it at this moment.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    made_parent = not path.parent.exists()
+    # What a stopped run has done is not for a dry run to throw away.
+    partial = path.with_name(f".{path.name}.{'partial' if keep else 'dry-run'}")
+    made = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir(exist_ok=True)
@@ -534,7 +616,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
                 if keep:
                     _put_in_place(partial, path)
             except KeyboardInterrupt:
-                if key is None:
+                if key is None or not keep:
                     shutil.rmtree(partial, ignore_errors=True)
                 raise
             except BaseException:
@@ -547,9 +629,9 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
             raise
         raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
     finally:
-        if made_parent:
-            with contextlib.suppress(OSError):  # it is not empty, so all went well
-                path.parent.rmdir()
+        with contextlib.suppress(OSError):  # one is not empty, so all went well
+            for parent in made:
+                parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -559,6 +641,8 @@ def _locked(folder: Path, path: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+                raise FileExistsError  # it was renamed, and another made, since it was opened
         except OSError:
             raise MtkitError(f"{path}: is being written by another process") from None
         yield
@@ -568,7 +652,7 @@ def _locked(folder: Path, path: Path) -> Iterator[None]:
 
 def _take_up(folder: Path, key: str | None) -> None:
     """Empty the folder, unless a run with the same key left it."""
-    note = folder / _SCRATCH / "key"
+    note = folder / _SCRATCH / _KEY
     if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
         return
     for left in list(folder.iterdir()):
@@ -582,14 +666,19 @@ def _take_up(folder: Path, key: str | None) -> None:
 
 
 def _put_in_place(partial: Path, path: Path) -> None:
-    if path.exists():
-        replaced = path.with_name(f".{path.name}.replaced")
-        shutil.rmtree(replaced, ignore_errors=True)
-        path.rename(replaced)
+    replaced = path.with_name(f".{path.name}.replaced")
+    try:
+        if path.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            path.rename(replaced)
         partial.rename(path)
-        shutil.rmtree(replaced)
-    else:
-        partial.rename(path)
+    except BaseException:
+        if not path.exists():
+            with contextlib.suppress(OSError):
+                replaced.rename(path)
+        raise
+    # A run that was killed between the two may have left it as well.
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def find_data(root: Path) -> Path:

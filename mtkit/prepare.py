@@ -54,7 +54,7 @@ from mtkit.config import PrepareConfig, prepare_config
 from mtkit.corpora import find_corpus
 from mtkit.data import IntArray, PreparedData, PreparedWriter, Split, check_writable
 from mtkit.errors import MtkitError
-from mtkit.processes import available_cores, ordered_map
+from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, BlockEncoder, Tokenizer, WordCounts, count_words
 
@@ -68,8 +68,8 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 BLOCK = 10_000
 # Blocks that are finished together, so that a run that is stopped need not do them again.
 PART = 20
-# Room for the words of one side.
-_WORDS_BYTES = 64 << 20
+# Room for the words of one side, and for what a process remembers of those it has encoded.
+_WORDS_BYTES = 32 << 20
 # Dropped pairs of each reason that are shown.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
@@ -264,7 +264,8 @@ def _prepare(
         try:
             report = _Work(sources, config, writer, workers or available_cores()).run(out, origins)
         except KeyboardInterrupt:
-            log.warning("stopped; the same command goes on with what is done")
+            if not dry_run:
+                log.warning("stopped; the same command goes on with what is done")
             raise
         if look is not None:
             look(writer.finish(), report)
@@ -413,7 +414,8 @@ class _Work:
                     first, last = shift.start - start + 1, shift.end - start
                     check.shifts.append([source.name, first, last, shift.by])
             start += count
-        find_repeats(notes, self._config)
+        with _bar("looking for repeats", total=len(notes)) as bar:
+            find_repeats(notes, self._config, advance=bar.update)
         _write_json(note, asdict(check))
         return check
 
@@ -467,10 +469,13 @@ class _Work:
         config = self._config
         src, tgt = self._counted()
 
-        def learn(words: Iterable[tuple[str, int]]) -> Tokenizer:
-            return Tokenizer.learn_from_counts(
-                words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
-            )
+        def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
+            try:
+                return Tokenizer.learn_from_counts(
+                    words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
+                )
+            except MtkitError as error:
+                raise MtkitError(f"{of}{error}") from error
 
         log.info(
             "learning %s pieces%s from %s different words",
@@ -483,12 +488,13 @@ class _Work:
             tokenizers = joint, joint
             self._writer.add_tokenizers(joint)
         else:
-            tokenizers = learn(src.items()), learn(tgt.items())
+            tokenizers = learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
             self._writer.add_tokenizers(*tokenizers)
         homes = [
             Homes.of(_piece_counts(tokenizer, here), _piece_counts(tokenizer, there))
             for tokenizer, here, there in zip(tokenizers, (src, tgt), (tgt, src), strict=True)
         ]
+        give_back_memory()
         with (self._writer.scratch / "homes.partial").open("wb") as file:
             np.savez(file, src=homes[0].odds, tgt=homes[1].odds)
         os.replace(file.name, note)
@@ -687,8 +693,11 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
 def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[BlockEncoder]:
     """Those of source and target; of a joint vocabulary one, with one memory."""
     src, tgt = tokenizers
-    encoder = BlockEncoder(src, dtype=dtype)
-    return [encoder, encoder if tgt is src else BlockEncoder(tgt, dtype=dtype)]
+    encoder = BlockEncoder(src, dtype=dtype, max_bytes=_WORDS_BYTES)
+    return [
+        encoder,
+        encoder if tgt is src else BlockEncoder(tgt, dtype=dtype, max_bytes=_WORDS_BYTES),
+    ]
 
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:

@@ -11,6 +11,7 @@ else writes to.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
@@ -41,6 +43,12 @@ _spawn = multiprocessing.get_context("spawn")
 def available_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def give_back_memory() -> None:
+    """Return to the system what was freed, where its C library keeps it (glibc does)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def ordered_map(

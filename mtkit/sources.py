@@ -59,7 +59,8 @@ class _Reading:
         if not self.files:
             return self.share
         size = sum(size for _, size in self.files)
-        return min(1.0, sum(file.tell() for file, _ in self.files) / size) if size else None
+        done = sum(size if file.closed else file.tell() for file, size in self.files)
+        return min(1.0, done / size) if size else None
 
     @contextmanager
     def open(self, path: Path) -> Iterator[IO[bytes]]:
@@ -170,9 +171,8 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
     if text.startswith(_HUB_PREFIX):
         return _hub_source(text, languages, weight=weight)
     path = Path(text)
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    compressed = bool(suffixes) and suffixes[-1] in _COMPRESSIONS
-    kind = suffixes[-2] if compressed and len(suffixes) > 1 else suffixes[-1] if suffixes else ""
+    plain = path.with_suffix("") if path.suffix in _COMPRESSIONS else path
+    kind = plain.suffix.lower()
     if kind in _FORMATS:
         return _FORMATS[kind](path, languages, weight=weight)
     sides = [_side_of_prefix(text, language) for language in languages]

@@ -190,9 +190,10 @@ def forecast(
         speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
-    tokens = int(pairs.tgt.lengths.sum())
-    flops = training_flops(
-        config.model, len(trainer.tokenizer), pairs.src.lengths, pairs.tgt.lengths
+    tokens = pairs.epoch_tokens()
+    flops = sum(
+        weight * training_flops(config.model, len(trainer.tokenizer), src, tgt)
+        for weight, src, tgt in pairs.epoch_lengths()
     )
     epochs = config.train.max_steps / updates
     seconds = epochs * tokens / speed / world_size

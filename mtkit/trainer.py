@@ -464,7 +464,11 @@ class Trainer:
         # Every batch must hold the longest pair; `plan_batches` refuses if one alone cannot.
         groups = max(1, min(self.settings.length_groups, wanted // self._longest()))
         return TokenBatches(
-            self.pairs, budget=wanted // groups, per_update=groups, seed=self.settings.seed
+            self.pairs,
+            budget=wanted // groups,
+            per_update=groups,
+            seed=self.settings.seed,
+            batching=self.settings.batching,
         )
 
     def parts_for(self, world_size: int) -> int:
@@ -597,7 +601,7 @@ class Trainer:
         trained = Trained(
             steps=self.step,
             mean_tokens_per_update=self.spent.tokens / self.step,
-            epochs=self.spent.tokens / int(self.pairs.tgt.lengths.sum()),
+            epochs=self.spent.tokens / self.pairs.epoch_tokens(),
             unseen_pieces=self._unseen,
             vocab_size=len(self.tokenizer),
             src_vocab_size=self.model.src_vocab_size,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from collections import Counter
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtkit import batches as batches_module
 from mtkit.batches import TokenBatches, make_batch, plan_batches, split
-from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
+from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray, Weighted
 from mtkit.errors import MtkitError
 
 PAD, BOS, EOS = 0, 1, 2
@@ -34,6 +37,11 @@ def random_pairs(count: int, seed: int = 0) -> SentencePairs:
     rng = np.random.default_rng(seed)
     src, tgt = rng.integers(2, 30, (2, count))
     return sentence_pairs(src.tolist(), tgt.tolist())
+
+
+def weighted(pairs: SentencePairs, *sources: tuple[int, float]) -> SentencePairs:
+    """The pairs, from sources of so many and of such weights."""
+    return SentencePairs(pairs.src, pairs.tgt, tuple(Weighted(*source) for source in sources))
 
 
 def take(batches: TokenBatches, count: int) -> list[list[list[int]]]:
@@ -73,16 +81,102 @@ def test_the_pairs_of_a_batch_belong_together():
     assert (batch.src[:, 0] == batch.tgt_out[:, 0]).all()
 
 
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=70), data=st.data())
+def test_every_sentence_is_found_wherever_it_is(lengths: list[int], data: st.DataObject):
+    ids = np.arange(100, 100 + sum(lengths), dtype=np.uint16)
+    array = TokenArray(ids, np.array(lengths, np.uint32))
+    sentences = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+    assert [array[i] for i in range(len(array))] == sentences
+    some = data.draw(st.lists(st.sampled_from(range(len(lengths))), max_size=9))
+    widest = max((lengths[i] for i in some), default=0)
+    expected = [sentences[i] + [PAD] * (widest - lengths[i]) for i in some]
+    assert array.padded(np.array(some, np.int64)).tolist() == expected
+
+
+def test_lengths_are_read_where_they_lie():
+    lengths = np.full(1000, 3, np.uint32)
+    array = TokenArray(np.zeros(3000, np.uint16), lengths)
+    assert np.shares_memory(array.lengths, lengths)
+    # Differences of them must have a sign.
+    assert (array.lengths[:1] - array.lengths[:1] - 1).tolist() == [-1]
+
+
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=120)
+KINDS: list[Literal["length", "approximate"]] = ["length", "approximate"]
 
 
-@given(lengths=LENGTHS, budget=st.integers(40, 400), seed=st.none() | st.integers(0, 9))
+def plainly_planned(
+    src: IntArray, tgt: IntArray, budget: int, rng: np.random.Generator | None
+) -> list[list[int]]:
+    """What `plan_batches` is to give, one pair at a time."""
+    order = list(range(len(src)) if rng is None else rng.permutation(len(src)).tolist())
+
+    def key(i: int) -> tuple[int, int]:
+        longest, difference = max(src[i], tgt[i]), src[i] - tgt[i]
+        return longest, difference if longest % 2 else -difference
+
+    batches: list[list[int]] = []
+    for i in sorted(order, key=key):
+        if not batches or (len(batches[-1]) + 1) * key(i)[0] > budget:
+            batches.append([])
+        batches[-1].append(i)
+    return batches if rng is None else [batches[i] for i in rng.permutation(len(batches))]
+
+
+@given(
+    lengths=LENGTHS,
+    budget=st.integers(40, 400),
+    seed=st.none() | st.integers(0, 9),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    # As if numbers had so few bits that a key and a place need two of them.
+    bits=st.sampled_from([64, 8]),
+)
+def test_a_plan_is_the_plain_one_to_the_last_pair(
+    lengths: list[tuple[int, int]], budget: int, seed: int | None, dtype: Any, bits: int
+):
+    src, tgt = np.array(lengths, dtype).reshape(-1, 2).T
+    ours, plain = (None if seed is None else np.random.default_rng(seed) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches_module, "_KEY_BITS", bits)
+        # So that there are several blocks.
+        patch.setattr(batches_module, "_BLOCK", 16)
+        plan = plan_batches(src, tgt, budget=budget, rng=ours)
+    expected = plainly_planned(src, tgt, budget, plain)
+    assert [batch.tolist() for batch in plan] == expected
+    assert [batch.tolist() for batch in plan[1::2]] == expected[1::2]
+    if ours is not None and plain is not None:
+        assert ours.bit_generator.state == plain.bit_generator.state
+
+
+@pytest.mark.parametrize("batching", KINDS)
+def test_a_plan_takes_sixteen_bytes_a_pair_and_keeps_four(batching: Literal["length"]):
+    count = 500_000
+    src, tgt = (side.astype(np.int32) for side in realistic_lengths(count))
+    tracemalloc.start()
+    try:
+        rng = np.random.default_rng(1)
+        plan = plan_batches(src, tgt, budget=3125, rng=rng, batching=batching)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Besides a few bytes for each batch, and what a block takes.
+    assert kept <= 4.2 * count
+    assert most <= 16 * count + 8 * 2**20
+    assert sum(map(len, plan)) == count
+
+
+@given(
+    lengths=LENGTHS,
+    budget=st.integers(40, 400),
+    seed=st.none() | st.integers(0, 9),
+    batching=st.sampled_from(KINDS),
+)
 def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
-    lengths: list[tuple[int, int]], budget: int, seed: int | None
+    lengths: list[tuple[int, int]], budget: int, seed: int | None, batching: Literal["length"]
 ):
     src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
     rng = None if seed is None else np.random.default_rng(seed)
-    plan = plan_batches(src, tgt, budget=budget, rng=rng)
+    plan = plan_batches(src, tgt, budget=budget, rng=rng, batching=batching)
     assert sorted(itertools.chain.from_iterable(plan)) == list(range(len(lengths)))
     for indices in plan:
         assert len(indices) > 0
@@ -107,6 +201,67 @@ def test_batches_are_filled_before_the_next_is_begun(lengths: list[tuple[int, in
     plan = plan_batches(src, tgt, budget=budget)
     for this, following in itertools.pairwise(plan):
         assert (len(this) + 1) * longest[following[0]] > budget
+
+
+def test_ranges_of_lengths_are_those_of_the_papers_code():
+    # A length of each range, with the boundary above it: 8 and from there 1.1 times the one
+    # before, rounded down, or one more where that is the same. 45 is the longest, and ends it.
+    ranges = [(7, 8), (8, 9), (9, 10), (19, 20), (20, 22), (21, 22), (22, 24), (30, 33), (36, 39)]
+    ranges += [(42, 45), (44, 45), (45, 45)]
+    by_limit: dict[int, list[int]] = {}
+    for place, (_, limit) in enumerate(ranges):
+        by_limit.setdefault(limit, []).append(place)
+    lengths = np.array([length for length, _ in ranges])
+    shorter = np.full(len(ranges), 3)
+    for src, tgt in ((lengths, shorter), (shorter, lengths)):
+        plan = plan_batches(src, tgt, budget=500, batching="approximate")
+        # Everything of a range finds room in one batch of 500.
+        assert [batch.tolist() for batch in plan] == list(by_limit.values())
+    # 12 // 7 and 90 // 22 pairs.
+    plan = plan_batches(np.full(9, 21), np.full(9, 21), budget=90, batching="approximate")
+    assert [len(batch) for batch in plan] == [4, 4, 1]
+    alone = plan_batches(np.array([12]), np.array([3]), budget=12, batching="approximate")
+    assert [batch.tolist() for batch in alone] == [[0]]
+
+
+@given(lengths=LENGTHS.filter(bool), budget=st.integers(50, 400), seed=st.integers(0, 9))
+def test_batches_of_a_range_have_as_many_pairs_as_would_fit_at_its_boundary(
+    lengths: list[tuple[int, int]], budget: int, seed: int
+):
+    limits = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24, 26, 28, 30, 33, 36, 39, 42]
+    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
+    longest = np.maximum(src, tgt)
+    most = longest.max()
+
+    def limit(i: int) -> int:
+        return min(next(limit for limit in limits if longest[i] < limit), most)
+
+    rng = np.random.default_rng(seed)
+    plan = plan_batches(src, tgt, budget=budget, rng=rng, batching="approximate")
+    rest = Counter[int]()
+    for batch in plan:
+        of_batch = {limit(int(i)) for i in batch if limit(int(i)) < most}
+        if len(of_batch) == 1 and all(longest[i] < most for i in batch):
+            full = budget // of_batch.pop()
+            assert len(batch) <= full
+            rest[limit(int(batch[0]))] += len(batch) < full
+        else:
+            # The last range.
+            assert not of_batch
+            assert len(batch) <= budget // most
+    assert all(count <= 1 for count in rest.values())
+
+
+@pytest.mark.parametrize("batching", KINDS)
+def test_ties_are_broken_by_the_generator(batching: Literal["length"]):
+    same = np.full(60, 12)
+    plans = [
+        plan_batches(same, same, budget=120, rng=np.random.default_rng(seed), batching=batching)
+        for seed in (1, 1, 2)
+    ]
+    first, again, other = ([batch.tolist() for batch in plan] for plan in plans)
+    assert first == again
+    assert sorted(map(sorted, first)) != sorted(map(sorted, other))
 
 
 def test_a_pair_longer_than_the_budget_is_refused_with_the_setting_to_raise():
@@ -140,6 +295,81 @@ def test_nearly_all_slots_hold_tokens_on_both_sides(count: int, budget: int):
     longest = np.maximum(src, tgt)
     slots = sum(len(indices) * longest[indices].max() for indices in plan)
     assert slots >= 0.97 * budget * len(plan)
+
+
+def test_a_pair_occurs_in_an_epoch_as_often_as_the_weight_of_its_source_says():
+    pairs = weighted(random_pairs(15), (4, 1.0), (3, 2.0), (0, 7.0), (8, 0.25))
+    batches = TokenBatches(pairs, budget=60, seed=1)
+    chosen = set()
+    for epoch in range(30):
+        assert batches.epoch == epoch
+        seen = Counter(itertools.chain.from_iterable(epoch_of(batches)))
+        assert [seen[i] for i in range(7)] == [1, 1, 1, 1, 2, 2, 2]
+        few = tuple(i for i in seen if i >= 7)
+        assert [seen[i] for i in few] == [1, 1]
+        chosen.update(few)
+    # Each in its turn.
+    assert chosen == set(range(7, 15))
+
+
+SOURCES = st.lists(st.tuples(st.integers(0, 30), st.floats(0.05, 3.0)), min_size=1, max_size=4)
+
+
+@given(sources=SOURCES, seed=st.integers(0, 9), batching=st.sampled_from(KINDS))
+def test_weights_are_kept_to_the_pair(
+    sources: list[tuple[int, float]], seed: int, batching: Literal["length"]
+):
+    count = sum(pairs for pairs, _ in sources)
+    expected = [int(w) * n + round((w - int(w)) * n) for n, w in sources]
+    pairs = weighted(random_pairs(count), *sources)
+    if sum(expected) == 0:
+        with pytest.raises(MtkitError, match=r"no training pairs|weights"):
+            TokenBatches(pairs, budget=90, seed=seed)
+        return
+    seen = Counter(
+        itertools.chain.from_iterable(
+            epoch_of(TokenBatches(pairs, budget=90, seed=seed, batching=batching))
+        )
+    )
+    start = 0
+    for (n, weight), occurrences in zip(sources, expected, strict=True):
+        own = [seen[i] for i in range(start, start + n)]
+        assert sum(own) == occurrences
+        assert {*own} <= {int(weight), int(weight) + 1}
+        start += n
+
+
+def test_weights_of_one_change_nothing():
+    pairs = random_pairs(150)
+    ones = weighted(pairs, (100, 1.0), (50, 1.0))
+    plain, same = (take(TokenBatches(p, budget=120, seed=1), 60) for p in (pairs, ones))
+    assert plain == same
+
+
+def test_tokens_of_an_epoch_count_as_often_as_they_occur():
+    pairs = sentence_pairs([5, 5, 5, 5], [2, 3, 7, 9])
+    assert pairs.epoch_tokens() == 21
+    assert weighted(pairs, (2, 3.0), (2, 0.5)).epoch_tokens() == 3 * 5 + 16 // 2
+
+
+def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data: PreparedData):
+    count = len(tiny_data.pairs("train"))
+
+    def data(*sources: dict[str, Any]) -> PreparedData:
+        manifest = {**tiny_data.manifest, "sources": {"train": list(sources)}}
+        return PreparedData(tiny_data.path, manifest)
+
+    # Prepared before there were weights, or before sources knew what was kept of them.
+    for old in (data(), data({"pairs": 9}), data({"weight": 1.0}, {"pairs": 9, "kept": 3})):
+        assert old.pairs("train").sources == ()
+        assert old.fingerprint == tiny_data.fingerprint
+    new = data({"kept": 30, "weight": 2.5}, {"kept": count - 30, "weight": 1.0})
+    assert new.pairs("train").sources == (Weighted(30, 2.5), Weighted(count - 30, 1.0))
+    assert new.pairs("valid").sources == ()
+    other = data({"kept": 30, "weight": 2.0}, {"kept": count - 30, "weight": 1.0})
+    assert len({new.fingerprint, other.fingerprint, tiny_data.fingerprint}) == 3
+    with pytest.raises(MtkitError, match=rf"manifest\.json.*{count}.*{count - 1}"):
+        data({"kept": count - 1, "weight": 2.0}).pairs("train")
 
 
 @pytest.mark.parametrize("per_update", [1, 3])
@@ -176,10 +406,12 @@ def test_split_batches_have_the_same_pairs_in_parts_of_about_one_size(sizes: lis
         assert max(own) - min(own) <= 1
 
 
-@given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200))
-def test_parts_fit_and_one_fewer_would_not(lengths: list[tuple[int, int]], fits: int):
+@given(lengths=LENGTHS.filter(bool), fits=st.integers(40, 200), batching=st.sampled_from(KINDS))
+def test_parts_fit_and_one_fewer_would_not(
+    lengths: list[tuple[int, int]], fits: int, batching: Literal["length"]
+):
     src, tgt = (list(side) for side in zip(*lengths, strict=True))
-    batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1)
+    batches = TokenBatches(sentence_pairs(src, tgt), budget=200, seed=1, batching=batching)
     longest = np.maximum(src, tgt)
 
     def largest(parts: int) -> int:
@@ -217,12 +449,16 @@ def test_batches_are_not_taken_in_the_order_of_their_length():
     assert 0.2 < rises / len(widths) < 0.8
 
 
+@pytest.mark.parametrize("batching", KINDS)
+@pytest.mark.parametrize("sources", [[], [(20, 1.7), (40, 0.6)]])
 @pytest.mark.parametrize("per_update", [1, 3])
-def test_a_stream_resumes_exactly_wherever_it_was_stopped(per_update: int):
-    pairs = random_pairs(60)
+def test_a_stream_resumes_exactly_wherever_it_was_stopped(
+    per_update: int, sources: list[tuple[int, float]], batching: Literal["length"]
+):
+    pairs = weighted(random_pairs(60), *sources)
 
     def stream() -> TokenBatches:
-        return TokenBatches(pairs, budget=100, per_update=per_update, seed=3)
+        return TokenBatches(pairs, budget=100, per_update=per_update, seed=3, batching=batching)
 
     epoch = int(stream().updates_in_epoch) + 1
     whole = take(stream(), 4 * epoch)
@@ -237,10 +473,11 @@ def test_a_stream_resumes_exactly_wherever_it_was_stopped(per_update: int):
         assert take(resumed, epoch) == whole[stop : stop + epoch]
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_the_largest_part_is_the_largest_of_the_epoch(parts: int):
+@pytest.mark.parametrize("batching", KINDS)
+@pytest.mark.parametrize("parts", [1, 3, 40])
+def test_the_largest_part_is_the_largest_of_the_epoch(parts: int, batching: Literal["length"]):
     pairs = random_pairs(150)
-    batches = TokenBatches(pairs, budget=120, seed=1)
+    batches = TokenBatches(pairs, budget=120, seed=1, batching=batching)
 
     def slots(batch: IntArray) -> int:
         sides = (pairs.src, pairs.tgt)

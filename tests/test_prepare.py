@@ -9,6 +9,7 @@ import hashlib
 import json
 import lzma
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mtkit
+from mtkit import prepare
 from mtkit.data import PreparedData, find_data, zstd
 from mtkit.errors import MtkitError
 from mtkit.prepare import Report, prepare_corpus, prepare_files
@@ -474,6 +476,107 @@ def test_what_was_interrupted_is_not_used_for_other_settings(
     corpus.prepare(vocab_size=310, max_tokens=9)
     corpus.prepare("undisturbed", vocab_size=310, max_tokens=9)
     assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
+    when: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    # Parts with and without dropped pairs.
+    plant(corpus.train, [(line, "", "null") for line in (3, 90, 91, 199)])
+    monkeypatch.setattr("mtkit.prepare.BLOCK", 10)
+    monkeypatch.setattr("mtkit.prepare.PART", 2)
+    corpus.prepare("undisturbed", workers=1)
+    original, stops, notes = prepare._write_json, 0, 0
+
+    def write(path: Path, value: Any) -> None:
+        nonlocal notes
+        notes += 1
+        if notes == 2 and when == "before":
+            raise KeyboardInterrupt
+        original(path, value)
+        if when == "after":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare, "_write_json", write)
+    while not (corpus.folder / "out").exists():
+        notes = 0
+        try:
+            corpus.prepare(workers=1)
+        except KeyboardInterrupt:
+            stops += 1
+    # One note of the first stage and ten of the last.
+    assert stops == (11 if when == "after" else 10)
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_what_was_stopped_while_it_tidied_up_is_done_again(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    corpus.prepare("undisturbed")
+    original = shutil.rmtree
+
+    def tidy_halfway(folder: Path, **options: Any) -> None:
+        if folder.name == "scratch":
+            for note in ("verdicts", "src_keys"):
+                (folder / note).unlink()
+            raise KeyboardInterrupt
+        original(folder, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", tidy_halfway)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare()
+    corpus.prepare()
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus, monkeypatch: pytest.MonkeyPatch):
+    before = sorted(corpus.folder.rglob("*"))
+    assert corpus.prepare(dry_run=True).pairs["train"] == 200
+    assert sorted(corpus.folder.rglob("*")) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.Homes.of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(dry_run=True)
+    assert sorted(corpus.folder.rglob("*")) == before
+    # It does not touch what is there either, and so need not be told to replace it.
+    corpus.prepare()
+    before = contents(corpus.folder)
+    corpus.prepare(dry_run=True)
+    assert contents(corpus.folder) == before
+
+
+def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus: Corpus):
+    corpus.train[1].write_bytes(b"\n" * 200)
+    before = sorted(corpus.folder.rglob("*"))
+    with pytest.raises(MtkitError, match="200 empty"):
+        corpus.prepare("some/where/deep")
+    assert sorted(corpus.folder.rglob("*")) == before
+
+
+def test_a_replacement_killed_halfway_leaves_nothing_beside_the_next(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    corpus.prepare()
+    before = contents(corpus.folder / "out")
+    corpus.prepare("other", vocab_size=310)
+    original = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        if self.name == ".out.partial":
+            raise KeyboardInterrupt
+        return original(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(force=True, vocab_size=310)
+    # The folder is there at any time, the old one or the new one.
+    assert contents(corpus.folder / "out") == before
+    corpus.prepare(force=True, vocab_size=310)
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "other")
+    assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
 
 
 def test_an_interrupted_replacement_leaves_the_old_folder(

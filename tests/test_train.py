@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mtkit import checkpoint, train
 from mtkit import trainer as trainer_module
-from mtkit.batches import split
+from mtkit.batches import TokenBatches, split
 from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
@@ -199,6 +199,27 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
     # the budget empty; realistic sizes are tested with the batches.
     assert tokens >= 0.97 * filled
     assert filled >= 0.7 * 50 * 200
+
+
+def test_batches_are_of_the_kind_that_the_configuration_names(
+    config: Config, tiny_data: PreparedData
+):
+    pairs = tiny_data.pairs("train")
+    longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
+    approximate = changed(config, "train", batching="approximate", length_groups=2)
+    trainer = Trainer(approximate, tiny_data, device=CPU)
+    expected = TokenBatches(
+        pairs, budget=100, per_update=2, seed=config.train.seed, batching="approximate"
+    )
+    for _ in range(20):
+        update = next(trainer.batches)
+        assert [b.tolist() for b in update] == [b.tolist() for b in next(expected)]
+        for batch in update:
+            # From 8 to 20 a range is one length, and above it two or three.
+            assert longest[batch].max() - longest[batch].min() <= (
+                7 if longest[batch].max() < 8 else 3
+            )
+    assert math.isfinite(trainer.update(next(trainer.batches)))
 
 
 # ---------------------------------------------------------------------------------------------
