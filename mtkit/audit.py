@@ -59,7 +59,7 @@ _MEANINGS = {
     "control characters": "A side has control characters, line separators, a byte-order mark or"
     " replacement characters, which tell of damage.",
     "few letters": "Of a side's characters, spaces not counted, fewer than {min_letters:.0%} are"
-    " letters.",
+    " letters or digits.",
     "wrong script": "Of a side's letters, fewer than {min_script:.0%} are in a script in which its"
     " language is written.",
     "identical sides": "Both sides are the same text.",
@@ -135,7 +135,7 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
     read = report.pairs["train"]
     kept = read - sum(report.dropped.values())
     facts = DataFacts(
-        name=report.path.name,
+        name=report.path.resolve().name,
         findings=[],
         summary=_summary(data, report, kept),
         read=read,

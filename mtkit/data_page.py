@@ -33,6 +33,7 @@ LONGEST = 1024
 # A chart of lengths ends where so many of the pairs are on it: a few long ones would flatten it.
 _ON_CHART = 0.995
 _MOST_BARS = 60
+_MOST_SHIFTS = 100
 _MOST_CELLS = 48
 _SHADES = 6
 _SIDES = ("source", "target")
@@ -187,9 +188,10 @@ def data_page(facts: DataFacts) -> str:
     if facts.shifts:
         shifts = [
             (place, f"{first:,}", f"{last:,}", f"{abs(by)} {'later' if by > 0 else 'earlier'}")
-            for place, first, last, by in facts.shifts
+            for place, first, last, by in facts.shifts[:_MOST_SHIFTS]
         ]
-        sections.append(section("Out of step", _SHIFTS, rows=shifts))
+        more = len(facts.shifts) - len(shifts)
+        sections.append(section("Out of step", _SHIFTS, rows=shifts, more=f"{more:,}" * (more > 0)))
     sampled = ""
     if facts.counted < facts.kept:
         sampled = (
@@ -530,6 +532,9 @@ mend the files and prepare again to have them.</p>
 </tbody>
 </table>
 </div>
+{% if more %}
+<p class="note after">{{ more }} more are left out.</p>
+{% endif %}
 """
 
 _CHARTS = f"""\
