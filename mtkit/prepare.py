@@ -159,7 +159,7 @@ def prepare_corpus(
         workers: processes; by default one for each core.
         force: replace the folder if it exists.
         dry_run: do everything, and leave nothing behind.
-        look: called with the finished data before the folder takes its place.
+        look: called with the finished data.
         overrides: of settings, as in `max_ratio=3`.
         settings: of `PrepareConfig`; `vocab_size` is by default as the catalogue says.
 
@@ -267,8 +267,11 @@ def _prepare(
             if not dry_run:
                 log.warning("stopped; the same command goes on with what is done")
             raise
-        if look is not None:
+        if look is not None and dry_run:
             look(writer.finish(), report)
+    if look is not None and not dry_run:
+        # What goes wrong from here on costs no work.
+        look(PreparedData.open(out), report)
     return report
 
 
