@@ -336,6 +336,54 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
     assert "file/out" in place.refused(*prepare_arguments(tiny_text), "--out", "file/out")
 
 
+@pytest.mark.parametrize(
+    ("more", "status", "words"),
+    [
+        (["--weight", "1", "--weight", "2"], 2, ["--weight", "one for each"]),
+        (["--weight", "0"], 2, ["--weight", "0"]),
+        (["--weight", "-1"], 2, ["--weight", "-1"]),
+        (["--weight", "often"], 2, ["--weight", "often"]),
+        (["--weight", "nan"], 2, ["--weight", "nan"]),
+        (["--weight", "inf"], 2, ["--weight", "inf"]),
+        (["--valid-from", "more"], 2, ["--valid", "--valid-from", "not both"]),
+        (["--test-from", "more"], 2, ["--test", "--test-from", "not both"]),
+        (["--train-from", "nowhere"], 1, ["nowhere.en", "nowhere.de"]),
+        (["--train-from", "nowhere.tsv"], 1, ["nowhere.tsv", "No such file"]),
+        (["--set", "max_ration=3"], 1, ["max_ration", "max_ratio?"]),
+        (["--set", "max_ratio=wide"], 1, ["max_ratio", "wide"]),
+        (["--set", "max_ratio=0.5"], 1, ["max_ratio", "0.5"]),
+        (["--set", "max_ratio"], 1, ["max_ratio", "key=value"]),
+        (["--set", "drop_overlap=1"], 1, ["drop_overlap", "1"]),
+        (["--set", "symbols=<2de>"], 1, ["symbols", "<2de>"]),
+        (["--set", "vocab_size=many"], 1, ["vocab_size", "many"]),
+        (["--workers", "0"], 2, ["--workers", "0"]),
+        (["--vocab-size", "9.5"], 2, ["--vocab-size", "9.5"]),
+        (["--out", ""], 2, ["--out"]),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_in_one_line(
+    more: list[str], status: int, words: list[str], place: Place, tiny_text: TinyText
+):
+    before = place.files()
+    outcome = place.mtkit("-q", *prepare_arguments(tiny_text), *more)
+    assert (outcome.status, place.files()) == (status, before)
+    for word in words:
+        assert word in outcome.error
+
+
+def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(
+    place: Place, tiny_text: TinyText
+):
+    src = place.write("my.en", tiny_text.train[0].read_bytes() + b"\nBerlin\n")
+    tgt = place.write("my.de", tiny_text.train[1].read_bytes() + b"null\nBerlin\n")
+    before = place.files()
+    outcome = place.mtkit("-q", *prepare_arguments(tiny_text, train=(src, tgt)), "--dry-run")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "identical sides" in outcome.out
+    assert "Berlin" in outcome.out
+    assert place.files() == before
+
+
 def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_text: TinyText):
     assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
 

@@ -255,8 +255,8 @@ RULES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25)
-@given(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=8), RULES, st.integers(1, 40))
+@settings(max_examples=12)
+@given(st.lists(st.tuples(LINE, LINE), min_size=1, max_size=8), RULES, st.integers(20, 90))
 def test_whatever_the_lines_pairs_stay_paired_and_none_goes_missing(
     sound: list[tuple[str, str]],
     odd: list[tuple[str, str]],

@@ -1,0 +1,66 @@
+"""Preparations that are stopped again and again: stopped.py SIGNAL TIMES SEED ARGUMENTS...
+
+Each run is the command line in a fork, because a fresh process would spend its time on imports.
+It gets the signal after a random part of the time that an undisturbed run takes. What is finished
+nevertheless is put aside, and the next run begins anew. Prints what happened as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+
+from mtkit import cli, prepare
+
+
+def run(arguments: list[str], out: str) -> int:
+    """Start one; returns its process."""
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["mtkit", *arguments, "--out", out]
+        status = 1
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        os._exit(status)
+    return child
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main() -> None:
+    """Stop as often as told, then let the last one end."""
+    how, times = signal.Signals[sys.argv[1]], int(sys.argv[2])
+    rng, arguments = random.Random(int(sys.argv[3])), sys.argv[4:]
+    prepare.BLOCK, prepare.PART = 100, 3
+    started = time.monotonic()
+    assert ended(run(arguments, "undisturbed")) == 0
+    whole = time.monotonic() - started
+    statuses: list[int] = []
+    finished = 0
+    while True:
+        child = run(arguments, "out")
+        if len(statuses) < times:
+            time.sleep(rng.uniform(0, whole))
+            os.kill(child, how)
+        status = ended(child)
+        if status != 0:
+            statuses.append(status)
+            continue
+        finished += 1
+        shutil.move("out", f"finished-{finished}")
+        if len(statuses) >= times:
+            break
+    print(json.dumps({"statuses": statuses, "finished": finished, "seconds": whole}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Preparing that is killed, stopped, short of space or not alone: all or nothing, and one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TinyText, number_pairs, write_pairs
+
+HERE = Path(__file__).parent
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def arguments_of(text: TinyText, *more: str) -> list[str]:
+    """The command line for the tiny corpus."""
+    line = ["prepare", "tiny", "--src-lang", "en", "--tgt-lang", "de", "--vocab-size", "300"]
+    for split in ("train", "valid", "test"):
+        line += [f"--{split}", *map(str, getattr(text, split))]
+    return [*line, *more]
+
+
+@pytest.fixture(scope="module")
+def some_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
+    """Thousands of pairs, of which some are dropped, in whole blocks and in none."""
+    folder = tmp_path_factory.mktemp("some-text")
+    pairs = number_pairs(4000, seed=1)
+    for line in [*range(500, 560), 1234, 3999]:
+        pairs[line] = pairs[0] if line % 2 else ("", "null")
+    return TinyText(
+        folder,
+        train=write_pairs(folder, "train", pairs),
+        valid=write_pairs(folder, "valid", number_pairs(20, seed=2)),
+        test=write_pairs(folder, "test", number_pairs(20, seed=3)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "times", "seed", "workers"),
+    [
+        ("SIGKILL", 5, 1, "1"),
+        ("SIGINT", 5, 2, "1"),
+        pytest.param("SIGKILL", 20, 3, "1", marks=pytest.mark.slow),
+        pytest.param("SIGKILL", 20, 4, "2", marks=pytest.mark.slow),
+        pytest.param("SIGINT", 20, 5, "2", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
+    how: str, times: int, seed: int, workers: str, some_text: TinyText, tmp_path: Path
+):
+    arguments = arguments_of(some_text, "--workers", workers)
+    stopped = subprocess.run(
+        [sys.executable, HERE / "stopped.py", how, str(times), str(seed), *arguments],
+        cwd=tmp_path,
+        env=ONE_THREAD,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert stopped.returncode == 0, stopped.stderr
+    if how == "SIGINT" or workers == "1":
+        # A worker whose parent is killed while it starts has nobody else to tell.
+        assert "Traceback" not in stopped.stderr
+    done: dict[str, Any] = json.loads(stopped.stdout)
+    assert done["statuses"] == [130 if how == "SIGINT" else -signal.SIGKILL] * times
+    names = [f"finished-{number}" for number in range(1, done["finished"] + 1)]
+    undisturbed = contents(tmp_path / "undisturbed")
+    assert undisturbed.keys() >= {"manifest.json", "train.src.bin", "dropped.tsv.gz"}
+    for name in names:
+        assert contents(tmp_path / name) == undisturbed
+    # And nothing else beside it.
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "undisturbed"])
+
+
+def started(arguments: list[str], place: Path, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mtkit", "-q", *arguments],
+        cwd=place,
+        env=ONE_THREAD,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_path: Path):
+    both = [started(arguments_of(tiny_text), tmp_path) for _ in range(2)]
+    ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
+    assert sorted(status for *_, status in ended) == [0, 1]
+    for _, errors, status in ended:
+        if status == 1:
+            (line,) = errors.splitlines()
+            assert "being written by another process" in line or "exists already" in line
+    assert [path.name for path in tmp_path.rglob("*tiny*")] == ["tiny"]
+    alone = started(arguments_of(tiny_text, "--out", "alone"), tmp_path)
+    assert alone.communicate(timeout=60) == ("", "")
+    assert contents(tmp_path / "data" / "tiny") == contents(tmp_path / "alone")
+
+
+# In the first stage, while subwords are kept, and in the last.
+@pytest.mark.parametrize("size", [100, 5_000, 20_000])
+def test_a_full_disk_is_one_line_and_leaves_nothing(size: int, some_text: TinyText, tmp_path: Path):
+    full = started(
+        arguments_of(some_text, "--workers", "1"),
+        tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    out, errors = full.communicate(timeout=60)
+    assert (full.returncode, out) == (1, "")
+    (line,) = errors.splitlines()
+    assert "File too large" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_may_not_be_written_is_refused(tiny_text: TinyText, tmp_path: Path):
+    tmp_path.chmod(0o555)
+    refused = started(arguments_of(tiny_text), tmp_path)
+    _, errors = refused.communicate(timeout=60)
+    tmp_path.chmod(0o755)
+    assert refused.returncode == 1
+    assert "not a writable folder" in errors
+
+
+MEMORY = """
+import resource
+from pathlib import Path
+from mtkit import prepare
+from mtkit.prepare import prepare_files
+if __name__ == "__main__":
+    prepare.BLOCK = 1000
+    pairs = lambda split: (Path(f"{split}.en"), Path(f"{split}.de"))
+    prepare_files("large", Path("out"), src_lang="en", tgt_lang="de", train=[pairs("train")],
+                  valid=pairs("valid"), vocab_size=1000, workers=1)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_eight_times_as_many_pairs_take_no_more_memory(tmp_path: Path):
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 9))) for _ in range(3000)]
+    peaks = []
+    for count in (5_000, 40_000):
+        place = tmp_path / str(count)
+        place.mkdir()
+        for split, size in (("train", count), ("valid", 10)):
+            pairs = [
+                (" ".join(text), " ".join(reversed(text)))
+                for text in (rng.choices(words, k=rng.randint(3, 30)) for _ in range(size))
+            ]
+            write_pairs(place, split, pairs)
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY],
+            cwd=place,
+            env=ONE_THREAD,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peaks.append(int(done.stdout))
+    assert peaks[1] < 1.2 * peaks[0], peaks
