@@ -13,6 +13,7 @@ memory that it takes to open so many lengths and to plan an epoch, each in a pro
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import math
@@ -324,6 +325,7 @@ def print_speed(
     model = Plain()
     for name, lengths in zip(names, data, strict=True):
         rng = np.random.default_rng(1)
+        # Many small batches, since the pairs of a single one are all of one kind.
         plan = plan_batches(*lengths, budget=budget, rng=rng)
         padded: Packed = [[[int(i)] for i in batch] for batch in plan[:count]]
         pairs = [pair for batch in padded for row in batch for pair in row]
@@ -403,9 +405,13 @@ def task(budget: int, files: Sequence[str]) -> None:
     """Open the lengths, and plan an epoch if there is a budget; print what it took as JSON."""
 
     def peak() -> int:
-        # Linux counts in KiB, macOS in bytes.
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        # What `getrusage` gives begins, on Linux, with the peak of the process that started it.
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        # macOS counts in bytes.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     lengths = [np.load(file) for file in files]
     if budget:
@@ -437,8 +443,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, action="append", default=[])
     parser.add_argument("--pairs", type=int, help="plan epochs of so many pairs")
     parser.add_argument("--budgets", type=int, nargs="+", default=[25_000, 4_096, 3_125])
-    parser.add_argument("--step-budget", type=int, default=4_096, help="of batches that are timed")
-    parser.add_argument("--batches", type=int, default=4, help="of a step that is timed")
+    parser.add_argument("--step-budget", type=int, default=1_024, help="of batches that are timed")
+    parser.add_argument("--batches", type=int, default=16, help="of a step that is timed")
     parser.add_argument("--rounds", type=int, default=5, help="0 times no step")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--task", type=int, help=argparse.SUPPRESS)
