@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -284,6 +285,9 @@ def prepare(
         raise click.UsageError(f"own data needs {', '.join(own)}; missing: {', '.join(missing)}")
     if weight and len(weight) != len(train) + len(train_from):
         raise click.UsageError("--weight: give one for each --train and --train-from, or none")
+    for number in weight:
+        if not math.isfinite(number):
+            raise click.UsageError(f"--weight: expected a finite number, not {number}")
     target = out or DATA_ROOT / name
     from mtkit.prepare import prepare_corpus, prepare_files
 
