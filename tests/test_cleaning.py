@@ -219,7 +219,7 @@ def test_a_pair_is_dropped_for_the_first_reason_that_holds():
     assert reason_of(" " * 11, **rules) == "empty"
     assert reason_of("\0" + "1" * 11, **rules) == "too long"
     assert reason_of("\0" + "1" * 9, **rules) == "control characters"
-    assert reason_of("я" + "1" * 9, **rules) == "few letters"
+    assert reason_of("я" + "-" * 9, **rules) == "few letters"
     assert reason_of("я", "я", **rules) == "wrong script"
     assert checked([("1 a", "1 a")], **rules).verdicts[0] == verdict("identical sides")
 
