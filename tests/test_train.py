@@ -197,7 +197,7 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
         tokens += sum(longest[batch].sum() for batch in update)
     # Hardly any padding. Five batches of 40 slots and pairs of up to 35 tokens leave a quarter of
     # the budget empty; realistic sizes are tested with the batches.
-    assert tokens >= 0.97 * filled
+    assert tokens >= 0.96 * filled
     assert filled >= 0.7 * 50 * 200
 
 
