@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from mtkit.data import IntArray, TokenArray
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import Tokenizer, mixed
+from mtkit.tokenizer import Tokenizer
+from mtkit.words import mixed
 
 # How much longer than the longest plain sentence of its batch a sentence may become.
 GROWTH = 1.5

@@ -53,10 +53,12 @@ from mtkit.cleaning import (
 from mtkit.config import PrepareConfig, prepare_config
 from mtkit.corpora import find_corpus
 from mtkit.data import IntArray, PreparedData, PreparedWriter, Split, check_writable
+from mtkit.encoder import BlockEncoder
 from mtkit.errors import MtkitError
 from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
-from mtkit.tokenizer import SENTENCEPIECE_VERSION, BlockEncoder, Tokenizer, WordCounts, count_words
+from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
+from mtkit.words import WordCounts, count_words
 
 log = logging.getLogger(__name__)
 

@@ -35,6 +35,8 @@ FLOORS = {
     "sampling": 3,
     "search": 2,
     "tokenizer": 2,
+    "encoder": 3,
+    "words": 1,
     "score": 2,
     "cost": 2,
     "loss": 2,

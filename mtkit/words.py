@@ -1,0 +1,202 @@
+"""The words of text: counted in bounded memory, and those of a block of lines as arrays.
+
+A word is what stands between two spaces. No piece reaches over a space, so subwords are learned
+from words, and a word has the same pieces wherever it stands.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+# Lines that are counted or encoded at a time, so that what is known of them stays in the caches
+# of a processor.
+BLOCK = 8192
+# What an entry of a dictionary takes beside its word: a slot of a table that may be half empty
+# and is copied when it grows, and what the allocator rounds up.
+_ENTRY_BYTES = 80
+# Bytes of a word, and so letters too, beyond which SentencePiece does not learn from it.
+LONGEST_LEARNT = 1 << 16
+# Of eight bytes the first n.
+_FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+# Odd numbers whose binary digits have no pattern.
+_MIXERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], np.uint64)
+
+
+class WordCounts:
+    """The words of a corpus and how often each occurs, in bounded memory.
+
+    When the words would take more than `max_bytes`, some are left out: of the words seen once
+    only every second stays, then every fourth and so on, chosen by a checksum of the word. Where
+    words seen twice or three times take more room than those, they are thinned in the same way,
+    and so on for each doubling of the count. Those that stay count for those that are gone. So
+    frequent words keep their counts, and rare ones are an even sample of the whole corpus with
+    the weight of all of them, also where nearly every word is a sentence because the language is
+    written without spaces. The result is a pure function of the blocks that are added and of
+    their order.
+
+    Args:
+        max_bytes: room for words and counts.
+    """
+
+    def __init__(self, *, max_bytes: int = 128 << 20) -> None:
+        self.max_bytes = max_bytes
+        self._counts: dict[str, int] = {}
+        self._bytes = 0
+        # Of the words whose count has n binary digits, one in 2 ** levels[n] stays.
+        self._levels = [0] * 65
+
+    @property
+    def sampled(self) -> bool:
+        """Whether words were left out for want of room."""
+        return any(self._levels)
+
+    def add(self, words: Mapping[str, int]) -> None:
+        """Add the counts of a block of the corpus, as `count_words` gives them."""
+        counts, size, room = self._counts, self._bytes, self.max_bytes
+        for word, count in words.items():
+            if word in counts:
+                counts[word] += count
+            elif len(word) <= LONGEST_LEARNT:
+                counts[word] = count
+                size += _room(word)
+                if size > room:
+                    size = self._thin()
+                    counts = self._counts
+        self._bytes = size
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        """The words, each with its count and that of the words it stands for."""
+        for word, count in self._counts.items():
+            level = self._levels[count.bit_length()]
+            if _stays(word, level):
+                yield word, count << level
+
+    def _thin(self) -> int:
+        """Leave words out until an eighth of the room is free; gives the bytes still in use."""
+        while True:
+            self._counts = {
+                word: count
+                for word, count in self._counts.items()
+                if _stays(word, self._levels[count.bit_length()])
+            }
+            sizes = [0] * len(self._levels)
+            for word, count in self._counts.items():
+                sizes[count.bit_length()] += _room(word)
+            if sum(sizes) <= self.max_bytes - self.max_bytes // 8:
+                return sum(sizes)
+            self._levels[sizes.index(max(sizes))] += 1
+
+
+def _stays(word: str, level: int) -> bool:
+    """Whether a word is among the one in ``2 ** level`` that are kept."""
+    # Of words that differ in one letter, too, the leading bits of a CRC-32 choose evenly.
+    return not level or zlib.crc32(word.encode("utf-8", "surrogatepass")) << level < 1 << 32
+
+
+def _room(word: str) -> int:
+    return sys.getsizeof(word) + _ENTRY_BYTES
+
+
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """How often each word occurs, a word being what stands between two spaces.
+
+    SentencePiece learns the same from them as from the lines, because no piece reaches over a
+    space.
+    """
+    counts: dict[str, int] = {}
+    rest = iter(lines)
+    while block := list(islice(rest, BLOCK)):
+        # A tab is the same to SentencePiece, and would end the word in a table.
+        words = Words(" ".join(block).replace("\t", " "), longest=LONGEST_LEARNT)
+        occurrences = np.bincount(words.alike(words.short)[words.short])
+        found = np.flatnonzero(occurrences)
+        for word, count in zip(words.texts(found), occurrences[found].tolist(), strict=True):
+            counts[word] = counts.get(word, 0) + count
+    counts.pop("", None)
+    return Counter(counts)
+
+
+class Words:
+    """What stands between the spaces of a text, in arrays with an element for each word.
+
+    Words are told apart by their length and two numbers, `heads` and `tails`. Up to 16 bytes
+    these are the bytes of the word; of longer ones they are checksums of 128 bits together, which
+    no two words of a corpus share.
+
+    Args:
+        text: the words.
+        longest: bytes of a word beyond which it is not `short` and has no such numbers.
+    """
+
+    def __init__(self, text: str, *, longest: int) -> None:
+        encoded = text.encode()
+        # Padded, because eight bytes are read at a time.
+        self._text = encoded + bytes(16)
+        spaces = np.flatnonzero(np.frombuffer(encoded, np.uint8) == ord(" "))
+        self._ends = np.append(spaces, len(encoded))
+        self._starts = starts = np.append(0, spaces + 1)
+        self.lengths = lengths = self._ends - starts
+        self.short = np.flatnonzero(lengths <= longest)
+        eight = np.ndarray(len(encoded) + 9, "<u8", self._text, strides=(1,))
+        self.heads = eight[starts] & _FIRST[np.minimum(lengths, 8)]
+        self.tails = eight[starts + 8] & _FIRST[np.clip(lengths - 8, 0, 8)]
+        rest = np.flatnonzero((lengths > 16) & (lengths <= longest))
+        offset = 16
+        while len(rest):
+            more = eight[starts[rest] + offset] & _FIRST[np.minimum(lengths[rest] - offset, 8)]
+            self.heads[rest] = mixed(self.heads[rest] ^ more, 0)
+            self.tails[rest] = mixed(self.tails[rest] + more, 1)
+            offset += 8
+            rest = rest[lengths[rest] > offset]
+        self.hashes = mixed(mixed(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def texts(self, indices: IntArray) -> list[str]:
+        """The words themselves."""
+        text = self._text
+        sides = (self._starts[indices].tolist(), self._ends[indices].tolist())
+        return [text[start:end].decode() for start, end in zip(*sides, strict=True)]
+
+    def alike(self, indices: IntArray) -> IntArray:
+        """At each of the indices, the last of them that is of the same word."""
+        last = np.zeros(len(self), np.int64)
+        bits = max(4, len(indices).bit_length())
+        places = np.empty(1 << bits, np.int64)
+        hashes = self.hashes[indices]
+        while len(indices):
+            # Every word writes itself at the place of its hash, and what then stands there is the
+            # last of the words that wrote there. Those of another word try another place.
+            at = (hashes >> np.uint64(64 - bits)).view(np.int64)
+            places[at] = indices
+            other = places.take(at)
+            same = (
+                (self.heads.take(other) == self.heads.take(indices))
+                & (self.tails.take(other) == self.tails.take(indices))
+                & (self.lengths.take(other) == self.lengths.take(indices))
+            )
+            last[indices[same]] = other[same]
+            indices, hashes = indices[~same], mixed(hashes[~same], 2)
+        return last
+
+
+def mixed(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
+    """Each number as another that seems to have nothing to do with it, but always the same.
+
+    Args:
+        numbers: any.
+        mixer: 0, 1 or 2, for three ways to mix.
+    """
+    product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
+    return product ^ (product >> np.uint64(32))
