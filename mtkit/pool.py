@@ -13,20 +13,16 @@ from __future__ import annotations
 
 import math
 import mmap
-import multiprocessing
 import os
-import queue
-import signal
 import tempfile
 import threading
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import reduction, resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing import reduction
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch
@@ -38,6 +34,7 @@ from mtkit.devices import choose_matrix_route, keep_freed_memory
 from mtkit.errors import MtkitError
 from mtkit.inference import Precision, prepare, weight_places
 from mtkit.model import Transformer
+from mtkit.processes import Worker
 from mtkit.tokenizer import PAD_ID, Tokenizer
 
 CPU = torch.device("cpu")
@@ -46,13 +43,6 @@ CPU = torch.device("cpu")
 _AT_A_TIME = 2
 # Bytes to whose multiples weights are aligned: a cache line.
 _ALIGNMENT = 64
-# Seconds until a worker that has closed its pipe has ended.
-_PATIENCE = 5.0
-
-_spawn = multiprocessing.get_context("spawn")
-
-# What a worker makes of a batch: translations, or an error.
-Answer = list[list[Translation]] | Exception
 
 
 class Pool:
@@ -159,7 +149,7 @@ class Pool:
     @property
     def processes(self) -> list[int]:
         """Ids of the processes that run."""
-        return [worker.process.pid or 0 for worker in self._workers]
+        return [worker.pid for worker in self._workers]
 
     def _feed(self) -> None:
         """Give out what waits, to whom has least."""
@@ -209,67 +199,33 @@ class _Worker:
     """A process that decodes, seen from the one that started it.
 
     Attributes:
-        process: it.
-        pipe: what its answers come out of.
         work: what it has, in order.
     """
 
     def __init__(self, setup: _Setup) -> None:
-        self.pipe, its_end = _spawn.Pipe()
         self.work: deque[Work] = deque()
-        # Daemonic, so that Python ends it if nobody does.
-        self.process = _spawn.Process(target=_run_worker, args=(its_end, setup), daemon=True)
-        # Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in
-        # a new process, from its first moment on; but what is started first with the first one
-        # would unblock it.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            # Its end is the only one then, and closes with it.
-            its_end.close()
+        self._process: Worker[Request, list[list[Translation]]] = Worker(
+            _Decoding(setup),
+            what="a translation worker",
+            advice="fewer --workers or a smaller --batch-tokens need less",
+        )
+        self.pid = self._process.pid
+        self.pipe = self._process.pipe
+        self.end = self._process.end
 
     def send(self, work: Work) -> None:
         """Hand it a batch."""
-        try:
-            self.pipe.send(work.batch)
-        except OSError as error:
-            raise self._lost() from error
+        self._process.send(work.batch)
         self.work.append(work)
 
     def receive(self) -> None:
         """Take its next answer."""
-        try:
-            answer: Answer = self.pipe.recv()
-        except (OSError, EOFError) as error:
-            raise self._lost() from error
+        answer = self._process.receive()
         work = self.work.popleft()
         if isinstance(answer, Exception):
             work.error = answer
         else:
             work.found = answer
-
-    def end(self) -> None:
-        """Kill it: it has nothing to lose."""
-        self.process.kill()
-        self.process.join()
-        self.process.close()
-        self.pipe.close()
-
-    def _lost(self) -> MtkitError:
-        self.process.join(_PATIENCE)
-        code = self.process.exitcode
-        how = f"status {code}"
-        if code is None:
-            how = "it closed its pipe"
-        elif code < 0:
-            how = f"killed by {signal.Signals(-code).name}"
-        return MtkitError(
-            f"a translation worker ended unexpectedly ({how}); if memory ran out, "
-            "fewer --workers or a smaller --batch-tokens need less"
-        )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -325,36 +281,16 @@ class _Setup:
         return Decoder(models, tokenizer, self.decode, device=self.device)
 
 
-def _run_worker(pipe: Connection[Answer, Request], setup: _Setup) -> None:
-    """Decode what comes out of the pipe until it is closed; that ends the process."""
-    batches: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
-    # waits with a batch for one who waits with an answer.
-    threading.Thread(target=_read_batches, args=(pipe, batches), daemon=True).start()
-    decoder: Decoder | None = None
-    while True:
-        batch = batches.get()
-        answer: Answer
-        try:
-            decoder = decoder or setup.decoder()
-            answer = decoder.decode(batch)
-        except MtkitError as error:
-            answer = error
-        except Exception:
-            # Not every exception can be sent; its text can.
-            answer = RuntimeError(f"in a translation worker:\n\n{traceback.format_exc()}")
-        try:
-            pipe.send(answer)
-        except OSError:
-            os._exit(0)  # nobody is there to answer to
+class _Decoding:
+    """Decodes batches with what is made of a setup when the first of them comes."""
 
+    def __init__(self, setup: _Setup) -> None:
+        self._setup = setup
+        self._decoder: Decoder | None = None
 
-def _read_batches(pipe: Connection[Answer, Request], batches: queue.SimpleQueue[Request]) -> None:
-    try:
-        while True:
-            batches.put(pipe.recv())
-    finally:
-        os._exit(0)
+    def __call__(self, batch: Request) -> list[list[Translation]]:
+        self._decoder = self._decoder or self._setup.decoder()
+        return self._decoder.decode(batch)
 
 
 # ---------------------------------------------------------------------------------------------

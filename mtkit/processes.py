@@ -87,7 +87,10 @@ def ordered_map(
             ahead += 1
         while ahead:
             worker = next(turns)
-            yield worker.receive()
+            result = worker.receive()
+            if isinstance(result, Exception):
+                raise result
+            yield result
             ahead -= 1
             for item in itertools.islice(waiting, 1):
                 worker.send(item)
@@ -98,12 +101,29 @@ def ordered_map(
 
 
 class Worker(Generic[Item, Result]):
-    """A process that applies a function, seen from the one that started it."""
+    """A process that applies a function, seen from the one that started it.
 
-    def __init__(self, function: Callable[[Item], Result]) -> None:
-        self._pipe, its_end = _spawn.Pipe()
+    Args:
+        function: what to apply.
+        what: the process is, where it is told that it was lost.
+        advice: what needs less memory.
+
+    Attributes:
+        pipe: what its results come out of, to be waited for.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Item], Result],
+        *,
+        what: str = "a worker",
+        advice: str = "fewer --workers need less",
+    ) -> None:
+        self._what = what
+        self._advice = advice
+        self.pipe, its_end = _spawn.Pipe()
         # Daemonic, so that Python ends it if nobody does.
-        self._process = _spawn.Process(target=_serve, args=(its_end, function), daemon=True)
+        self._process = _spawn.Process(target=_serve, args=(its_end, function, what), daemon=True)
         # Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in
         # a new process, from its first moment on; but what is started first with the first one
         # would unblock it.
@@ -116,30 +136,40 @@ class Worker(Generic[Item, Result]):
             # Its end is the only one then, and closes with it.
             its_end.close()
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid or 0
+
     def send(self, item: Item) -> None:
-        """Hand it something to do."""
+        """Hand it something to do.
+
+        Raises:
+            MtkitError: if it has ended.
+        """
         try:
-            self._pipe.send(item)
+            self.pipe.send(item)
         except OSError as error:
             raise self._lost() from error
 
-    def receive(self) -> Result:
-        """Its next result."""
+    def receive(self) -> Result | Exception:
+        """Its next result, or what the function raised.
+
+        Raises:
+            MtkitError: if it has ended.
+        """
         try:
-            answer = self._pipe.recv()
+            answer: Result | Exception = self.pipe.recv()
         except (OSError, EOFError) as error:
             raise self._lost() from error
-        if isinstance(answer, Exception):
-            raise answer
-        result: Result = answer
-        return result
+        return answer
 
     def end(self) -> None:
         """Kill it: it has nothing to lose."""
         self._process.kill()
         self._process.join()
         self._process.close()
-        self._pipe.close()
+        self.pipe.close()
 
     def _lost(self) -> MtkitError:
         self._process.join(_PATIENCE)
@@ -150,11 +180,11 @@ class Worker(Generic[Item, Result]):
         elif code < 0:
             how = f"killed by {signal.Signals(-code).name}"
         return MtkitError(
-            f"a worker ended unexpectedly ({how}); if memory ran out, fewer --workers need less"
+            f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
         )
 
 
-def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
+def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str) -> None:
     """Apply the function to what comes out of the pipe; its end is the process's."""
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
     # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
@@ -169,7 +199,7 @@ def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any]) -> None:
             answer = error
         except Exception:
             # Not every exception can be sent; its text can.
-            answer = RuntimeError(f"in a worker:\n\n{traceback.format_exc()}")
+            answer = RuntimeError(f"in {what}:\n\n{traceback.format_exc()}")
         try:
             pipe.send(answer)
         except OSError:
