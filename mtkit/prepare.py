@@ -38,7 +38,6 @@ from tqdm import tqdm
 import mtkit
 from mtkit.cleaning import (
     KEPT,
-    RARE,
     REASONS,
     Checked,
     Cleaner,
@@ -707,16 +706,17 @@ def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[Block
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
     """(V,): how often each piece occurs in words that occur so often."""
-    counts = np.zeros(len(tokenizer), np.int64)
-    # Rare words say nothing of a language, and are most of them.
-    frequent = [(word, count) for word, count in words.items() if count >= RARE]
-    for start in range(0, len(frequent), BLOCK):
-        stretch = frequent[start : start + BLOCK]
-        for ids, (_, count) in zip(
-            tokenizer.encode_batch([word for word, _ in stretch]), stretch, strict=True
-        ):
-            np.add.at(counts, ids, count)
-    return counts
+    counts = np.zeros(len(tokenizer))
+    # The rare ones too: in frequent words, which are few pieces, the short pieces that rare words
+    # are made of would seem not to be at home.
+    rest = iter(words.items())
+    while stretch := list(itertools.islice(rest, BLOCK)):
+        ids = tokenizer.encode_batch([word for word, _ in stretch])
+        weights = np.repeat([count for _, count in stretch], [len(of_word) for of_word in ids])
+        counts += np.bincount(
+            list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
+        )
+    return counts.astype(np.int64)
 
 
 def _texts(source: Source) -> Iterator[Pair]:
