@@ -606,7 +606,7 @@ def _joined(shifts: Iterable[Shift]) -> list[Shift]:
 # What takes subwords
 
 # A piece tells nothing of a language that occurs less often in both.
-RARE = 5
+_RARE = 5
 # No piece tells more than this, in nats.
 _LOUDEST = 4.0
 # Sums of a sentence that make it one of the other side: 3,000 to 1, and half a nat a piece.
@@ -640,7 +640,7 @@ class Homes:
         shares = [(side + 0.5) / (side.sum() + 1) for side in (here, there)]
         odds = np.log(shares[0] / shares[1]).clip(-_LOUDEST, _LOUDEST)
         # What both sides have is left out: names, numbers, marks.
-        tells = (np.maximum(here, there) >= RARE) & (np.abs(odds) > 1)
+        tells = (np.maximum(here, there) >= _RARE) & (np.abs(odds) > 1)
         return cls(np.where(tells, odds, 0.0))
 
     def foreign(

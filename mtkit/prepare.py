@@ -494,9 +494,14 @@ class _Work:
         else:
             tokenizers = learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
             self._writer.add_tokenizers(*tokenizers)
+        # Both sides cut into the pieces of each vocabulary: of a joint one they are the same.
+        counts = {
+            tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
+            for tokenizer in dict.fromkeys(tokenizers)
+        }
         homes = [
-            Homes.of(_piece_counts(tokenizer, here), _piece_counts(tokenizer, there))
-            for tokenizer, here, there in zip(tokenizers, (src, tgt), (tgt, src), strict=True)
+            Homes.of(counts[tokenizer][side], counts[tokenizer][1 - side])
+            for side, tokenizer in enumerate(tokenizers)
         ]
         give_back_memory()
         with (self._writer.scratch / "homes.partial").open("wb") as file:
