@@ -52,8 +52,8 @@ def some_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
         ("SIGKILL", 5, 1, "1"),
         ("SIGINT", 5, 2, "1"),
         pytest.param("SIGKILL", 20, 3, "1", marks=pytest.mark.slow),
-        pytest.param("SIGKILL", 20, 4, "2", marks=pytest.mark.slow),
-        pytest.param("SIGINT", 20, 5, "2", marks=pytest.mark.slow),
+        pytest.param("SIGKILL", 10, 4, "2", marks=pytest.mark.slow),
+        pytest.param("SIGINT", 10, 5, "2", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
