@@ -216,6 +216,11 @@ def _decode_options(function: Command) -> Command:
     help="Change a rule of cleaning or of the subwords, as in max_ratio=3; repeatable."
     " --settings prints them.",
 )
+@click.option(
+    "--no-cleaning",
+    is_flag=True,
+    help="Keep every pair but those that are empty, too long or not UTF-8.",
+)
 @click.option("--settings", "list_settings", is_flag=True, help="Print the settings and stop.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; default: one for each core.")
 @click.option(
@@ -244,6 +249,7 @@ def prepare(
     test_from: str | None,
     vocab_size: int | None,
     overrides: tuple[str, ...],
+    no_cleaning: bool,
     list_settings: bool,
     workers: int | None,
     dry_run: bool,
@@ -289,6 +295,7 @@ def prepare(
         if not math.isfinite(number):
             raise click.UsageError(f"--weight: expected a finite number, not {number}")
     target = out or DATA_ROOT / name
+    from mtkit.config import NO_CLEANING
     from mtkit.prepare import prepare_corpus, prepare_files
 
     common: dict[str, Any] = {
@@ -297,7 +304,7 @@ def prepare(
         "dry_run": dry_run,
         "look": _page_writer(page_path) if page_path else None,
         "vocab_size": vocab_size,
-        "overrides": overrides,
+        "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }
     if not is_own:
         done = prepare_corpus(name, target, **common)

@@ -110,6 +110,21 @@ class PrepareConfig(_Section):
     )
 
 
+# Overrides that keep every pair that can be learned from: not empty, not too long, and text.
+NO_CLEANING = (
+    "max_ratio=1e9",
+    "drop_control_characters=false",
+    "min_letters=0.0",
+    "min_script=0.0",
+    "drop_identical=false",
+    "drop_duplicates=false",
+    "max_repeats=null",
+    "drop_overlap=false",
+    "drop_shifted=false",
+    "drop_wrong_language=false",
+)
+
+
 class DataConfig(_Section):
     """Which prepared data a run is trained on."""
 

@@ -26,7 +26,7 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.errors import MtkitError
+from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.tokenizer import PAD_ID, Tokenizer
 
 if sys.version_info >= (3, 14):
@@ -622,7 +622,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
                 yield partial
                 if keep:
                     _put_in_place(partial, path)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, LostWorkerError):
                 if key is None or not keep:
                     shutil.rmtree(partial, ignore_errors=True)
                 raise

@@ -15,3 +15,7 @@ class MtkitError(Exception):
 
     status = 1
     told = False
+
+
+class LostWorkerError(MtkitError):
+    """A process that worked for this one ended, most often because memory ran out."""

@@ -440,6 +440,15 @@ class _Work:
                 check.digests.append([digest.hexdigest() for digest in digests])
                 check.mended.append(dict(source.notes))
 
+        def refuse_encoding(number: int) -> None:
+            source, count = self._sources.train[number], check.pairs[number]
+            if undecodable[number] * _UNDECODABLE > count:
+                raise MtkitError(
+                    f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
+                    f"UTF-8, as in {source.unit} {first_undecodable[number]}; convert it, with "
+                    "iconv for example"
+                )
+
         with _bar("checking") as bar:
             for checked in ordered_map(cleaner, blocks(), workers=self._workers):
                 number = of_block.popleft()
@@ -449,12 +458,9 @@ class _Work:
                     first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
                     undecodable[number] += len(bad)
                 check.pairs[number] += len(checked.verdicts)
-                if undecodable[number] * _UNDECODABLE > check.pairs[number]:
-                    raise MtkitError(
-                        f"{source.name}: {undecodable[number]:,} of the first "
-                        f"{check.pairs[number]:,} pairs are not UTF-8, as in {source.unit} "
-                        f"{first_undecodable[number]}; convert it, with iconv for example"
-                    )
+                # A few blocks, because what is damaged may be all at the beginning.
+                if check.pairs[number] >= PART * BLOCK:
+                    refuse_encoding(number)
                 check.overlaps = [
                     a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)
                 ]
@@ -462,6 +468,8 @@ class _Work:
                 if number == len(self._sources.train) - 1 and (share := source.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
                 bar.update(len(checked.verdicts))
+        for number in range(len(self._sources.train)):
+            refuse_encoding(number)
 
     # -- Learn
 

@@ -25,7 +25,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
-from mtkit.errors import MtkitError
+from mtkit.errors import LostWorkerError, MtkitError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,7 +66,8 @@ def ordered_map(
         workers: processes.
 
     Raises:
-        MtkitError: if a worker ended, or met this error.
+        LostWorkerError: if a worker ended.
+        MtkitError: if a worker met this error.
     """
     waiting = iter(items)
     first = list(itertools.islice(waiting, _FEW + 1))
@@ -145,7 +146,7 @@ class Worker(Generic[Item, Result]):
         """Hand it something to do.
 
         Raises:
-            MtkitError: if it has ended.
+            LostWorkerError: if it has ended.
         """
         try:
             self.pipe.send(item)
@@ -156,7 +157,7 @@ class Worker(Generic[Item, Result]):
         """Its next result, or what the function raised.
 
         Raises:
-            MtkitError: if it has ended.
+            LostWorkerError: if it has ended.
         """
         try:
             answer: Result | Exception = self.pipe.recv()
@@ -171,7 +172,7 @@ class Worker(Generic[Item, Result]):
         self._process.close()
         self.pipe.close()
 
-    def _lost(self) -> MtkitError:
+    def _lost(self) -> LostWorkerError:
         self._process.join(_PATIENCE)
         code = self._process.exitcode
         how = f"status {code}"
@@ -179,7 +180,7 @@ class Worker(Generic[Item, Result]):
             how = "it closed its pipe"
         elif code < 0:
             how = f"killed by {signal.Signals(-code).name}"
-        return MtkitError(
+        return LostWorkerError(
             f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
         )
 

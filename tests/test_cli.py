@@ -314,10 +314,11 @@ def test_unequal_files_are_refused_with_both_counts(place: Place, tiny_text: Tin
     assert "has 2;" in error
 
 
-def test_invalid_utf8_is_refused_by_file_and_line(place: Place, tiny_text: TinyText):
-    bad = place.write("bad.de", b"eins\n" * 41 + b"f\xfcnf\n" + b"zwei\n" * 158)
+def test_another_encoding_is_refused_by_file_and_line(place: Place, tiny_text: TinyText):
+    bad = place.write("bad.de", b"eins\n" * 41 + b"f\xfcnf\n" * 159)
     error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], bad)))
-    assert "bad.de, line 42:" in error
+    assert "bad.de" in error
+    assert "line 42;" in error
 
 
 def test_an_empty_corpus_is_refused_by_name(place: Place, tiny_text: TinyText):
@@ -1034,3 +1035,19 @@ def test_a_mistake_of_ours_keeps_its_traceback(
     monkeypatch.setattr(sys, "argv", ["mtkit", "prepare", "demo-en-de"])
     with pytest.raises(error, match="ours"):
         main()
+
+
+def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(
+    place: Place, tiny_text: TinyText
+):
+    odd = "one two\tone two\n---\t---\none\teins eins eins eins eins eins eins eins eins\n"
+    odd += "дом\tдом\na\x01b\ta\x01b\n\teins\none two\tone two\n"
+    pairs = [line.split("\t") for line in odd.splitlines()]
+    files = tuple(place.write(f"odd.{side}", "") for side in ("en", "de"))
+    for side, (file, sound) in enumerate(zip(files, tiny_text.train, strict=True)):
+        text = sound.read_text(encoding="utf-8") + "".join(f"{pair[side]}\n" for pair in pairs)
+        file.write_text(text, encoding="utf-8")
+    outcome = place.mtkit(*prepare_arguments(tiny_text, train=files), "--no-cleaning")
+    assert outcome.status == 0
+    manifest = json.loads((place.folder / "data/tiny/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["counts"]["dropped"] == {"empty": 1}

@@ -22,7 +22,7 @@ import pytest
 import mtkit
 from mtkit import prepare
 from mtkit.data import PreparedData, find_data, zstd
-from mtkit.errors import MtkitError
+from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import Report, prepare_corpus, prepare_files
 from mtkit.tokenizer import Tokenizer
 
@@ -464,6 +464,21 @@ def test_what_was_interrupted_is_finished_by_the_same_command(
     assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
     corpus.prepare("undisturbed")
     assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_what_was_done_is_kept_when_a_process_is_lost(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    def lost(*_: Any, **__: Any) -> Any:
+        raise LostWorkerError("a worker ended unexpectedly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.Homes.of", lost)
+        with pytest.raises(MtkitError):
+            corpus.prepare()
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.Cleaner.__call__", interrupted)
+        corpus.prepare()
 
 
 def test_what_was_interrupted_is_not_used_for_other_settings(
