@@ -19,6 +19,7 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import heapq
 import itertools
 import json
 import logging
@@ -71,6 +72,8 @@ BLOCK = 10_000
 PART = 20
 # Room for the words of one side, and for what a process remembers of those it has encoded.
 _WORDS_BYTES = 32 << 20
+# The most frequent words of a side, from which it is learned where pieces are at home.
+_TELLING = 100_000
 # Dropped pairs of each reason that are shown.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
@@ -720,9 +723,9 @@ def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[Block
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
     """(V,): how often each piece occurs in words that occur so often."""
     counts = np.zeros(len(tokenizer))
-    # The rare ones too: in frequent words, which are few pieces, the short pieces that rare words
-    # are made of would seem not to be at home.
-    rest = iter(words.items())
+    # Rare ones too: in frequent words, which are few pieces, the short pieces that rare words are
+    # made of would seem not to be at home. But not the hundreds of thousands of a large corpus.
+    rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
     while stretch := list(itertools.islice(rest, BLOCK)):
         ids = tokenizer.encode_batch([word for word, _ in stretch])
         weights = np.repeat([count for _, count in stretch], [len(of_word) for of_word in ids])

@@ -24,6 +24,7 @@ from mtkit import prepare
 from mtkit.data import PreparedData, find_data, zstd
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import Report, prepare_corpus, prepare_files
+from mtkit.sources import parallel_files
 from mtkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -272,6 +273,29 @@ def test_the_manifest_says_where_everything_came_from(corpus: Corpus):
     assert manifest["settings"]["vocab_size"] == 300
     assert manifest["versions"]["mtkit"] == mtkit.__version__
     assert manifest["versions"]["sentencepiece"]
+
+
+def test_the_manifest_suffices_to_repeat_the_preparation(corpus: Corpus):
+    train = [parallel_files(*corpus.train, weight=2.5)]
+    corpus.prepare("first", train=train, max_ratio=2.0, symbols=("<2de>",))
+    manifest = json.loads((corpus.folder / "first" / "manifest.json").read_text(encoding="utf-8"))
+    sources = {
+        split: [
+            parallel_files(Path(one["src"]), Path(one["tgt"]), weight=one["weight"]) for one in each
+        ]
+        for split, each in manifest["sources"].items()
+    }
+    prepare_files(
+        manifest["name"],
+        corpus.folder / "second",
+        src_lang=manifest["src_lang"],
+        tgt_lang=manifest["tgt_lang"],
+        train=sources["train"],
+        valid=sources["valid"][0],
+        test=sources["test"][0],
+        **manifest["settings"],
+    )
+    assert contents(corpus.folder / "first") == contents(corpus.folder / "second")
 
 
 def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
