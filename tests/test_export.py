@@ -27,6 +27,7 @@ from mtkit.checkpoint import Run
 from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.data import PreparedData
+from mtkit.encoder import BlockEncoder
 from mtkit.errors import MtkitError
 from mtkit.export import Agreement, Bounds, check_expressible, export
 from mtkit.model import Transformer
@@ -188,7 +189,11 @@ def sharp_uneven(
         texts = {"train": number_pairs(200, seed=1, words=GREEK)}
         texts["valid"] = list(zip(*greek_data.text("valid"), strict=True))
         for split, pairs in texts.items():
-            writer.add_pairs(split, [(src.encode(one), tgt.encode(two)) for one, two in pairs])
+            sides = (
+                BlockEncoder(tokenizer, dtype=writer.token_type).encode(lines)
+                for tokenizer, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True)
+            )
+            writer.add_pairs(split, *sides)
             writer.add_text(split, pairs)
         writer.describe(src_lang="en", tgt_lang="el")
     every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}

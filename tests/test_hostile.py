@@ -57,7 +57,7 @@ def answered(
 ) -> dict[int, tuple[list[bytes], bytes, str, int]]:
     """Lines once, and four times: what came out, what was said, and the peak of memory."""
     found = {}
-    for times in (1, 4):
+    for times in (1, 8):
         lines = list(hostile_lines(LINES, SEED, long_every=LONG_EVERY)) * times
         folder = tmp_path_factory.mktemp("hostile")
         status, out, err, peak = translated(folder, tiny_run, lines)
@@ -98,11 +98,12 @@ def test_a_line_that_is_too_long_is_cut_and_named(answered):
 
 
 def test_memory_does_not_grow_with_the_number_of_lines(answered):
-    once, often = (answered[times][3] for times in (1, 4))
+    once, often = (answered[times][3] for times in (1, 8))
     if not once:
         pytest.skip("reads the peak of memory from /proc/self/status")
-    # A kilobyte for each of the 2,100 lines more would be too much.
-    assert often - once < 2e6
+    # Peaks of the same run differ by up to three megabytes; a kilobyte for each line more would be
+    # too much.
+    assert often - once < 1000 * 7 * LINES
 
 
 def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: Run):
