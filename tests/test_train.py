@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import changed
+from conftest import changed, number_pairs, write_pairs
 from torch import Tensor
 
 from mtkit import checkpoint, train
@@ -168,19 +168,37 @@ def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: P
         assert torch.allclose(parameter, expected, rtol=0, atol=1e-12)
 
 
+@pytest.fixture(scope="module")
+def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """Enough pairs for full batches: 600, each different from the others."""
+    from mtkit.prepare import prepare_files
+
+    folder = tmp_path_factory.mktemp("more")
+    prepare_files(
+        "more",
+        folder / "more",
+        src_lang="en",
+        tgt_lang="de",
+        train=[write_pairs(folder, "train", number_pairs(600, seed=1))],
+        valid=write_pairs(folder, "valid", number_pairs(20, seed=2)),
+        vocab_size=300,
+    )
+    return PreparedData.open(folder / "more")
+
+
 @pytest.mark.parametrize("groups", [1, 3, 8])
 @pytest.mark.parametrize("fits", [None, 199, 80])
 def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
-    groups: int, fits: int | None, config: Config, tiny_data: PreparedData
+    groups: int, fits: int | None, config: Config, more_data: PreparedData
 ):
     settings = {"batch_tokens": 200, "length_groups": groups}
     plain = Trainer(
-        changed(config, "train", **settings, device_batch_tokens=None), tiny_data, device=CPU
+        changed(config, "train", **settings, device_batch_tokens=None), more_data, device=CPU
     )
     trainer = Trainer(
-        changed(config, "train", **settings, device_batch_tokens=fits), tiny_data, device=CPU
+        changed(config, "train", **settings, device_batch_tokens=fits), more_data, device=CPU
     )
-    pairs = tiny_data.pairs("train")
+    pairs = more_data.pairs("train")
     longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
     # As many groups as asked for, but each must hold the longest pair.
     assert trainer.batches.per_update == min(groups, 200 // longest.max())
@@ -197,7 +215,7 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
         tokens += sum(longest[batch].sum() for batch in update)
     # Hardly any padding. Five batches of 40 slots and pairs of up to 35 tokens leave a quarter of
     # the budget empty; realistic sizes are tested with the batches.
-    assert tokens >= 0.96 * filled
+    assert tokens >= 0.97 * filled
     assert filled >= 0.7 * 50 * 200
 
 
@@ -677,7 +695,6 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
     with pytest.raises(MtkitError, match=r"test\.src\.txt: changed"):
         train.run(longer, PreparedData.open(copy), begun, device="cpu")
     other = tmp_path / "other"
-    from conftest import number_pairs, write_pairs
 
     from mtkit.prepare import prepare_files
 
