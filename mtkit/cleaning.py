@@ -22,7 +22,7 @@ import contextlib
 import functools
 import itertools
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ import xxhash
 from langcodes.data_dicts import LIKELY_SUBTAGS
 
 from mtkit.config import PrepareConfig
+from mtkit.words import mixed
 
 REASONS = (
     "kept",
@@ -290,11 +291,7 @@ _NOTE_TYPES: dict[str, type[np.generic]] = {
 
 
 class Notes:
-    """What `Cleaner` found, of all pairs, in flat files.
-
-    Attributes:
-        verdicts: (N,), of all pairs, mapped from their file: a change is there for good.
-    """
+    """What `Cleaner` found, of all pairs, in flat files: arrays named as those of `Checked`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -366,7 +363,10 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
     for part in range(parts):
         where, keys = [], []
         for start in range(0, total, _STRETCH):
-            found = _mixed([notes.read(name, start, _STRETCH) for name in names])
+            found = np.zeros(1, np.uint64)
+            for name in names:
+                found = mixed(found, 0) + notes.read(name, start, _STRETCH)
+            found = mixed(found, 1)
             mine = notes.read("verdicts", start, _STRETCH) == KEPT
             if parts > 1:
                 mine &= found % np.uint64(parts) == part
@@ -380,18 +380,6 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
         place = np.arange(len(order))
         rank = place - np.maximum.accumulate(np.where(is_first, place, 0))
         notes.drop(reason, pairs[order[rank >= limit]])
-
-
-def _mixed(keys: Sequence[Keys]) -> Keys:
-    """One key of several, which tells (a, b) from (b, a)."""
-    mixed = keys[0].copy()
-    for other in keys[1:]:
-        # Multiplying by an odd number loses nothing, and high bits are carried down.
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-        mixed += other
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    return mixed ^ (mixed >> np.uint64(32))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.words import ranges
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -113,10 +114,15 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise MtkitError(
-                f"{name}, line {number}: not UTF-8 (byte 0x{raw[error.start]:02x} at position "
-                f"{error.start + 1}); convert the file, with iconv for example"
-            ) from None
+            raise not_utf8(f"{name}, line {number}", error) from None
+
+
+def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
+    """What a user is told of bytes that are no text."""
+    return MtkitError(
+        f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
+        f"{error.start + 1}); convert the file, with iconv for example"
+    )
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -174,9 +180,7 @@ class TokenArray:
     def select(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """The ids of some sentences, one after another, and the length of each."""
         lengths = self.lengths[indices].astype(np.int64)
-        ends = np.cumsum(lengths)
-        first = np.repeat(self._starts_of(indices) - (ends - lengths), lengths)
-        return self._ids[first + np.arange(len(first))].astype(np.int64), lengths
+        return self._ids[ranges(self._starts_of(indices), lengths)].astype(np.int64), lengths
 
     def counts(self, vocab_size: int) -> IntArray:
         """(V,): how often each id occurs."""

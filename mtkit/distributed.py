@@ -35,6 +35,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mtkit.devices import given_rank
 from mtkit.errors import MtkitError
+from mtkit.processes import available_cores
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext
@@ -537,8 +538,7 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
 
 def threads_for(count: int) -> int:
     """Threads for each of `count` workers on this machine, so that together they take all cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (cores or 1) // count)
+    return max(1, available_cores() // count)
 
 
 def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.words import BLOCK, IntArray, Words, mixed
+from mtkit.words import BLOCK, IntArray, Words, mixed, ranges
 
 # Bytes of a word beyond which it is hardly met a second time.
 _LONGEST_REMEMBERED = 400
@@ -77,8 +77,7 @@ class BlockEncoder:
         last = np.cumsum([line.count(" ") + 1 for line in lines]) - 1
         sizes[last] += 1  # For EOS.
         ends = np.cumsum(sizes)
-        positions = np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1])
-        ids = self._ids.take(positions)
+        ids = self._ids.take(ranges(begins, sizes))
         ids[ends[last] - 1] = EOS_ID
         flat = ids.tobytes()
         line_ends = (ends[last] * self._dtype.itemsize).tolist()

@@ -52,7 +52,14 @@ from mtkit.cleaning import (
 )
 from mtkit.config import PrepareConfig, prepare_config
 from mtkit.corpora import find_corpus
-from mtkit.data import IntArray, PreparedData, PreparedWriter, Split, check_writable
+from mtkit.data import (
+    IntArray,
+    PreparedData,
+    PreparedWriter,
+    Split,
+    check_writable,
+    not_utf8,
+)
 from mtkit.encoder import BlockEncoder
 from mtkit.errors import MtkitError
 from mtkit.processes import available_cores, give_back_memory, ordered_map
@@ -744,11 +751,7 @@ def _texts(source: Source) -> Iterator[Pair]:
             try:
                 src, tgt = (side.decode() for side in pair)
             except UnicodeDecodeError as error:
-                raise MtkitError(
-                    f"{source.name}, {source.unit} {line}: not UTF-8 (byte "
-                    f"0x{error.object[error.start]:02x} at position {error.start + 1}); convert "
-                    "it, with iconv for example"
-                ) from None
+                raise not_utf8(f"{source.name}, {source.unit} {line}", error) from None
             yield src, tgt
 
 

@@ -200,3 +200,9 @@ def mixed(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]
     """
     product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
     return product ^ (product >> np.uint64(32))
+
+
+def ranges(begins: IntArray, sizes: IntArray) -> IntArray:
+    """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
+    ends = np.cumsum(sizes)
+    return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from typing import Any
 
@@ -81,3 +83,14 @@ def loaded_by(text: str) -> list[str]:
         for key, value in element["attrs"].items()
         if key in LOADING
     ]
+
+
+def made_elsewhere(kind: str) -> bytes:
+    """The page of the facts that the tests of this kind of page have, made in another process."""
+    program = (
+        f"import sys; sys.path.insert(0, 'tests'); from test_{kind} import FACTS; "
+        f"from mtkit.{kind} import {kind}; sys.stdout.buffer.write({kind}(FACTS).encode())"
+    )
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True
+    ).stdout

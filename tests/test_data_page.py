@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
-from browsed import HOSTILE, Page, loaded_by, well_formed
+from browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 
 from mtkit.data_page import (
     LONGEST,
@@ -190,14 +188,7 @@ def test_ids_are_unique_and_what_is_referred_to_is_there() -> None:
 
 
 def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
-    program = (
-        "import sys; sys.path.insert(0, 'tests'); from test_data_page import FACTS; "
-        "from mtkit.data_page import data_page; sys.stdout.buffer.write(data_page(FACTS).encode())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True
-    )
-    assert done.stdout == data_page(FACTS).encode()
+    assert made_elsewhere("data_page") == data_page(FACTS).encode()
 
 
 def test_data_of_which_nothing_is_known_has_a_page() -> None:

@@ -98,25 +98,36 @@ def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
     assert "no bf16 units" in caplog.text
 
 
+def plain_model(run: Run) -> Transformer:
+    return Translator.load(run, device="cpu", prepared=False).model
+
+
+def assert_steps_as_the_model_does(
+    plain: Transformer, run: Run, precision: str, src: Tensor, prefix: Tensor, most: float
+) -> None:
+    """The engine of a run's weights gives nearly the log-probabilities of the whole model."""
+    model = plain_model(run)
+    prepare(model, precision, CPU)
+    engine = Engine(model)
+    with torch.inference_mode():
+        cache = engine.start(src, 1)
+        for t in range(prefix.shape[1]):
+            wanted = plain(src, prefix[:, : t + 1])[:, -1].log_softmax(-1)
+            found = engine.step(prefix[:, t], torch.arange(len(src)), cache)
+            assert found.dtype == torch.float32
+            assert found.shape == (len(src), plain.vocab_size)
+            assert (found - wanted).abs().max() < most
+
+
 @int8_only
 @pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.1)])
 def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
     tiny_run: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtkit.inference.INT8_SIZE", 0)
-    plain = Translator.load(tiny_run, device="cpu", prepared=False).model
-    model = Translator.load(tiny_run, device="cpu", prepared=False).model
-    prepare(model, precision, CPU)
-    engine = Engine(model)
     src = torch.tensor([[5, 6, 7, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
     prefix = torch.tensor([[BOS_ID, 9, 10], [BOS_ID, 11, 12]])
-    with torch.inference_mode():
-        cache = engine.start(src, 1)
-        for t in range(3):
-            wanted = plain(src, prefix[:, : t + 1])[:, -1].log_softmax(-1)
-            found = engine.step(prefix[:, t], torch.arange(2), cache)
-            assert found.dtype == torch.float32
-            assert (found - wanted).abs().max() < most
+    assert_steps_as_the_model_does(plain_model(tiny_run), tiny_run, precision, src, prefix, most)
 
 
 @int8_only
@@ -125,23 +136,14 @@ def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(
     uneven: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mtkit.inference.INT8_SIZE", 0)
-    plain = Translator.load(uneven, device="cpu", prepared=False).model
-    model = Translator.load(uneven, device="cpu", prepared=False).model
-    prepare(model, precision, CPU)
-    engine = Engine(model)
+    plain = plain_model(uneven)
     # The last ids of either side; weights as large as here round worse than trained ones.
     V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
     assert V_src is not None
     assert V_src < V_tgt
     src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
     prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
-    with torch.inference_mode():
-        cache = engine.start(src, 1)
-        for t in range(3):
-            wanted = plain(src, prefix[:, : t + 1])[:, -1].log_softmax(-1)
-            found = engine.step(prefix[:, t], torch.arange(2), cache)
-            assert found.shape == (2, V_tgt)
-            assert (found - wanted).abs().max() < most
+    assert_steps_as_the_model_does(plain, uneven, precision, src, prefix, most)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 10])
