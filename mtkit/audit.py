@@ -126,7 +126,7 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
     tokenizers = data.tokenizers()
     train = _Counts.of(data, "train", tokenizers, samples=_SAMPLES)
     valid = _Counts.of(data, "valid", tokenizers)
-    settings = PrepareConfig(**_as_given(data.manifest["settings"]))
+    settings = PrepareConfig(**_as_given(data.manifest.settings))
     pieces = [_Pieces.of(tokenizer) for tokenizer in tokenizers]
     rare = [counts < _RARE for counts in _uses(train, tokenizers)]
     train_sides, valid_sides = (
@@ -144,7 +144,7 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
         dropped=_dropped(report, settings),
         origins=[
             _origin(split, origin)
-            for split, origins in data.manifest["sources"].items()
+            for split, origins in data.manifest.sources.items()
             for origin in origins
         ],
         shifts=report.shifts,
@@ -157,7 +157,7 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
         vocabularies=_vocabularies(train, tokenizers, pieces),
         samples=train.samples,
         settings=_settings(settings),
-        versions=data.manifest["versions"],
+        versions=data.manifest.versions,
     )
     return dataclasses.replace(facts, findings=_findings(facts, report, settings))
 
@@ -254,7 +254,7 @@ def _count(counter: Counter[int], values: Lengths | IntArray) -> None:
 
 
 def _number_of_pairs(data: PreparedData, split: Split) -> int:
-    counts = data.manifest["counts"]
+    counts = data.manifest.counts
     return int(counts["kept"] if split == "train" else counts["pairs"][split])
 
 
@@ -369,7 +369,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         or "nothing",
         "Stretches out of step": f"{len(report.shifts):,}",
     }
-    if licence := data.manifest.get("licence"):
+    if licence := data.manifest.licence:
         summary["Licence"] = str(licence)
     return summary
 

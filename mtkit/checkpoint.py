@@ -3,29 +3,49 @@
 This module owns the names inside `runs/<name>/`. Weights and optimizer states are safetensors, the
 rest is JSON, YAML and the tokenizer, so loading never executes code. A checkpoint is written beside
 its place, synced and renamed: one that has its name is whole.
+
+Whatever a translation or a resumed training depends on is under a checksum, which is verified when
+it is read: the weights and the state of a checkpoint, the tokenizers, the manifest, and all
+settings but those that may change (`MAY_CHANGE`). Metrics, samples and pages are records: they can
+be damaged or deleted, and nothing stops.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
 import re
 import shutil
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
 from mtkit.errors import MtkitError
+from mtkit.files import (
+    FileName,
+    Record,
+    json_text,
+    lock,
+    naming_file,
+    partial_name,
+    read_record,
+    sha256_of,
+    sha256_of_json,
+    sync,
+    write_record,
+    write_whole,
+)
 from mtkit.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
@@ -44,7 +64,104 @@ _CHECKPOINTS = "checkpoints"
 _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
+_LOCK = ".lock"
 _STEP = re.compile(r"step-(\d{8,})")
+_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
+
+FORMAT = 1
+_OTHER_CHECKPOINT = "use another checkpoint"
+_TRAIN_AGAIN = "restore it from a copy, or train again"
+
+
+class DataOrigin(Record):
+    """The prepared folder that a run is trained on.
+
+    Attributes:
+        name: of the corpus.
+        path: where the folder was when the run was made.
+        fingerprint: checksum of all that training sees of it.
+        src_lang, tgt_lang: language codes.
+    """
+
+    name: str = ""
+    path: FileName = ""
+    fingerprint: str = ""
+    src_lang: str = ""
+    tgt_lang: str = ""
+
+
+class RunManifest(Record):
+    """What a run folder says of itself.
+
+    Attributes:
+        kind: of folder.
+        format: version of the folder's layout.
+        data: what the run is trained on.
+        versions: of the software.
+        seed: of the run.
+        command: that made it.
+        launch: which start of several workers made it.
+        exported: what `mtkit export` says of a run folder that it made.
+        files: SHA-256 of the tokenizers, by file name.
+        settings: SHA-256 of the settings that may not change.
+    """
+
+    kind: Literal["run folder"] = "run folder"
+    format: int = FORMAT
+    data: DataOrigin = DataOrigin()
+    versions: dict[str, str] = Field(default_factory=dict)
+    seed: int | None = None
+    command: list[FileName] = Field(default_factory=list)
+    launch: str = ""
+    exported: dict[str, Any] | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+    settings: str = ""
+
+
+class _Saved(Record):
+    """The file that completes a checkpoint.
+
+    Attributes:
+        step: updates made.
+        extra: as for `Run.save`.
+        sha256: checksums of the tensors' files, by name.
+        state: what `Run.save` was given.
+    """
+
+    step: int = Field(ge=0)
+    extra: bool
+    sha256: dict[str, str]
+    state: dict[str, Any]
+
+
+class _MetricsRow(Record):
+    """A row of `metrics.jsonl`: of training, or of a validation."""
+
+    step: int = Field(ge=0)
+    loss: float | None = None
+    lr: float | None = None
+    epoch: int | None = None
+    tokens_per_second: float | None = None
+    seconds_per_step: float | None = None
+    tokens: int | None = None
+    flops: float | None = None
+    valid_loss: float | None = None
+    valid_perplexity: float | None = None
+    valid_bleu: float | None = None
+    valid_chrf: float | None = None
+
+
+class _Sample(Record):
+    src: str
+    ref: str
+    hyp: str
+
+
+class _SamplesRow(Record):
+    """A row of `samples.jsonl`."""
+
+    step: int = Field(ge=0)
+    samples: list[_Sample]
 
 
 @dataclass(frozen=True)
@@ -58,38 +175,66 @@ class Checkpoint:
         """The model's tensors, on the CPU.
 
         Raises:
-            MtkitError: if the file is missing, truncated or was changed.
+            MtkitError: if a file of the checkpoint is missing, truncated or was changed.
         """
-        self._check(_MODEL)
-        return _load_tensors(self.path / _MODEL)
+        return self._load(_MODEL)
 
     def load_optimizer(self) -> Tensors:
         """The optimizer's tensors, on the CPU; raises as `load_weights`."""
-        self._check(_OPTIMIZER)
-        return _load_tensors(self.path / _OPTIMIZER)
+        return self._load(_OPTIMIZER)
 
     def load_state(self) -> dict[str, Any]:
-        """The counters that `Run.save` was given."""
-        state: dict[str, Any] = self._record()["state"]
-        return state
+        """The counters that `Run.save` was given; raises as `load_weights`."""
+        return self._record().state
 
     def is_extra(self) -> bool:
         """Whether it was saved between two others because it was the best then."""
-        # A damaged one is told of when it is loaded.
+        # A damaged one is reported when it is loaded.
         with contextlib.suppress(MtkitError):
-            return bool(self._record().get("extra", False))
+            return self._record().extra
         return False
 
-    def _record(self) -> dict[str, Any]:
-        return _load_json(self.path / _STATE)
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of each of the model's tensors, by its name; nothing else is read."""
+        file = self.path / _MODEL
+        try:
+            with file.open("rb") as stream:
+                (length,) = struct.unpack("<Q", stream.read(8))
+                header = json.loads(stream.read(min(length, file.stat().st_size)))
+            header.pop("__metadata__", None)
+            return {name: list(facts["shape"]) for name, facts in header.items()}
+        except OSError as error:
+            raise MtkitError(f"{file}: {error.strerror}; {_OTHER_CHECKPOINT}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
+            raise MtkitError(f"{file}: damaged; {_OTHER_CHECKPOINT}") from None
 
-    def _check(self, name: str) -> None:
+    def is_readable(self) -> bool:
+        """Whether its state is there and unchanged; the tensors are not looked at."""
+        with contextlib.suppress(MtkitError):
+            self._record()
+            return True
+        return False
+
+    def _record(self) -> _Saved:
+        record = read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
+        if record.step != self.step:
+            raise MtkitError(
+                f"{self.path}: the folder was renamed (it holds step {record.step}); "
+                f"{_OTHER_CHECKPOINT}"
+            )
+        return record
+
+    def _load(self, name: str) -> Tensors:
         file = self.path / name
-        if _sha256(file) != self._record().get("sha256", {}).get(name):
+        if sha256_of(file) != self._record().sha256.get(name):
             raise MtkitError(
                 f"{file}: damaged (its checksum is not the one it was saved with); "
-                "use another checkpoint"
+                f"{_OTHER_CHECKPOINT}"
             )
+        try:
+            return load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 
 
 class Run:
@@ -101,7 +246,7 @@ class Run:
         manifest: data fingerprint and folder, versions, command.
     """
 
-    def __init__(self, path: Path, config: Config, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, config: Config, manifest: RunManifest) -> None:
         self.path = path
         self.config = config
         self.manifest = manifest
@@ -113,7 +258,7 @@ class Run:
         config: Config,
         tokenizers: tuple[Tokenizer, Tokenizer],
         *,
-        manifest: dict[str, Any],
+        manifest: RunManifest,
     ) -> Run:
         """A new run folder without checkpoints, or an old one emptied of them.
 
@@ -121,26 +266,52 @@ class Run:
             path: the folder.
             config: of the run.
             tokenizers: of source and target, as `PreparedData.tokenizers` has them.
-            manifest: what else is worth knowing; `data` holds the `fingerprint` and `path` of
-                the prepared folder.
+            manifest: what the run is trained on and how; the checksums are added here.
         """
-        with _naming_the_file(path):
+        with _naming_tensors(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
             for old in (_SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
-            (path / _CONFIG).write_text(dump_config(config), encoding="utf-8")
+            write_whole(path / _CONFIG, dump_config(config))
             src, tgt = tokenizers
-            if src is tgt:
-                src.save(path / _TOKENIZER)
-            else:
-                for tokenizer, name in zip(tokenizers, _TOKENIZERS, strict=True):
-                    tokenizer.save(path / name)
+            names = (_TOKENIZER,) if src is tgt else _TOKENIZERS
+            for tokenizer, name in zip(tokenizers, names, strict=False):
+                tokenizer.save(path / name)
+            manifest = manifest.model_copy(
+                update={
+                    "kind": "run folder",
+                    "format": FORMAT,
+                    "files": {name: sha256_of(path / name) for name in names},
+                    "settings": _fixed_settings(config),
+                }
+            )
             # Last, because a folder is a run once it has a manifest.
-            _write_json(path / _MANIFEST, manifest)
+            write_record(path / _MANIFEST, manifest)
         return cls(path, config, manifest)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def lock(path: Path) -> Iterator[None]:
+        """Hold a run folder for training; it is made if there is none.
+
+        A folder that was made for this and is still empty in the end is removed.
+
+        Raises:
+            MtkitError: if another process trains in it, naming process, host and time.
+        """
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        with naming_file(path):
+            path.mkdir(parents=True, exist_ok=True)
+        try:
+            with lock(path / _LOCK, error=f"{path}: is being trained"):
+                yield
+        finally:
+            with contextlib.suppress(OSError):  # one is not empty
+                for folder in made:
+                    folder.rmdir()
 
     @staticmethod
     def may_create(path: Path) -> bool:
@@ -150,6 +321,7 @@ class Run:
         if not path.is_dir():
             return False
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
+        names.discard(_LOCK)
         if _MANIFEST in names:
             return _CONFIG in names  # prepared data has a manifest too
         if names and any((path / _CHECKPOINTS).glob("*")):
@@ -160,17 +332,33 @@ class Run:
             for tokenizers in ((_TOKENIZER,), _TOKENIZERS)
         )
 
+    @staticmethod
+    def is_run(path: Path) -> bool:
+        """Whether a run folder was made there."""
+        return (path / _MANIFEST).is_file()
+
     @classmethod
     def open(cls, path: Path) -> Run:
         """The run at `path`.
 
         Raises:
-            MtkitError: if there is none.
+            MtkitError: if there is none, or a setting that may not change was changed.
         """
-        if not (path / _MANIFEST).is_file():
+        if not cls.is_run(path):
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")
-        return cls(path, load_config(str(path / _CONFIG)), _load_json(path / _MANIFEST))
+        manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
+        if manifest.format != FORMAT:
+            raise MtkitError(f"{path}: was made by another version of mtkit; train again")
+        if not (path / _CONFIG).is_file():
+            raise MtkitError(f"{path / _CONFIG}: No such file; {_TRAIN_AGAIN}")
+        config = load_config(str(path / _CONFIG))
+        if _fixed_settings(config) != manifest.settings:
+            raise MtkitError(
+                f"{path / _CONFIG}: settings that may not change were changed since the run was "
+                f"made (the section decode may be edited); {_TRAIN_AGAIN}"
+            )
+        return cls(path, config, manifest)
 
     @property
     def name(self) -> str:
@@ -180,12 +368,12 @@ class Run:
     @property
     def data_fingerprint(self) -> str:
         """Of the data that the run is trained on."""
-        return str(self.manifest["data"]["fingerprint"])
+        return self.manifest.data.fingerprint
 
     @property
     def data_path(self) -> Path:
         """Where that data was when the run was made."""
-        return Path(self.manifest["data"]["path"])
+        return Path(self.manifest.data.path)
 
     def with_config(self, config: Config) -> Run:
         """The same run with another configuration; `write_config` makes that last."""
@@ -193,16 +381,25 @@ class Run:
 
     def write_config(self) -> None:
         """Keep the run's present configuration in its folder."""
-        with _naming_the_file(self.path):
-            _write_whole(self.path / _CONFIG, dump_config(self.config))
+        with naming_file(self.path):
+            write_whole(self.path / _CONFIG, dump_config(self.config))
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The run's own copies of the subwords of source and target; one twice if joint."""
-        if any((self.path / name).exists() for name in _TOKENIZERS):
-            src, tgt = (Tokenizer.load(self.path / name) for name in _TOKENIZERS)
-            return src, tgt
-        joint = Tokenizer.load(self.path / _TOKENIZER)
-        return joint, joint
+        """The run's own copies of the subwords of source and target; one twice if joint.
+
+        Raises:
+            MtkitError: if a file is missing or was changed.
+        """
+        found = []
+        for name, checksum in sorted(self.manifest.files.items()):
+            tokenizer = Tokenizer.load(self.path / name)
+            if sha256_of(self.path / name) != checksum:
+                raise MtkitError(
+                    f"{self.path / name}: changed since the run was made (by its checksum); "
+                    f"{_TRAIN_AGAIN}"
+                )
+            found.append(tokenizer)
+        return found[0], found[-1]
 
     # Checkpoints
 
@@ -216,14 +413,19 @@ class Run:
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint that validated best (`train.best_by`), the newest of equals, if any."""
+        """The checkpoint that validated best (`train.best_by`), the newest of equals, if any.
+
+        Raises:
+            MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
+        """
+        return self._best_of(self.checkpoints())
+
+    def _best_of(self, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
         scored = []
-        for checkpoint in self.checkpoints():
-            # A damaged one cannot be the best, and is told of when it is loaded.
-            with contextlib.suppress(MtkitError):
-                value = goodness(checkpoint.load_state(), self.config.train.best_by)
-                if value is not None:
-                    scored.append((value, checkpoint.step, checkpoint))
+        for checkpoint in checkpoints:
+            value = goodness(checkpoint.load_state(), self.config.train.best_by)
+            if value is not None:
+                scored.append((value, checkpoint.step, checkpoint))
         return max(scored)[2] if scored else None
 
     def last_good(self) -> str:
@@ -243,7 +445,7 @@ class Run:
         for checkpoint in self.checkpoints():
             if checkpoint.step > step:
                 place = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
-                with _naming_the_file(place):
+                with naming_file(place):
                     shutil.rmtree(place, ignore_errors=True)
                     checkpoint.path.rename(place)
                 names.append(place.name)
@@ -269,8 +471,8 @@ class Run:
                 is kept as long as it is the best or the newest, and no average counts it.
         """
         place = self.path / _CHECKPOINTS / f"step-{step:08d}"
-        partial = _partial(place)
-        with _naming_the_file(place):
+        partial = partial_name(place)
+        with _naming_tensors(place):
             try:
                 # What a killed save or prune left goes too.
                 for old in place.parent.glob(".*.partial"):
@@ -280,14 +482,14 @@ class Run:
                 for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
                     if tensors is not None:
                         _save_tensors(tensors, partial / name)
-                        checksums[name] = _sha256(partial / name)
-                record = {"step": step, "extra": extra, "sha256": checksums, "state": state}
-                _write_json(partial / _STATE, record)
-                _sync(partial)
+                        checksums[name] = sha256_of(partial / name)
+                record = _Saved(step=step, extra=extra, sha256=checksums, state=state)
+                write_record(partial / _STATE, record)
+                sync(partial)
                 if place.exists():
                     shutil.rmtree(place)
                 partial.rename(place)
-                _sync(place.parent)
+                sync(place.parent)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
         return Checkpoint(place, step)
@@ -295,19 +497,23 @@ class Run:
     def prune(self) -> None:
         """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for.
 
+        One whose state is damaged stays: it may be the best.
+
         Raises:
             MtkitError: if one cannot be deleted.
         """
         settings = self.config.train
         found = self.checkpoints()
         regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()]
-        wanted = [*regular[-settings.keep_checkpoints :], *found[-1:], self.best()]
+        readable = [checkpoint for checkpoint in found if checkpoint.is_readable()]
+        best = self._best_of(readable)
+        wanted = [*regular[-settings.keep_checkpoints :], *found[-1:], best]
         for checkpoint in found:
             kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
-            if not kept and checkpoint not in wanted:
-                with _naming_the_file(checkpoint.path):
+            if not kept and checkpoint not in wanted and checkpoint in readable:
+                with naming_file(checkpoint.path):
                     # Renamed first: a kill must not leave one that has its name and is not whole.
-                    shutil.rmtree(checkpoint.path.rename(_partial(checkpoint.path)))
+                    shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
         """Weights by name.
@@ -351,6 +557,34 @@ class Run:
             raise MtkitError(f"--checkpoint {which}: {self.path} has steps {steps}")
         raise MtkitError(f"--checkpoint {which}: write last, best, average:N or a step")
 
+    def check_sizes(self) -> None:
+        """Compare the model's settings with the newest weights, before a model is built.
+
+        Raises:
+            MtkitError: if the weights have another number of layers or another width.
+        """
+        shapes = self.checkpoints()[-1].shapes() if self.checkpoints() else {}
+        layers = {match[0] for name in shapes if (match := _LAYER.match(name))}
+        if not layers:
+            return  # they are not of a Transformer, which `load_into` reports
+        model = self.config.model
+        wanted = {
+            "encoder_layers": model.encoder_layers,
+            "decoder_layers": model.decoder_layers,
+            "d_model": model.d_model,
+        }
+        found = {
+            "encoder_layers": sum(name.startswith("encoder") for name in layers),
+            "decoder_layers": sum(name.startswith("decoder") for name in layers),
+            "d_model": shapes.get("embedding.weight", [0])[-1],
+        }
+        for key, value in wanted.items():
+            if value != found[key]:
+                raise MtkitError(
+                    f"{self.path}: the weights do not fit {_CONFIG}: model.{key} is {value}, "
+                    f"and the weights have {found[key]}"
+                )
+
     def load_into(self, model: nn.Module, weights: Tensors) -> None:
         """Give a model these weights in place of its own.
 
@@ -387,13 +621,13 @@ class Run:
         """Delete rows beyond `step`, which a resumed run is about to write again."""
         for name in (_METRICS, _SAMPLES):
             rows = [row for row in self._rows(name) if row["step"] <= step]
-            with _naming_the_file(self.path / name):
-                _write_whole(self.path / name, "".join(f"{_json_line(row)}\n" for row in rows))
+            with naming_file(self.path / name):
+                write_whole(self.path / name, "".join(f"{json_text(row)}\n" for row in rows))
 
     def write_page(self, html: str) -> None:
         """Write `report.html`."""
-        with _naming_the_file(self.path / _PAGE):
-            _write_whole(self.path / _PAGE, html)
+        with naming_file(self.path / _PAGE):
+            write_whole(self.path / _PAGE, html)
 
     @property
     def board_path(self) -> Path:
@@ -402,14 +636,14 @@ class Run:
 
     def add_to_board(self, name: str, content: bytes) -> None:
         """Append to one of TensorBoard's files."""
-        with _naming_the_file(self.board_path / name):
+        with naming_file(self.board_path / name):
             self.board_path.mkdir(exist_ok=True)
             with (self.board_path / name).open("ab") as file:
                 file.write(content)
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
-        with _naming_the_file(self.path / name), (self.path / name).open("a+b") as file:
-            line = f"{_json_line(row)}\n".encode()
+        with naming_file(self.path / name), (self.path / name).open("a+b") as file:
+            line = f"{json_text(row)}\n".encode()
             if file.tell():
                 # A full disk or a kill may have cut the row before.
                 file.seek(-1, os.SEEK_END)
@@ -418,16 +652,38 @@ class Run:
             file.write(line)
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        rows = []
-        with _naming_the_file(self.path / name):
-            if name == _SAMPLES and not (self.path / name).exists():
-                return []
-            with (self.path / name).open("rb") as file:
-                for line in file:
-                    # What was cut short, inside a character too, is left out.
-                    with contextlib.suppress(ValueError):
-                        rows.append(json.loads(line))
+        """The rows of a record; those that are damaged are left out, with a warning."""
+        kind = _MetricsRow if name == _METRICS else _SamplesRow
+        rows, damaged = [], 0
+        try:
+            content = (self.path / name).read_bytes()
+        except OSError:
+            return []
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = kind.model_validate(json.loads(line))
+            except (ValueError, RecursionError):
+                # The last one may have been cut short by a kill, and an empty one follows a whole.
+                damaged += number < len(lines) and bool(line.strip())
+            else:
+                rows.append(row.model_dump(exclude_unset=True))
+        if damaged:
+            log.warning("%s: %d damaged rows are left out", self.path / name, damaged)
         return rows
+
+
+def _fixed_settings(config: Config) -> str:
+    """SHA-256 of the settings that a run keeps for good."""
+    tree = config.model_dump()
+    return sha256_of_json(
+        {
+            f"{section}.{key}": value
+            for section, settings in tree.items()
+            for key, value in settings.items()
+            if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
+        }
+    )
 
 
 def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
@@ -442,6 +698,12 @@ def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
     """
     value: float | None = scores.get(f"valid_{best_by}")
     return -value if best_by == "loss" and value is not None else value
+
+
+def all_goodness(rows: Sequence[Mapping[str, Any]], best_by: str) -> list[float]:
+    """How good every validation was, oldest first, as `goodness` has it."""
+    found = (goodness(row, best_by) for row in rows)
+    return [value for value in found if value is not None]
 
 
 class CheckpointWriter:
@@ -588,72 +850,19 @@ def _select_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
 
 
 @contextlib.contextmanager
-def _naming_the_file(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one line that names the place."""
+def _naming_tensors(path: Path) -> Iterator[None]:
+    """As `naming_file`, for what writes tensors too, which raises errors of its own."""
     try:
-        yield
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise MtkitError(f"{getattr(error, 'filename', None) or path}: {reason}") from error
-
-
-def _partial(place: Path) -> Path:
-    """Beside it, for what is not whole yet, or any more."""
-    return place.with_name(f".{place.name}.partial")
-
-
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
-
-
-def _load_tensors(path: Path) -> Tensors:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise MtkitError(f"{path}: cannot be loaded ({error}); use another checkpoint") from error
+        with naming_file(path):
+            yield
+    except SafetensorError as error:
+        raise MtkitError(f"{path}: {error}") from error
 
 
 def _save_tensors(tensors: Tensors, path: Path) -> None:
+    # The file gets the mode that the user's mask gives; safetensors would make it private.
+    path.touch()
+    mode = path.stat().st_mode
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    _sync(path)
-
-
-def _load_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise MtkitError(f"{path}: damaged ({error})") from error
-    if not isinstance(value, dict):
-        raise MtkitError(f"{path}: damaged (not a JSON object)")
-    return value
-
-
-def _json_line(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    _write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Replace a file in one instant."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    _sync(partial)
-    partial.replace(path)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    path.chmod(mode)
+    sync(path)

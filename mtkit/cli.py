@@ -703,10 +703,12 @@ def _how(
     prefixes: list[str] | None,
 ) -> dict[str, str]:
     """Whatever a translation depends on besides its input."""
+    from mtkit.files import sha256_of_json
+
     settings = translator.config.model_dump()
     # How much is translated at a time changes nothing.
     del settings["batch_tokens"], settings["average_checkpoints"]
-    names = [f"{run.path.name} {_digest(json.dumps(run.manifest, sort_keys=True))}" for run in runs]
+    names = [f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}" for run in runs]
     return {
         "run": ", ".join(names),
         "checkpoint": translator.checkpoint,
@@ -868,7 +870,7 @@ def score(
     if sentence and (paired or len(hypotheses or runs) > 1):
         raise click.UsageError("--sentence is for one system")
     if runs and tgt_lang is None:
-        tgt_lang = runs[0].manifest["data"].get("tgt_lang")
+        tgt_lang = runs[0].manifest.data.tgt_lang or None
     wanted: list[scoring.Metric] = list(dict.fromkeys(metrics)) or ["bleu"]
     if protocol == "paper":
         if tgt_lang is None:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import fcntl
 import gzip
-import hashlib
-import json
 import lzma
 import os
 import shutil
@@ -25,8 +22,18 @@ from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from mtkit.errors import LostWorkerError, MtkitError
+from mtkit.files import (
+    Record,
+    lock,
+    parse_record,
+    read_record,
+    sha256_of,
+    sha256_of_json,
+    write_record,
+)
 from mtkit.tokenizer import PAD_ID, Tokenizer
 from mtkit.words import ranges
 
@@ -39,7 +46,7 @@ Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "manifest.json"
 _TOKENIZER = "tokenizer.model"
 _TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
@@ -133,15 +140,6 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     with open_binary(path) as stream, damage_told(path):
         yield from decode_lines(stream, name=str(path))
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
 
 
 # ---------------------------------------------------------------------------------------------
@@ -252,15 +250,57 @@ class SentencePairs:
         return round(sum(weight * int(tgt.sum()) for weight, _, tgt in self.epoch_lengths()))
 
 
+class FileFacts(Record):
+    """What the manifest says of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class DataManifest(Record):
+    """What `prepare` recorded about a prepared folder.
+
+    Attributes:
+        kind: of folder.
+        format: version of the folder's layout.
+        name: of the corpus.
+        licence: of the corpus, if the catalogue knows it.
+        src_lang, tgt_lang: language codes.
+        settings: of `PrepareConfig`.
+        versions: of the software.
+        sources: of each split, where its pairs come from.
+        counts: pairs read, kept and dropped.
+        shifts: segments of the training files whose lines are misaligned.
+        token_type: how ids are stored, as numpy names it.
+        files: all files but the manifest, by their names.
+    """
+
+    kind: Literal["prepared folder"]
+    format: int
+    name: str = ""
+    licence: str | None = None
+    src_lang: str = ""
+    tgt_lang: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
+    counts: dict[str, Any] = Field(default_factory=dict)
+    shifts: list[dict[str, Any]] = Field(default_factory=list)
+    token_type: Literal["<u2", "<u4"]
+    files: dict[str, FileFacts]
+
+
 class PreparedData:
     """A prepared folder, complete and immutable.
+
+    What is read from it is compared with the checksums in its manifest, the arrays by `verify`.
 
     Attributes:
         path: the folder.
         manifest: what `prepare` recorded.
     """
 
-    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+    def __init__(self, path: Path, manifest: DataManifest) -> None:
         self.path = path
         self.manifest = manifest
 
@@ -271,20 +311,15 @@ class PreparedData:
         Raises:
             MtkitError: if there is none, or a file of it is missing or has another size.
         """
-        try:
-            manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise MtkitError(
-                f"{path}: no prepared data here ({_MANIFEST}: {error.strerror}); "
-                "run mtkit prepare first"
-            ) from error
-        except ValueError as error:
-            raise MtkitError(f"{path / _MANIFEST}: damaged ({error}); prepare again") from error
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        if not (path / _MANIFEST).is_file():
+            raise MtkitError(f"{path}: no prepared data here; run mtkit prepare first")
+        manifest = read_record(path / _MANIFEST, DataManifest, advice="prepare again")
+        if manifest.format != FORMAT:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
-        for name, facts in manifest["files"].items():
+        for name, facts in manifest.files.items():
             file = path / name
-            if not file.is_file() or file.stat().st_size != facts["bytes"]:
+            # The list of dropped pairs is a record that nothing depends on.
+            if name != _DROPPED and (not file.is_file() or file.stat().st_size != facts.bytes):
                 raise MtkitError(f"{file}: missing or of the wrong size; prepare again")
         return cls(path, manifest)
 
@@ -326,33 +361,41 @@ class PreparedData:
     @property
     def src_lang(self) -> str:
         """Code of the source language."""
-        return str(self.manifest["src_lang"])
+        return self.manifest.src_lang
 
     @property
     def tgt_lang(self) -> str:
         """Code of the target language."""
-        return str(self.manifest["tgt_lang"])
+        return self.manifest.tgt_lang
 
     @property
     def fingerprint(self) -> str:
         """One SHA-256 for all that training and scoring see of this folder."""
-        seen = {n: f["sha256"] for n, f in self.manifest["files"].items() if n != _DROPPED}
+        files = self.manifest.files.items()
+        seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != _DROPPED}
         if sources := self._weighted():
             seen["weights"] = [[source.pairs, source.weight] for source in sources]
-        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+        return sha256_of_json(seen)
 
     def verify(self) -> None:
-        """Read every file and compare its SHA-256 with the manifest's.
+        """Read every file that training uses and compare its SHA-256 with the manifest's.
 
         Raises:
             MtkitError: naming the file that was changed.
         """
-        for name, facts in self.manifest["files"].items():
-            if sha256_of(self.path / name) != facts["sha256"]:
-                raise MtkitError(f"{self.path / name}: changed since it was prepared")
+        for name in self.manifest.files:
+            if name != _DROPPED:
+                self._verify_file(name)
 
     def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The subwords of source and target; the same object twice if they are joint."""
+        """The subwords of source and target; the same object twice if they are joint.
+
+        Raises:
+            MtkitError: if a file was changed.
+        """
+        for name in (_TOKENIZER, *_TOKENIZERS):
+            if name in self.manifest.files:
+                self._verify_file(name)
         return _load_tokenizers(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
@@ -376,7 +419,7 @@ class PreparedData:
         Memory does not grow with the corpus, and of a stretch at which nobody looks only the
         lengths are read.
         """
-        dtype = np.dtype(self.manifest["token_type"])
+        dtype = np.dtype(self.manifest.token_type)
         names = [_array_names(split, side) for side in ("src", "tgt")]
         starts = [0, 0]
         with contextlib.ExitStack() as stack:
@@ -400,24 +443,33 @@ class PreparedData:
         """Raw source and target lines of `valid` or `test`.
 
         Raises:
-            MtkitError: if the data was prepared without that split.
+            MtkitError: if the data was prepared without that split, or a file was changed.
         """
-        files = [self.path / _text_name(split, side) for side in ("src", "tgt")]
-        if files[0].name not in self.manifest["files"]:
+        names = [_text_name(split, side) for side in ("src", "tgt")]
+        if names[0] not in self.manifest.files:
             raise MtkitError(f"{self.path}: prepared without a {split} set (--{split})")
-        src, tgt = (list(read_lines(file)) for file in files)
+        for name in names:
+            self._verify_file(name)
+        src, tgt = (list(read_lines(self.path / name)) for name in names)
         return src, tgt
+
+    def _verify_file(self, name: str) -> None:
+        if sha256_of(self.path / name) != self.manifest.files[name].sha256:
+            raise MtkitError(
+                f"{self.path / name}: changed since it was prepared (by its checksum); "
+                "prepare again"
+            )
 
     def _weighted(self) -> tuple[Weighted, ...]:
         """The sources of the training pairs; none where all weights are 1, as they once were."""
-        sources = self.manifest.get("sources", {}).get("train", [])
+        sources = self.manifest.sources.get("train", [])
         if all(source.get("weight", 1.0) == 1.0 for source in sources):
             return ()
         return tuple(Weighted(source["kept"], source.get("weight", 1.0)) for source in sources)
 
     def _tokens(self, split: str, side: str) -> TokenArray:
         ids, lengths = _array_names(split, side)
-        dtype = np.dtype(self.manifest["token_type"])
+        dtype = np.dtype(self.manifest.token_type)
         return TokenArray(
             _map_array(self.path / ids, dtype), _map_array(self.path / lengths, np.dtype("<u4"))
         )
@@ -543,14 +595,15 @@ class PreparedWriter:
             }
             for name in sorted(names)
         }
-        manifest = {
+        content = {
+            "kind": "prepared folder",
             "format": FORMAT,
             **self._manifest,
             "token_type": self._token_type.str,
             "files": files,
         }
-        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-        (self._folder / _MANIFEST).write_text(text, encoding="utf-8")
+        manifest = parse_record(content, DataManifest, name=_MANIFEST, advice="report this")
+        write_record(self._folder / _MANIFEST, manifest)
         # First what says that the rest can be used, because a kill may come in between.
         (self._folder / _SCRATCH / _KEY).unlink(missing_ok=True)
         shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
@@ -619,9 +672,10 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     made = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(exist_ok=True)
-        with _locked(partial, path):
+        holding = path.with_name(f"{partial.name}.lock")
+        with lock(holding, error=f"{path}: is being written"):
             try:
+                partial.mkdir(exist_ok=True)
                 _take_up(partial, key)
                 yield partial
                 if keep:
@@ -643,22 +697,6 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         with contextlib.suppress(OSError):  # one is not empty, so all went well
             for parent in made:
                 parent.rmdir()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, path: Path) -> Iterator[None]:
-    """Hold a folder that nobody else can hold; that ends with the process, however it ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):
-                raise FileExistsError  # it was renamed, and another made, since it was opened
-        except OSError:
-            raise MtkitError(f"{path}: is being written by another process") from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _take_up(folder: Path, key: str | None) -> None:

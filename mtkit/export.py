@@ -165,7 +165,7 @@ def export(
         "run": run.name,
         "checkpoint": which,
         "steps": _steps(run, which),
-        "data": {key: run.manifest["data"].get(key) for key in ("name", "src_lang", "tgt_lang")},
+        "data": run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
         "versions": {"mtkit": mtkit.__version__, **_version(library)},
     }
     with new_folder(out) as folder:
@@ -311,9 +311,8 @@ def _write(translator: Translator, run: Run, folder: Path, facts: dict[str, Any]
         case "huggingface":
             _write_huggingface(translator, run, folder)
         case _:
-            exported = Run.create(
-                folder, run.config, (src, tgt), manifest=run.manifest | {"exported": facts}
-            )
+            manifest = run.manifest.model_copy(update={"exported": facts})
+            exported = Run.create(folder, run.config, (src, tgt), manifest=manifest)
             weights = model.state_dict()
             exported.save(max(facts["steps"]), weights=weights, optimizer=None, state={})
 
@@ -529,8 +528,8 @@ def _write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         _write_json(folder / name, {piece: i for i, piece in enumerate(_pieces(of_side))})
     tokenizer = MarianTokenizer(
         *(str(folder / name) for name in (*models, *vocabularies)),
-        source_lang=run.manifest["data"].get("src_lang"),
-        target_lang=run.manifest["data"].get("tgt_lang"),
+        source_lang=run.manifest.data.src_lang or None,
+        target_lang=run.manifest.data.tgt_lang or None,
         bos_token=tgt.piece(BOS_ID),
         **({} if src is tgt else {"separate_vocabs": True}),
         model_max_length=run.config.decode.max_source_tokens,

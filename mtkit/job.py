@@ -2,30 +2,37 @@
 
 The output file appears when it is whole. Until then the folder `.NAME.parts` beside it has
 `job.json`, which says how the translation is made, and a file for every window of lines that is
-done. A part carries the hash of its source in its name, so what was translated from other input
-is never taken for done.
+done. A part carries the checksums of its source and of its content in its name: what was
+translated from other input is never taken for done, and what was changed is done again. One
+process at a time writes an output, or one for each share of the lines.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from mtkit.errors import MtkitError
+from mtkit.files import Record, lock, naming_file, read_record, sealed_text
 
 log = logging.getLogger(__name__)
 
 _JOB = "job.json"
 # Seconds between two looks for the parts of other processes.
 _PAUSE = 0.2
+
+
+class _How(Record):
+    """How a translation is made: whatever it depends on besides its input."""
+
+    settings: dict[str, str]
 
 
 class Job:
@@ -37,9 +44,6 @@ class Job:
         restart: delete what an earlier start has left.
         rank: of this process among those that work on the same file, from 0.
         world_size: how many there are; a window is done by the one whose turn it is.
-
-    Raises:
-        MtkitError: if an earlier start translated otherwise, or the folder cannot be written.
     """
 
     def __init__(
@@ -53,12 +57,9 @@ class Job:
     ) -> None:
         self.output = output
         self.rank, self.world_size = rank, world_size
+        self._how = _How(settings=how)
+        self._restart = restart
         self._parts = output.with_name(f".{output.name}.parts")
-        with _naming(output):
-            if restart:
-                shutil.rmtree(self._parts, ignore_errors=True)
-            self._parts.mkdir(exist_ok=True)
-            self._check_same(how)
 
     def run(
         self,
@@ -73,14 +74,29 @@ class Job:
                 what the output has for each. It may ask for windows ahead of what it gives.
 
         Raises:
-            MtkitError: if the input is not the one that was begun with, or a part cannot be
-                written; those that are done stay.
+            MtkitError: if another process writes the same output; if an earlier start had other
+                input or translated otherwise; if a part cannot be written. Parts that are done
+                stay.
         """
+        holding = self.output.with_name(f".{self.output.name}.{self.rank}.lock")
+        with lock(holding, error=f"{self.output}: is being written"):
+            with naming_file(self.output):
+                if self._restart:
+                    shutil.rmtree(self._parts, ignore_errors=True)
+                self._parts.mkdir(exist_ok=True)
+            self._check_same()
+            self._run(windows, translate)
+
+    def _run(
+        self,
+        windows: Iterable[list[str]],
+        translate: Callable[[Iterable[tuple[int, list[str]]]], Iterable[bytes]],
+    ) -> None:
         names: list[str] = []
         begun: deque[str] = deque()
         try:
             for text in translate(self._missing(windows, names, begun)):
-                self._write(self._parts / begun.popleft(), [text])
+                self._write(self._parts / f"{begun.popleft()}-{_digest(text)}", [text])
             if self.rank == 0:
                 self._join(names)
         finally:
@@ -91,12 +107,16 @@ class Job:
     def _missing(
         self, windows: Iterable[list[str]], names: list[str], begun: deque[str]
     ) -> Iterator[tuple[int, list[str]]]:
-        """The windows to translate here; `names` gets the parts of all, `begun` of these."""
+        """The windows to translate here.
+
+        A part's name begins with the number of its window and the checksum of its lines: `names`
+        gets these of all windows, and `begun` of those to translate here.
+        """
         done = 0
         first_line = 1
         for index, window in enumerate(windows):
             text = "\n".join(window).encode("utf-8", "surrogatepass")
-            name = f"{index:08d}-{hashlib.sha256(text).hexdigest()[:16]}"
+            name = f"{index:08d}-{_digest(text)}"
             names.append(name)
             if self._is_done(index, name, first_line):
                 done += len(window)
@@ -108,51 +128,58 @@ class Job:
                 yield first_line, window
             first_line += len(window)
 
-    def _check_same(self, how: dict[str, str]) -> None:
+    def _check_same(self) -> None:
+        how = self._how.settings
         path = self._parts / _JOB
         # Without a part there is nothing that another translation would be mixed with.
-        if not path.exists() or not self._files():
-            self._write(path, [json.dumps(how, indent=1, sort_keys=True).encode()])
+        if not self._files():
+            self._write(path, [sealed_text(self._how).encode()])
             return
-        try:
-            begun: dict[str, str] = json.loads(path.read_bytes())
-        except ValueError:
-            begun = {}
+        advice = "begin again with --restart"
+        begun = read_record(path, _How, advice=advice).settings
         for name in sorted({*how, *begun}):
             if how.get(name) != begun.get(name):
                 raise MtkitError(
                     f"{self.output}: was begun with {name} {begun.get(name)}, not {how.get(name)}; "
-                    "go on with that, or begin again with --restart"
+                    f"go on with that, or {advice}"
                 )
 
     def _files(self) -> list[Path]:
         return sorted(self._parts.glob("[0-9]*-*[0-9a-f]"))
 
     def _is_done(self, index: int, name: str, first_line: int) -> bool:
-        found = [path.name for path in self._parts.glob(f"{index:08d}-*[0-9a-f]")]
-        if found and found != [name]:
-            raise MtkitError(
-                f"{self.output}: was begun with other input (from line {first_line:,} on); "
-                "go on with that, or begin again with --restart"
-            )
-        return bool(found)
+        for path in self._parts.glob(f"{index:08d}-*[0-9a-f]"):
+            if not path.name.startswith(f"{name}-"):
+                raise MtkitError(
+                    f"{self.output}: was begun with other input (from line {first_line:,} on); "
+                    "go on with that, or begin again with --restart"
+                )
+            if path.name == f"{name}-{_digest(path.read_bytes())}":
+                return True
+            log.warning("%s: was changed, and is translated again", path)
+            path.unlink()
+        return False
+
+    def _part(self, name: str) -> Path:
+        """The file of a part, once it is there."""
+        while not (found := sorted(self._parts.glob(f"{name}-*[0-9a-f]"))):
+            time.sleep(_PAUSE)
+        return found[0]
 
     def _join(self, names: list[str]) -> None:
-        for name in names:
-            while not (self._parts / name).exists():
-                time.sleep(_PAUSE)
-        if len(self._files()) > len(names):
+        paths = [self._part(name) for name in names]
+        if len(self._files()) > len(paths):
             raise MtkitError(
                 f"{self.output}: was begun with more input; "
                 "go on with that, or begin again with --restart"
             )
-        self._write(self.output, ((self._parts / name).read_bytes() for name in names))
+        self._write(self.output, (path.read_bytes() for path in paths))
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
         """A file that appears under its name when it is whole and on the disk."""
         partial = path.with_name(f".{path.name}.{self.rank}.partial")
-        with _naming(path):
+        with naming_file(path):
             try:
                 with partial.open("wb") as file:
                     for piece in pieces:
@@ -165,9 +192,5 @@ class Job:
                     partial.unlink()
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

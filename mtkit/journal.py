@@ -79,21 +79,6 @@ class Journal:
         """The rows of all validations so far, oldest first."""
         return [row for row in self._rows if "valid_loss" in row]
 
-    def values(self) -> list[float]:
-        """How good every validation so far was, by `train.best_by`; higher is better."""
-        found = (goodness(row, self._run.config.train.best_by) for row in self.validations())
-        return [value for value in found if value is not None]
-
-    def since_best(self) -> int:
-        """How many validations in a row have brought no new best."""
-        values = self.values()
-        return len(values) - 1 - values.index(max(values)) if values else 0
-
-    def is_best(self) -> bool:
-        """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
-        values = self.values()
-        return bool(values) and values[-1] == max(values)
-
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""
         return [row["loss"] for row in self._rows if "loss" in row][-20:]

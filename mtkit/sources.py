@@ -25,9 +25,10 @@ from typing import IO, Any
 from xml.parsers import expat
 
 from mtkit.corpora import Corpus, HubSplit, fetch, fetch_split
-from mtkit.data import Split, damage_told, open_binary, sha256_of
+from mtkit.data import Split, damage_told, open_binary
 from mtkit.demo import demo_corpus
 from mtkit.errors import MtkitError
+from mtkit.files import sha256_of
 
 # n source and n target sentences in step: bytes as they were found, and no line ends in them.
 Block = tuple[list[bytes], list[bytes]]

@@ -9,12 +9,13 @@ import logging
 import os
 import platform
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
 import mtkit
-from mtkit.checkpoint import Run
+from mtkit.checkpoint import DataOrigin, Run, RunManifest
 from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData
@@ -76,19 +77,39 @@ def _run(
     # As the first worker sees it: on a shared file system another may have an older picture.
     if workers.first and not Run.may_create(run_path):
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
+    with Run.lock(run_path) if workers.first else nullcontext():
+        return _run_locked(config, data, run_path, place, workers, restart=restart, command=command)
+
+
+def _run_locked(
+    config: Config,
+    data: PreparedData,
+    run_path: Path,
+    place: torch.device,
+    workers: Workers,
+    *,
+    restart: bool,
+    command: list[str] | None,
+) -> bool:
+    """Train in a folder in which no other process trains."""
     restarted = workers.any(is_restarted())
-    goes_on = workers.any(
-        workers.first and _goes_on(run_path, restart=restart, restarted=restarted)
+    continues = workers.any(
+        workers.together(
+            lambda: (
+                workers.first
+                and _continues(run_path, config, data, restart=restart, restarted=restarted)
+            )
+        )
     )
     existing = workers.together(
-        lambda: _run_to_continue(run_path, config, data) if goes_on else None
+        lambda: _run_to_continue(run_path, config, data) if continues else None
     )
     keep_freed_memory()
     route = choose_matrix_route(place)
     trainer = Trainer(config, data, device=place, workers=workers)
     # Nobody may write before everybody has looked.
     workers.barrier()
-    folder = existing.with_config(config) if existing else Run(run_path, config, {})
+    folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.first:
         log.info(
             "training %s on %s: %s, %s, matrices by %s, %s parameters",
@@ -130,24 +151,24 @@ def _run(
     return finished
 
 
-def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> dict[str, object]:
-    return {
-        "data": {
-            "name": data.name,
-            "path": str(data.path.resolve()),
-            "fingerprint": data.fingerprint,
-            "src_lang": data.src_lang,
-            "tgt_lang": data.tgt_lang,
-        },
-        "versions": {
+def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> RunManifest:
+    return RunManifest(
+        data=DataOrigin(
+            name=data.name,
+            path=str(data.path.resolve()),
+            fingerprint=data.fingerprint,
+            src_lang=data.src_lang,
+            tgt_lang=data.tgt_lang,
+        ),
+        versions={
             "mtkit": mtkit.__version__,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
         },
-        "seed": config.train.seed,
-        "command": command or sys.argv,
-        "launch": launch_id(),
-    }
+        seed=config.train.seed,
+        command=command or sys.argv,
+        launch=launch_id(),
+    )
 
 
 def forecast(
@@ -281,25 +302,37 @@ def _check_agreed(workers: Workers, config: Config, data: PreparedData) -> None:
             raise MtkitError(f"{worker_names(others)}: started with other {what} than worker 0")
 
 
-def _goes_on(path: Path, *, restart: bool, restarted: bool) -> bool:
+def _continues(
+    path: Path, config: Config, data: PreparedData, *, restart: bool, restarted: bool
+) -> bool:
     """Whether there is a run to continue.
 
     Args:
         path: of the run.
+        config, data: what would be trained.
         restart: what the command line asks for.
         restarted: whether these workers are started again after a failure.
+
+    Raises:
+        MtkitError: if there is a run without checkpoints that is another one.
     """
-    if not Run(path, Config(), {}).checkpoints():
-        # Killed before its first checkpoint, a run has nothing to lose.
+    if not Run.is_run(path):
+        return False
+    if restart and not restarted:
+        return False
+    if not Run(path, config, RunManifest()).checkpoints():
+        if not restart:
+            # Killed before its first checkpoint, a run has nothing to lose, if it is the same one.
+            _run_to_continue(path, config, data)
         return False
     # Workers that are started again go on with what they have begun themselves, and nothing older,
     # whatever they were first asked.
-    return not restart or (restarted and Run.open(path).manifest.get("launch") == launch_id())
+    return not restart or Run.open(path).manifest.launch == launch_id()
 
 
 def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
     run = Run.open(path)
-    if "exported" in run.manifest:
+    if run.manifest.exported is not None:
         raise MtkitError(
             f"{run.path}: was made by mtkit export, without what training needs to go on; "
             "give another --run, or --restart"
@@ -307,7 +340,7 @@ def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
     if run.data_fingerprint != data.fingerprint:
         raise MtkitError(
             f"{run.path}: was trained on other data than {data.path} "
-            f"({run.manifest['data']['name']}, by checksum); give another --run, or --restart"
+            f"({run.manifest.data.name}, by checksum); give another --run, or --restart"
         )
     changed = differences(run.config, config, ignore=MAY_CHANGE)
     if changed:

@@ -19,12 +19,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from mtkit import __version__
 from mtkit.batches import TokenBatches, make_batch, plan_batches, split
-from mtkit.checkpoint import Checkpoint, CheckpointWriter, Run, Tensors
+from mtkit.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Run,
+    Tensors,
+    all_goodness,
+)
 from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
@@ -33,6 +40,7 @@ from mtkit.devices import arithmetic, choose_precision, describe_device
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
 from mtkit.dropout import GROWTH, SubwordDropout
 from mtkit.errors import MtkitError
+from mtkit.files import Record, parse_record
 from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.journal import Journal
 from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
@@ -77,6 +85,50 @@ class Validation:
         }
 
 
+class _Position(Record):
+    """Where in the data a run is, as `TokenBatches.state_dict` has it."""
+
+    epoch: int = Field(ge=0)
+    position: int = Field(ge=0)
+
+
+class _Scores(Record):
+    """A validation that is over."""
+
+    step: int = Field(ge=1)
+    valid_loss: float
+    valid_perplexity: float
+    valid_bleu: float
+    valid_chrf: float
+
+
+class _Cost(Record):
+    """What a run has cost so far, as `Spent` has it."""
+
+    tokens: int = Field(ge=0)
+    flops: float = Field(ge=0)
+    seconds: float = Field(ge=0)
+
+
+class _State(Record):
+    """The counters of a checkpoint.
+
+    Attributes:
+        batches: where in the data the run is.
+        spent: what it has cost.
+        validations: all of them, oldest first; they decide what is best and when to stop.
+        valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
+    """
+
+    batches: _Position
+    spent: _Cost
+    validations: list[_Scores]
+    valid_loss: float | None = None
+    valid_perplexity: float | None = None
+    valid_bleu: float | None = None
+    valid_chrf: float | None = None
+
+
 class Trainer:
     """Owns the model, the optimizer, the batches and the counters of a run.
 
@@ -102,6 +154,8 @@ class Trainer:
         self.src_tokenizer, self.tokenizer = data.tokenizers()
         self.step = 0
         self.spent = Spent()
+        # The rows of all validations, of the first worker; a checkpoint has them.
+        self.validations: list[dict[str, Any]] = []
         self.pairs = data.pairs("train")
         self.valid_pairs = data.pairs("valid")
         self.valid_text = data.text("valid")
@@ -161,7 +215,7 @@ class Trainer:
             CheckpointWriter(run) as writer,
         ):
             journal = Journal(run, self.step, active=first)
-            early = self.workers.any(self._should_stop(journal))
+            early = self.workers.any(self._should_stop())
             while self.step < settings.max_steps and not stopped and not early:
                 with self._explaining_memory(writer):
                     meter.add(self.update(next(self.batches)))
@@ -383,6 +437,7 @@ class Trainer:
         state: dict[str, Any] = {
             "batches": self.batches.state_dict(),
             "spent": asdict(self.spent),
+            "validations": self.validations,
         }
         if validation is not None:
             state |= validation.row()
@@ -431,8 +486,9 @@ class Trainer:
             lambda: found or _read(Checkpoint(run.path / place, step))
         )
         self._load(weights, optimizer)
-        self.batches.load_state_dict(state["batches"])
-        self.spent = Spent(**state["spent"])
+        self.batches.load_state_dict(state.batches.model_dump())
+        self.spent = Spent(**state.spent.model_dump())
+        self.validations = [scores.model_dump() for scores in state.validations]
         self.step = step
         if self.workers.first:
             aside = run.set_aside_after(self.step)
@@ -622,7 +678,9 @@ class Trainer:
         """
         early = best = False
         if self.workers.first:
-            journal.log({"step": self.step, **validation.row()})
+            row = {"step": self.step, **validation.row()}
+            self.validations.append(row)
+            journal.log(row)
             journal.add_samples(self.step, *self.valid_text, validation.translations)
             log.info(
                 "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
@@ -632,20 +690,30 @@ class Trainer:
                 validation.bleu,
                 validation.chrf,
             )
-            early, best = self._should_stop(journal), journal.is_best()
+            early, best = self._should_stop(), self._is_best()
             found = self._findings(journal, validation)
             # Whatever is best by: what counts as flat is known of this score.
-            flat = is_flat([row["valid_bleu"] for row in journal.validations()])
+            flat = is_flat([row["valid_bleu"] for row in self.validations])
             if found and (last or early or (flat and not self._was_flat)):
                 log.warning("%s", paragraph(found))
             self._was_flat = flat
             journal.write_page(self.summary(), found)
         return self.workers.any(early), self.workers.any(best)
 
-    def _should_stop(self, journal: Journal) -> bool:
+    def _is_best(self) -> bool:
+        """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
+        values = all_goodness(self.validations, self.settings.best_by)
+        return bool(values) and values[-1] == max(values)
+
+    def _since_best(self) -> int:
+        """How many validations in a row have brought no new best."""
+        values = all_goodness(self.validations, self.settings.best_by)
+        return len(values) - 1 - values.index(max(values)) if values else 0
+
+    def _should_stop(self) -> bool:
         """Whether the validations so far ask for an early stop; said by the first worker."""
         patience = self.settings.early_stopping
-        if patience is None or not self.workers.first or journal.since_best() < patience:
+        if patience is None or not self.workers.first or self._since_best() < patience:
             return False
         log.info(
             "stopping early: no better %s in %d validations (train.early_stopping)",
@@ -682,7 +750,7 @@ class Trainer:
             src_vocab_size=self.model.src_vocab_size,
             losses=journal.losses(),
             valid_loss=validation.loss,
-            earlier_valid_losses=[row["valid_loss"] for row in journal.validations()[:-1]],
+            earlier_valid_losses=[row["valid_loss"] for row in self.validations[:-1]],
             frequency_loss=self._frequency_loss,
         )
         validated = Validated(
@@ -806,17 +874,15 @@ def _stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
             signal.signal(signum, handler)
 
 
-Saved = tuple[Checkpoint, Tensors, Tensors, dict[str, Any]]
+Saved = tuple[Checkpoint, Tensors, Tensors, _State]
 
 
 def _read(checkpoint: Checkpoint) -> Saved:
     """A checkpoint with its weights, its optimizer's tensors and its counters."""
-    return (
-        checkpoint,
-        checkpoint.load_weights(),
-        checkpoint.load_optimizer(),
-        checkpoint.load_state(),
+    state = parse_record(
+        checkpoint.load_state(), _State, name=str(checkpoint.path), advice="use another checkpoint"
     )
+    return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
 
 
 def _newest_whole(run: Run) -> Saved | None:

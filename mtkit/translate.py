@@ -168,6 +168,7 @@ class Translator:
             if _languages(one) != _languages(first):
                 pair, other = (" to ".join(_languages(run)) for run in (one, first))
                 raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
+            one.check_sizes()
             weights, description = one.select(checkpoint)
             with torch.device("meta"):
                 src_vocab_size = None if src_tokenizer is tokenizer else len(src_tokenizer)
@@ -477,8 +478,7 @@ class Translator:
 
 def _languages(run: Run) -> tuple[str, str]:
     """Of source and target, as far as the run knows them."""
-    data = run.manifest.get("data", {})
-    return data.get("src_lang") or "", data.get("tgt_lang") or ""
+    return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
 @dataclass(frozen=True)

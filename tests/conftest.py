@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from mtkit.checkpoint import Run
+from mtkit.checkpoint import DataOrigin, Run, RunManifest
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
@@ -241,8 +241,12 @@ def random_run(
             layer.cross_attention.out_proj.weight.mul_(3)  # type: ignore[union-attr,operator]
             layer.cross_attention.q_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
             layer.cross_attention.kv_proj.weight.mul_(2)  # type: ignore[union-attr,operator]
-    origin = {"fingerprint": data.fingerprint, "path": str(data.path)}
-    manifest = {"data": {**origin, "src_lang": data.src_lang, "tgt_lang": data.tgt_lang}}
-    run = Run.create(path, config, (src, tgt), manifest=manifest)
+    origin = DataOrigin(
+        path=str(data.path),
+        fingerprint=data.fingerprint,
+        src_lang=data.src_lang,
+        tgt_lang=data.tgt_lang,
+    )
+    run = Run.create(path, config, (src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run

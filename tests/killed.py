@@ -25,7 +25,7 @@ from mtkit.trainer import Trainer
 
 def die_while_saving(after: int) -> None:
     """Be killed when a file of a checkpoint is about to be synced, the `after`-th from now."""
-    original, count = checkpoint._sync, 0
+    original, count = checkpoint.sync, 0
 
     def sync(path: Path) -> None:
         nonlocal count
@@ -34,7 +34,7 @@ def die_while_saving(after: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         original(path)
 
-    checkpoint._sync = sync
+    checkpoint.sync = sync
 
 
 def die_while_training(after: int) -> None:

@@ -282,7 +282,7 @@ def test_kept_pairs_come_evenly_from_the_whole_corpus(both: Prepared) -> None:
 
 def test_sources_are_named_with_their_counts_and_digests(tiny: Prepared) -> None:
     page = tiny.page
-    src = tiny.data.manifest["sources"]["train"][0]["src"]
+    src = tiny.data.manifest.sources["train"][0]["src"]
     whole = hashlib.sha256(Path(src).read_bytes()).hexdigest()
     (code,) = page.all("code", title=whole)
     assert code["text"] == f"{whole[:12]}…"

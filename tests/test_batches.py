@@ -356,7 +356,7 @@ def test_the_weights_of_prepared_data_are_known_and_make_it_other_data(tiny_data
     count = len(tiny_data.pairs("train"))
 
     def data(*sources: dict[str, Any]) -> PreparedData:
-        manifest = {**tiny_data.manifest, "sources": {"train": list(sources)}}
+        manifest = tiny_data.manifest.model_copy(update={"sources": {"train": list(sources)}})
         return PreparedData(tiny_data.path, manifest)
 
     # Prepared before there were weights, or before sources knew what was kept of them.

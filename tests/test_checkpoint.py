@@ -18,7 +18,14 @@ import pytest
 import torch
 
 from mtkit import checkpoint, train
-from mtkit.checkpoint import CheckpointWriter, Run, average, find_run
+from mtkit.checkpoint import (
+    CheckpointWriter,
+    DataOrigin,
+    Run,
+    RunManifest,
+    average,
+    find_run,
+)
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
@@ -32,7 +39,7 @@ def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
 
 
 def new_run(path: Path, config: Config, data: PreparedData) -> Run:
-    manifest = {"data": {"fingerprint": data.fingerprint, "path": str(data.path)}}
+    manifest = RunManifest(data=DataOrigin(fingerprint=data.fingerprint, path=str(data.path)))
     return Run.create(path, config, data.tokenizers(), manifest=manifest)
 
 
@@ -258,14 +265,63 @@ def test_a_run_without_checkpoint_says_so(which: str | None, run: Run):
     assert str(run.path) in one_line(error)
 
 
-def test_weights_of_another_model_are_refused_in_one_line(tiny_run: Run, tmp_path: Path):
+def change_config(folder: Path, old: str, new: str) -> None:
+    text = (folder / "config.yaml").read_text()
+    assert old in text
+    (folder / "config.yaml").write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("n_heads: 2", "n_heads: 4"),
+        ("encoder_layers: 1", "encoder_layers: 10000000"),
+        ("label_smoothing: 0.1", "label_smoothing: 0.2"),
+        ("seed: 1", "seed: 2"),
+    ],
+)
+def test_a_changed_setting_that_may_not_change_is_refused_in_one_line(
+    old: str, new: str, tiny_run: Run, tmp_path: Path
+):
     folder = tmp_path / "run"
     shutil.copytree(tiny_run.path, folder)
-    text = (folder / "config.yaml").read_text()
-    (folder / "config.yaml").write_text(text.replace("d_ff: 32", "d_ff: 64"))
-    with pytest.raises(MtkitError, match=r"do not fit config\.yaml") as error:
+    change_config(folder, old, new)
+    with pytest.raises(MtkitError, match=r"config\.yaml") as error:
         Translator.load(folder, device="cpu")
     assert str(folder) in one_line(error)
+
+
+def test_settings_that_may_change_may_be_edited(tiny_run: Run, tmp_path: Path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+    change_config(folder, "beam_size: 4", "beam_size: 2")
+    change_config(folder, "max_steps: 4", "max_steps: 5")
+    run = Run.open(folder)
+    assert (run.config.decode.beam_size, run.config.train.max_steps) == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("encoder_layers", 900, "model.encoder_layers is 900, and the weights have 1"),
+        ("decoder_layers", 2, "model.decoder_layers is 2, and the weights have 1"),
+        ("d_model", 1 << 18, f"model.d_model is {1 << 18}, and the weights have 16"),
+        ("d_ff", 64, "do not fit config.yaml"),
+    ],
+)
+def test_weights_of_another_model_are_refused_in_one_line(
+    key: str, value: int, words: str, tiny_run: Run, tmp_path: Path
+):
+    # As if somebody had made a run of one configuration and put the weights of another there.
+    model = tiny_run.config.model.model_copy(update={key: value})
+    config = tiny_run.config.model_copy(update={"model": model})
+    run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
+    shutil.rmtree(run.path / "checkpoints")
+    shutil.copytree(tiny_run.path / "checkpoints", run.path / "checkpoints")
+    with pytest.raises(MtkitError, match="do not fit") as error:
+        Translator.load(run.path, device="cpu")
+    assert words in one_line(error)
+    assert str(run.path) in one_line(error)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -659,7 +715,7 @@ def test_a_run_killed_while_it_is_created_can_be_begun_again(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", killed)
         if saved == 2:
-            patch.setattr(checkpoint, "_write_json", killed_in_the_end)
+            patch.setattr(checkpoint, "write_record", killed_in_the_end)
         with pytest.raises(KeyboardInterrupt):
             train.run(tiny_config, data, folder, device="cpu")
     assert len(list(folder.glob("tokenizer*"))) == saved
@@ -677,10 +733,10 @@ def test_rows_of_metrics_come_back_in_order(run: Run):
     assert run.metrics() == rows
 
 
-@pytest.mark.parametrize("cut", [b"}\n", b'", "loss": 2.25}\n', b'\xbc", "loss": 2.25}\n'])
+@pytest.mark.parametrize("cut", [b"}\n", b"25}\n", b', "loss": 2.25}\n'])
 def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Run):
     run.log({"step": 1, "loss": 2.5})
-    run.log({"step": 2, "by": "\u00fc", "loss": 2.25})
+    run.log({"step": 2, "loss": 2.25})
     file = run.path / "metrics.jsonl"
     content = file.read_bytes()
     assert content.endswith(cut)

@@ -17,7 +17,7 @@ import pytest
 import torch
 from conftest import ENGLISH, UNTRAINED, changed, random_run
 
-from mtkit.checkpoint import Run
+from mtkit.checkpoint import Run, RunManifest
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.decoding import Decoder, Request, Translation, Work, _by_risk
@@ -282,7 +282,7 @@ def test_an_error_that_a_user_can_mend_arrives_as_itself(
     config = changed(tiny_config, "model", positions="learned", max_positions=16)
     tokenizers = tiny_data.tokenizers()
     model = Transformer(config.model, len(tokenizers[1]), PAD_ID)
-    run = Run.create(tmp_path / "run", config, tokenizers, manifest={})
+    run = Run.create(tmp_path / "run", config, tokenizers, manifest=RunManifest())
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with Translator.load(run, device="cpu", workers=2) as translator:
         with pytest.raises(MtkitError, match=r"longer than model\.max_positions"):

@@ -186,11 +186,11 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
     for index in range(300, 400):
         assert tokenizer.decode(pairs.tgt[index]) == faulty.lines[kept[index] - 1][1].decode()
     # The same in numbers.
-    counts = data.manifest["counts"]
+    counts = data.manifest.counts
     assert counts["pairs"]["train"] == 3000 == counts["kept"] + len(found)
     assert sum(counts["dropped"].values()) == len(found)
     assert counts["overlap"] == {"src": 3, "tgt": 3, "both": 2}
-    (source,) = data.manifest["sources"]["train"]
+    (source,) = data.manifest.sources["train"]
     assert source["mended"] == {"byte-order mark": 1, "CRLF line end": 100}
     ((_, first, last, by),) = report.shifts
     assert set(range(first, last + 1)) >= set(SHIFTED)

@@ -48,16 +48,18 @@ FLOORS = {
     "run_page": 2,
     "data_page": 2,
     "sentences": 1,
-    "job": 1,
+    "job": 2,
     "processes": 1,
     "cleaning": 2,
+    "files": 1,
     "errors": 0,
 }
 
 HOMES = {
     "click": {"cli"},
     "yaml": {"config"},
-    "pydantic": {"config"},
+    # Each record is defined where its file is.
+    "pydantic": {"config", "files", "data", "checkpoint", "trainer", "job", "prepare"},
     "sacrebleu": {"score"},
     "sentencepiece": {"tokenizer"},
     "torch.distributed": {"distributed"},

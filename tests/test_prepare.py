@@ -138,7 +138,7 @@ def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corp
     texts = [file.read_text(encoding="utf-8").splitlines() for file in corpus.train]
     assert [src.decode(pairs.src[i]) for i in range(200)] == texts[0]
     assert [tgt.decode(pairs.tgt[i]) for i in range(200)] == texts[1]
-    assert data.manifest["settings"]["shared_vocab"] is False
+    assert data.manifest.settings["shared_vocab"] is False
 
 
 def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
@@ -185,7 +185,7 @@ def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
         for file in corpus.train
     ]
     assert report.tokens == tuple(expected)
-    assert data.manifest["counts"]["tokens"] == {"src": expected[0], "tgt": expected[1]}
+    assert data.manifest.counts["tokens"] == {"src": expected[0], "tgt": expected[1]}
     assert report.vocab_sizes == (len(tokenizer),) == (300,)
 
 

@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from mtkit.corpora import find_corpus
-from mtkit.data import sha256_of, zstd
+from mtkit.data import zstd
 from mtkit.demo import DemoCorpus, demo_corpus
 from mtkit.errors import MtkitError
+from mtkit.files import sha256_of
 from mtkit.sources import Source, catalogue_sources, memory, parallel_files, parse_source
 
 BytePair = tuple[bytes, bytes]

@@ -27,7 +27,7 @@ from torch import Tensor
 from mtkit import checkpoint, train
 from mtkit import trainer as trainer_module
 from mtkit.batches import TokenBatches, split
-from mtkit.checkpoint import Run
+from mtkit.checkpoint import Run, RunManifest
 from mtkit.config import Config, dump_config, load_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData
@@ -450,7 +450,7 @@ def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
     assert unseen > 0
     lines = len(trainer.valid_text[0])
     empty = Validation(1.0, 0.0, 0.0, [Translation("", 0.0, 0.0)] * lines)
-    run = Run.create(tmp_path / "run", config, data.tokenizers(), manifest={})
+    run = Run.create(tmp_path / "run", config, data.tokenizers(), manifest=RunManifest())
     trainer._findings(Journal(run, 0), empty)
     assert trainer._unseen == unseen
 

@@ -19,7 +19,7 @@ from conftest import random_run
 from sacrebleu.metrics import CHRF
 
 from mtkit import train
-from mtkit.checkpoint import Run
+from mtkit.checkpoint import Run, RunManifest
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.decoding import Translation
@@ -410,7 +410,7 @@ def test_several_models_think_of_a_translation_what_they_thought_when_they_found
 def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
     other = Tokenizer.learn(["one two three four five"] * 20, 280)
     model = Transformer(untrained.config.model, len(other), PAD_ID)
-    run = Run.create(tmp_path / "other", untrained.config, (other, other), manifest={"data": {}})
+    run = Run.create(tmp_path / "other", untrained.config, (other, other), manifest=RunManifest())
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with pytest.raises(MtkitError) as refused:
         Translator.load([untrained, run], device="cpu")

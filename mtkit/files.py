@@ -1,0 +1,289 @@
+"""Files that are whole and unchanged: writing, checksums, JSON records, locks.
+
+A file is written beside its place, synced and renamed, so that one with its name is whole. A JSON
+file is read back through a strict pydantic model. A sealed one holds the checksum of its own
+content, so that a changed file is refused and never used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from mtkit.errors import MtkitError
+
+log = logging.getLogger(__name__)
+
+_CHECKSUM = "checksum"
+# What a file system that has no locks answers.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Record(BaseModel):
+    """The content of a JSON file: every key is known and has its type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def _is_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a string")
+    return value
+
+
+# A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.
+FileName = Annotated[Any, AfterValidator(_is_text)]
+
+
+# ---------------------------------------------------------------------------------------------
+# Checksums
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        MtkitError: if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+
+
+def sha256_of_json(value: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+@contextlib.contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise MtkitError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def partial_name(path: Path) -> Path:
+    """The place beside `path` for what is not whole yet, or not any more."""
+    return path.with_name(f".{path.name}.partial")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file in one instant.
+
+    Raises:
+        OSError: if the disk refuses; the file is as it was then.
+    """
+    partial = partial_name(path)
+    try:
+        partial.write_text(text, encoding="utf-8", newline="")
+        sync(partial)
+        partial.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------
+# JSON
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that UTF-8 can hold; names that are not UTF-8 are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
+
+
+def sealed_text(record: Record) -> str:
+    """The content of a sealed JSON file: the record and the checksum of its content."""
+    content = record.model_dump(exclude_unset=True)
+    return json_text({**content, _CHECKSUM: sha256_of_json(content)}, indent=2) + "\n"
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a sealed JSON file in one instant.
+
+    Raises:
+        OSError: if the disk refuses; the file is as it was then.
+    """
+    write_whole(path, sealed_text(record))
+
+
+def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
+    """The record of a sealed JSON file.
+
+    Args:
+        path: of the file.
+        kind: what it must hold; its field `kind`, if it has one, names the folder.
+        advice: what the user can do if the file is damaged.
+
+    Raises:
+        MtkitError: if the file is missing, was changed, or was written by another version.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}; {advice}") from error
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise MtkitError(f"{path}: damaged ({reason}); {advice}") from error
+    checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+    if checksum is None:
+        raise MtkitError(
+            f"{path}: damaged, or written by another version of mtkit (it has no checksum); "
+            f"{advice}"
+        )
+    if checksum != sha256_of_json(content):
+        raise MtkitError(f"{path}: changed since it was written (by its checksum); {advice}")
+    if "kind" in kind.model_fields and "kind" in content:
+        (wanted,) = get_args(kind.model_fields["kind"].annotation)
+        if content["kind"] != wanted:
+            raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
+    return parse_record(content, kind, name=str(path), advice=advice)
+
+
+def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
+    """A record of a plain value.
+
+    Args:
+        content: the value.
+        kind: what it must be.
+        name: where it is from, for messages.
+        advice: what the user can do if it is something else.
+
+    Raises:
+        MtkitError: naming the first key that is wrong.
+    """
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "content"
+        raise MtkitError(
+            f"{name}: written by another version of mtkit ({key}: {first['msg'].lower()}); {advice}"
+        ) from None
+
+
+# ---------------------------------------------------------------------------------------------
+# Locks
+
+
+class _Holder(Record):
+    """Who holds a lock, as the lock file says."""
+
+    process: int
+    host: str
+    since: str
+
+
+@contextlib.contextmanager
+def lock(path: Path, *, error: str) -> Iterator[None]:
+    """Hold a lock file, which is there as long as the lock is held.
+
+    The lock is the kernel's (flock), so it ends with the process, however that ends. It holds
+    between machines where the file system passes such locks on, as NFS does since Linux 2.6.12.
+
+    Args:
+        path: the lock file, in a folder that exists.
+        error: what is said if another process holds it, as in "runs/x: is being trained".
+
+    Raises:
+        MtkitError: if another process holds it, naming process, host and time; if the file cannot
+            be written.
+    """
+    descriptor = _locked(path, error)
+    try:
+        yield
+    finally:
+        # While it is still held: who opened the file before sees that it has gone and starts anew.
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _locked(path: Path, error: str) -> int:
+    """A descriptor that holds the lock."""
+    while True:
+        with naming_file(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise MtkitError(f"{error} by {_holder(descriptor)}") from None
+            except OSError as refusal:
+                if refusal.errno not in _NO_LOCKS:
+                    raise MtkitError(f"{path}: {refusal.strerror}") from refusal
+                log.warning(
+                    "%s: this file system has no locks; start nothing else that writes there",
+                    path.parent,
+                )
+            if _is_same(path, descriptor):
+                _sign(descriptor)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # The last holder removed the file after it was opened here.
+        os.close(descriptor)
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(descriptor: int) -> None:
+    """Say in the lock file who holds it; a full disk does not matter."""
+    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+    holder = _Holder(process=os.getpid(), host=socket.gethostname(), since=now)
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        holder = _Holder.model_validate_json(os.pread(descriptor, 4096, 0))
+    except (OSError, ValidationError):
+        # It has only just taken the lock.
+        return "another process"
+    return f"process {holder.process} on {holder.host} since {holder.since}"
