@@ -285,7 +285,7 @@ class Run:
                     "kind": "run folder",
                     "format": FORMAT,
                     "files": {name: sha256_of(path / name) for name in names},
-                    "settings": _fixed_settings(config),
+                    "settings": fixed_settings(config),
                 }
             )
             # Last, because a folder is a run once it has a manifest.
@@ -353,7 +353,7 @@ class Run:
         if not (path / _CONFIG).is_file():
             raise MtkitError(f"{path / _CONFIG}: No such file; {_TRAIN_AGAIN}")
         config = load_config(str(path / _CONFIG))
-        if _fixed_settings(config) != manifest.settings:
+        if fixed_settings(config) != manifest.settings:
             raise MtkitError(
                 f"{path / _CONFIG}: settings that may not change were changed since the run was "
                 f"made (the section decode may be edited); {_TRAIN_AGAIN}"
@@ -673,7 +673,7 @@ class Run:
         return rows
 
 
-def _fixed_settings(config: Config) -> str:
+def fixed_settings(config: Config) -> str:
     """SHA-256 of the settings that a run keeps for good."""
     tree = config.model_dump()
     return sha256_of_json(

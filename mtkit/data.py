@@ -22,7 +22,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.files import (
@@ -257,6 +257,15 @@ class FileFacts(Record):
     sha256: str
 
 
+class _SourceFacts(Record):
+    """What the manifest says of a training source, as far as training uses it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kept: int = Field(0, ge=0)
+    weight: float = Field(1.0, gt=0)
+
+
 class DataManifest(Record):
     """What `prepare` recorded about a prepared folder.
 
@@ -462,10 +471,15 @@ class PreparedData:
 
     def _weighted(self) -> tuple[Weighted, ...]:
         """The sources of the training pairs; none where all weights are 1, as they once were."""
-        sources = self.manifest.sources.get("train", [])
-        if all(source.get("weight", 1.0) == 1.0 for source in sources):
+        sources = [
+            parse_record(
+                facts, _SourceFacts, name=str(self.path / _MANIFEST), advice="prepare again"
+            )
+            for facts in self.manifest.sources.get("train", [])
+        ]
+        if all(source.weight == 1.0 for source in sources):
             return ()
-        return tuple(Weighted(source["kept"], source.get("weight", 1.0)) for source in sources)
+        return tuple(Weighted(source.kept, source.weight) for source in sources)
 
     def _tokens(self, split: str, side: str) -> TokenArray:
         ids, lengths = _array_names(split, side)

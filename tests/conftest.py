@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-from mtkit.checkpoint import DataOrigin, Run, RunManifest
-from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
+from mtkit.checkpoint import DataOrigin, Run, RunManifest, fixed_settings
+from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
+from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID, Tokenizer
 
@@ -87,6 +89,22 @@ def write_pairs(folder: Path, name: str, pairs: list[tuple[str, str]]) -> tuple[
     for side, file in enumerate(files):
         file.write_bytes("".join(f"{pair[side]}\n" for pair in pairs).encode())
     return files
+
+
+def reseal(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change a JSON file of mtkit as mtkit itself would, with the checksum that goes with it."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    del content["checksum"]
+    change(content)
+    content["checksum"] = sha256_of_json(content)
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def change_settings(run: Path, config: Config) -> None:
+    """Have a run folder say that it was made with this configuration."""
+    (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    checksum = fixed_settings(config)
+    reseal(run / "manifest.json", lambda manifest: manifest.update(settings=checksum))
 
 
 @pytest.fixture(autouse=True)

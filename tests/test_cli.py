@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from conftest import change_settings, reseal
 
 from mtkit import __version__, distributed
 from mtkit import train as training
@@ -855,12 +856,18 @@ def test_a_seed_that_is_none_is_refused(
     assert "SACREBLEU_SEED" in captions.refused(*arguments)
 
 
+def rewrite_config(run: Path, text: str) -> None:
+    """Have a run folder say that it was made with other settings."""
+    (run / "config.yaml").write_text(text, encoding="utf-8")
+    change_settings(run, load_config(str(run / "config.yaml")))
+
+
 def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place):
     moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
     shutil.copytree(trained.folder / "runs" / "tiny", trained.folder / "runs" / "other")
-    config = trained.folder / "runs" / "other" / "config.yaml"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("seed: 1", "seed: 2"), encoding="utf-8")
+    other = trained.folder / "runs" / "other"
+    text = (other / "config.yaml").read_text(encoding="utf-8")
+    rewrite_config(other, text.replace("seed: 1", "seed: 2"))
     runs = ["--run", "runs/tiny", "--run", "runs/other", "--metric", "chrf"]
     outcome = trained.mtkit("score", *runs)
     *_, spread, _ = outcome.out.splitlines()
@@ -875,7 +882,7 @@ def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place
         for old, new in (("seed: 1", "seed: 2"), *changes):
             assert old in changed
             changed = changed.replace(old, new)
-        config.write_text(changed, encoding="utf-8")
+        rewrite_config(other, changed)
         return "mean" in trained.mtkit("score", *runs).out
 
     assert is_summed_up(("log_every: 2", "log_every: 1"))
@@ -896,9 +903,7 @@ def test_runs_are_compared_on_one_text_only(trained: Place, tiny_text: TinyText)
     moved_away(trained.folder / "runs" / "other", trained.folder / "data" / "swapped")
     manifest = trained.folder / "runs" / "other" / "manifest.json"
     swapped_data = PreparedData.open(trained.folder / "data" / "swapped")
-    facts = json.loads(manifest.read_text())
-    facts["data"]["fingerprint"] = swapped_data.fingerprint
-    manifest.write_text(json.dumps(facts))
+    reseal(manifest, lambda it: it["data"].update(fingerprint=swapped_data.fingerprint))
     both = ["score", "--run", "runs/tiny", "--run", "runs/other"]
     assert "another test text" in trained.refused(*both)
     # The validation text is the same.
@@ -965,9 +970,7 @@ def test_score_of_the_newest_run_is_that_of_its_translations(trained: Place):
 
 def moved_away(run: Path, place: Path) -> None:
     """Have the run remember another place of its data."""
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["data"]["path"] = str(place)
-    (run / "manifest.json").write_text(json.dumps(manifest))
+    reseal(run / "manifest.json", lambda manifest: manifest["data"].update(path=str(place)))
 
 
 def test_score_without_the_data_of_the_run_says_what_to_give(trained: Place):

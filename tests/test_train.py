@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import changed, number_pairs, write_pairs
+from conftest import changed, number_pairs, reseal, write_pairs
 from torch import Tensor
 
 from mtkit import checkpoint, train
@@ -689,9 +689,10 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
     longer = changed(tiny_config, "train", max_steps=5)
     assert train.run(longer, PreparedData.open(copy), begun, device="cpu")
     # The same folder with one sentence of the test set changed.
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["files"]["test.src.txt"]["sha256"] = "0" * 64
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    reseal(
+        copy / "manifest.json",
+        lambda manifest: manifest["files"]["test.src.txt"].update(sha256="0" * 64),
+    )
     with pytest.raises(MtkitError, match=r"test\.src\.txt: changed"):
         train.run(longer, PreparedData.open(copy), begun, device="cpu")
     other = tmp_path / "other"
