@@ -338,16 +338,13 @@ class _Tsv(_File):
 
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         super().__init__(path, languages, unit="line", weight=weight)
-        first = next(_lines(path, 1, _Reading()), [b""])[0]
-        header = [cell.strip().lower() for cell in first.split(b"\t")]
-        names = [language.lower().encode() for language in languages]
-        self._header = all(name in header for name in names)
-        self._columns = [header.index(name) for name in names] if self._header else [0, 1]
-        self._width = len(header) if self._header else 2
+        self._header, self._columns, self._width = self._layout()
         if self._header:
             self.unit = "row"  # so that the first pair is row 1, although it is on line 2
 
     def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        if self._layout() != (self._header, self._columns, self._width):
+            raise _changed(self._path)
         number = 1 + self._header
         src, tgt = self._columns
         for lines in _lines(self._path, size, reading, skip=int(self._header)):
@@ -362,6 +359,15 @@ class _Tsv(_File):
             # All at once, which takes half the time of a list per line.
             cells = b"\t".join(lines).split(b"\t")
             yield cells[src :: self._width], cells[tgt :: self._width]
+
+    def _layout(self) -> tuple[bool, list[int], int]:
+        """Whether the first line is a header, the columns of both sides, and how many there are."""
+        first = next(_lines(self._path, 1, _Reading()), [b""])[0]
+        header = [cell.strip().lower() for cell in first.split(b"\t")]
+        names = [language.lower().encode() for language in self._languages]
+        if all(name in header for name in names):
+            return True, [header.index(name) for name in names], len(header)
+        return False, [0, 1], 2
 
     def _expected(self) -> str:
         if self._header:
@@ -418,7 +424,8 @@ class _Parquet(_File):
             raise MtkitError(f"{path}: Parquet is compressed within; decompress the file")
         super().__init__(path, languages, unit="row", weight=weight)
         with self._told(), self._open() as file:
-            columns = {column.name: column.type for column in file.schema_arrow}
+            self._schema = file.schema_arrow
+        columns = {column.name: column.type for column in self._schema}
         record: Any = columns.get("translation")
         fields = {f.name: f.type for f in record} if _is_record(record) else {}
         if all(language in columns for language in languages):
@@ -442,6 +449,8 @@ class _Parquet(_File):
         from pyarrow import Table
 
         with self._told(), self._open() as file:
+            if not file.schema_arrow.equals(self._schema):
+                raise _changed(self._path)
             total, done = file.metadata.num_rows, 0
             batches = file.iter_batches(_BATCH_ROWS, columns=self._columns, use_threads=False)
             for batch in batches:
@@ -779,6 +788,10 @@ def _encoded(text: str) -> bytes:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
         return text.encode(errors="surrogatepass")
+
+
+def _changed(path: Path) -> MtkitError:
+    return MtkitError(f"{path}: its columns changed since it was opened; start again")
 
 
 def _listed(names: Iterable[str]) -> str:
