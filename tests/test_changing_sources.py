@@ -1,7 +1,7 @@
 """Sources that change while they are prepared: one line, and nothing of it stays.
 
-A change comes at an exact place of the reading, however fast the machine is: when a source is opened
-for a certain time, or between two of their blocks.
+A change comes at an exact place of the reading, however fast the machine is: when a source is
+opened for the n-th time, or between two of its blocks.
 """
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ def test_columns_that_change_places_before_the_first_pass_are_refused(tmp_path: 
         list(source.blocks(10))
 
 
-# The command line, with a file that changes when it is opened for a certain time.
+# The command line, with a file that changes when it is opened for the n-th time.
 CHANGING = """
 import os, sys
 from pathlib import Path
