@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import xxhash
 from tqdm import tqdm
 
 import mtkit
@@ -49,6 +48,7 @@ from mtkit.cleaning import (
     Homes,
     Notes,
     Verdicts,
+    checksum_of,
     find_repeats,
     find_shifts,
     keys_of,
@@ -65,7 +65,7 @@ from mtkit.data import (
     not_utf8,
 )
 from mtkit.encoder import BlockEncoder
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, encodable, printable
 from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
@@ -114,7 +114,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Sample:
-    """A dropped pair, to be looked at; long sides are cut."""
+    """A dropped pair, to be looked at; long sides are cut, and the file's name is printable."""
 
     reason: str
     file: str
@@ -247,7 +247,7 @@ def prepare_files(
         _as_source(valid),
         _as_source(test) if test else None,
     )
-    facts = {"name": name}
+    facts = {"name": encodable(name)}
     return _prepare(
         sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
     )
@@ -439,7 +439,7 @@ class _Work:
                 for shift in find_shifts(notes, start, start + count):
                     notes.drop("out of step", np.arange(shift.start, shift.end))
                     first, last = shift.start - start + 1, shift.end - start
-                    check.shifts.append([source.name, first, last, shift.by])
+                    check.shifts.append([printable(source.name), first, last, shift.by])
             start += count
         with _bar("looking for repeats", total=len(notes)) as bar:
             find_repeats(notes, self._config, advance=bar.update)
@@ -460,7 +460,7 @@ class _Work:
                     texts = _block_texts(block)
                     for digest, text in zip(digests, texts, strict=True):
                         digest.update(text)
-                    check.blocks[-1].append(_checksum(texts))
+                    check.blocks[-1].append(checksum_of(texts))
                     of_block.append(number)
                     yield block
                 check.digests.append([digest.hexdigest() for digest in digests])
@@ -615,10 +615,10 @@ class _Work:
             self._writer.drop(name, line, reason)
             # The smallest of numbers that have nothing to do with the place: an even sample.
             samples = done.samples.setdefault(reason, [])
-            chance = zlib.crc32(f"{name}\t{line}".encode())
+            chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
                 texts = [_shown(lines[index]) for lines in block]
-                bisect.insort(samples, [chance, name, line, *texts])
+                bisect.insort(samples, [chance, printable(name), line, *texts])
                 del samples[_SAMPLES:]
 
     def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizers: _Tokenizers) -> None:
@@ -647,7 +647,7 @@ class _Work:
         ):
             first = 1
             for block, checksum in itertools.zip_longest(_read_again(source), checksums):
-                if block is None or _checksum(_block_texts(block)) != checksum:
+                if block is None or checksum_of(_block_texts(block)) != checksum:
                     raise _changed(source)
                 yield _Place(number, first), block, notes.read("verdicts", start, len(block[0]))
                 first += len(block[0])
@@ -717,14 +717,8 @@ def _count_block(block: Block) -> tuple[tuple[Counter[str], Counter[str]], int]:
 
 
 def _block_texts(block: Block) -> list[bytes]:
-    """Both sides as text."""
+    """Both sides as text; no newline is in their lines, so they can be told apart in it."""
     return [b"\n".join(lines) + b"\n" for lines in block]
-
-
-def _checksum(texts: list[bytes]) -> str:
-    """Of both sides of a block; in their lines there is no newline, so they are told apart."""
-    # Against accidents, for which 128 bits are plenty; SHA-256 would take ten times as long.
-    return xxhash.xxh3_128_hexdigest(b"".join(texts))
 
 
 def _read_again(source: Source) -> Iterator[Block]:

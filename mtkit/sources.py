@@ -14,20 +14,28 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
 
 from mtkit.corpora import Corpus, HubSplit, fetch, fetch_split
-from mtkit.data import Split, damage_told, open_binary, sha256_of
+from mtkit.data import (
+    OLD_LINE_ENDS,
+    Split,
+    damage_told,
+    has_old_line_ends,
+    open_binary,
+    sha256_of,
+)
 from mtkit.demo import demo_corpus
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, encodable
 
 # n source and n target sentences in step: bytes as they were found, and no line ends in them.
 Block = tuple[list[bytes], list[bytes]]
@@ -117,7 +125,11 @@ class Source(ABC):
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the place, as JSON: its kind, where it is, its SHA-256."""
-        return {**self._place(), "weight": self.weight}
+        place = {
+            key: encodable(value) if isinstance(value, str) else value
+            for key, value in self._place().items()
+        }
+        return {**place, "weight": self.weight}
 
     @abstractmethod
     def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
@@ -160,7 +172,8 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
             - hf:OWNER/DATASET[:CONFIG][:SPLIT], of the Hugging Face hub; the split is "train"
               unless given, and the configuration the only one (hf:OWNER/DATASET::SPLIT).
 
-            Files but Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz.
+            Files but Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz. An ending may
+            be in capitals.
         src_lang, tgt_lang: language codes, as the place spells them.
         weight: how often an epoch sees the pairs.
 
@@ -171,7 +184,7 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
     if text.startswith(_HUB_PREFIX):
         return _hub_source(text, languages, weight=weight)
     path = Path(text)
-    plain = path.with_suffix("") if path.suffix in _COMPRESSIONS else path
+    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
     kind = plain.suffix.lower()
     if kind in _FORMATS:
         return _FORMATS[kind](path, languages, weight=weight)
@@ -224,11 +237,14 @@ def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
 # Lines
 
 
-def _lines(path: Path, size: int, reading: _Reading, *, skip: int = 0) -> Iterator[list[bytes]]:
+def _lines(
+    path: Path, size: int, reading: _Reading, *, skip: int = 0
+) -> Generator[list[bytes], None, None]:
     r"""The lines of a file without their ends, `size` at a time; the first `skip` left out."""
     ready: list[bytes] = []
     begun: list[bytes] = []  # the pieces of a line whose end has not come yet
     with reading.open(path) as stream:
+        is_one_line = True
         chunk = stream.read(_CHUNK)
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK) or stream.read(_CHUNK)
@@ -237,6 +253,7 @@ def _lines(path: Path, size: int, reading: _Reading, *, skip: int = 0) -> Iterat
             lines = chunk.split(b"\n")
             begun.append(lines[0])
             if len(lines) > 1:
+                is_one_line = False
                 lines[0] = b"".join(begun)
                 begun = [lines.pop()]
                 if b"\r" in chunk or lines[0].endswith(b"\r"):
@@ -249,6 +266,8 @@ def _lines(path: Path, size: int, reading: _Reading, *, skip: int = 0) -> Iterat
                 del ready[:whole]
             chunk = stream.read(_CHUNK)
         last = [b"".join(begun)]
+        if is_one_line and has_old_line_ends(last[0]):
+            raise MtkitError(f"{path}: {OLD_LINE_ENDS}")
         if last[0] and not skip:
             ready += _without_returns(last, reading.found)
         if ready:  # while the files are open, so that `progress` has its last word
@@ -271,20 +290,25 @@ class _ParallelFiles(Source):
         self._src, self._tgt = src, tgt
 
     def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
-        sides = [_lines(path, size, reading) for path in (self._src, self._tgt)]
         count = 0
-        for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
-            if len(src) != len(tgt):
-                counts = [
-                    count + len(lines) + sum(map(len, side))
-                    for lines, side in zip((src, tgt), sides, strict=True)
-                ]
-                raise MtkitError(
-                    f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
-                    "line n of one must translate line n of the other"
-                )
-            count += len(src)
-            yield src, tgt
+        with ExitStack() as stack:
+            # Closed with whatever goes wrong in the other.
+            sides = [
+                stack.enter_context(closing(_lines(path, size, reading)))
+                for path in (self._src, self._tgt)
+            ]
+            for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
+                if len(src) != len(tgt):
+                    counts = [
+                        count + len(lines) + sum(map(len, side))
+                        for lines, side in zip((src, tgt), sides, strict=True)
+                    ]
+                    raise MtkitError(
+                        f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
+                        "line n of one must translate line n of the other"
+                    )
+                count += len(src)
+                yield src, tgt
 
     def _place(self) -> dict[str, Any]:
         return {
@@ -305,8 +329,18 @@ def _check_file(path: Path) -> None:
 
 def _side_of_prefix(prefix: str, language: str) -> Path | None:
     """The one file of a language, plain or compressed; None if there is none."""
-    names = [f"{prefix}.{language}{suffix}" for suffix in ("", *_COMPRESSIONS)]
-    there = [name for name in names if Path(name).exists()]
+    plain = f"{prefix}.{language}"
+    folder, name = os.path.split(plain)
+    endings: Iterable[str] = ("", *_COMPRESSIONS)
+    # A folder may be one that cannot be listed, or not there.
+    with suppress(OSError):
+        beside = os.listdir(folder or ".")
+        endings = [other[len(name) :] for other in sorted(beside) if other.startswith(name)]
+    there = [
+        f"{plain}{ending}"
+        for ending in endings
+        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{plain}{ending}")
+    ]
     if len(there) > 1:
         raise MtkitError(
             f"{prefix}: {' and '.join(there)} are both there; remove one, or name the two files"

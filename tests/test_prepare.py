@@ -21,6 +21,7 @@ import pytest
 
 import mtkit
 from mtkit import prepare
+from mtkit.audit import write_page
 from mtkit.data import PreparedData, find_data, zstd
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import Report, prepare_corpus, prepare_files
@@ -296,6 +297,59 @@ def test_the_manifest_suffices_to_repeat_the_preparation(corpus: Corpus):
         **manifest["settings"],
     )
     assert contents(corpus.folder / "first") == contents(corpus.folder / "second")
+
+
+# A name of bytes that are not UTF-8, with white space that ends rows and columns.
+ODD = b"\xff\n\t\\ \xc3"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_names_of_files_may_hold_any_bytes(
+    workers: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    plant(corpus.train, [(5, "", "null")])
+    monkeypatch.setattr(prepare, "BLOCK", 60)
+    folder = corpus.folder / os.fsdecode(ODD)
+    folder.mkdir()
+    for split in ("valid", "test"):
+        files = corpus.arguments[split]
+        corpus.arguments[split] = tuple(Path(shutil.move(file, folder)) for file in files)
+    train = [folder / os.fsdecode(ODD + b"." + side) for side in (b"en", b"de")]
+    for old, new in zip(corpus.train, train, strict=True):
+        old.rename(new)
+    page = folder / "page.html"
+    report = prepare_files(
+        os.fsdecode(ODD),
+        folder / os.fsdecode(b"out" + ODD),
+        **{**corpus.arguments, "train": [tuple(train)]},
+        workers=workers,
+        look=lambda data, report: write_page(page, data, report),
+    )
+    data = PreparedData.open(report.path)
+    data.verify()
+    assert len(data.pairs("train")) == 199
+    ((name, line, reason),) = dropped_rows(report.path)
+    assert (line, reason) == ("5", "empty")
+    # Spelled so that every byte can be told.
+    place = os.fsencode(corpus.folder).decode()
+    assert name == (
+        rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.en and "
+        rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.de"
+    )
+    (sample,) = report.samples
+    assert "\n" not in sample.file
+    assert r"\xff\n\t\ \xc3.en" in sample.file
+    assert r"\xff" in data.manifest["name"]
+    assert r"\xff" in page.read_text(encoding="utf-8")
+
+
+def test_names_of_files_stay_on_the_line_of_an_error(corpus: Corpus):
+    for name in (ODD, b"a\rb\x85\x1b[31m", "a\u2028b\u0085c".encode()):
+        missing = corpus.folder / os.fsdecode(name)
+        message = corpus.refused(train=[(missing, missing)])
+        assert "No such file" in message
+        assert len(message.splitlines()) == 1
+        message.encode()
 
 
 def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
