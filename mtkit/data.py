@@ -86,6 +86,8 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
                 return path.open("rb") if raw is None else raw
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # the name is not possible
+        raise MtkitError(f"{path}: {error}") from error
 
 
 @contextlib.contextmanager

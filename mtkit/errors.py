@@ -10,12 +10,15 @@ _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNENCODABLE = re.compile("[\ud800-\udfff]")
 _NOT_IN_A_COLUMN = re.compile("[\\\\\t\n\r\ud800-\udfff]")
 
+# Characters of a message; two paths as long as Linux allows have room.
+_LONGEST = 10_000
+
 
 class MtkitError(Exception):
     """A mistake the user can mend, told in one line.
 
     The text names the file, line, option or key and says what to do. Whatever is in a name, it is
-    one line, because it is made `printable`.
+    one line, because it is made `printable`, and of a length that can be read.
     `cli` prints it and exits with `status`; every other exception is our bug and keeps its
     traceback.
 
@@ -28,6 +31,8 @@ class MtkitError(Exception):
     told = False
 
     def __init__(self, message: str = "") -> None:
+        if len(message) > _LONGEST:
+            message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
         super().__init__(printable(message))
 
 

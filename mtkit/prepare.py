@@ -27,6 +27,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import time
 import zlib
 from collections import Counter, deque
@@ -90,6 +91,8 @@ _TELLING = 100_000
 # Dropped pairs of each reason that are shown.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
+# Processes for each core beyond which more of them only take memory.
+_WORKERS_PER_CORE = 8
 # More than one in so many pairs that are no UTF-8 is a wrong encoding and no damage.
 _UNDECODABLE = 10
 
@@ -188,8 +191,7 @@ def prepare_corpus(
     if settings.get("vocab_size") is None:
         settings["vocab_size"] = corpus.vocab_size
     config = prepare_config(settings, overrides)
-    if not dry_run:
-        check_writable(out, force=force)
+    _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
     of_split = catalogue_sources(corpus)
@@ -238,8 +240,11 @@ def prepare_files(
         MtkitError: naming the file, and the line where there is one, that must be mended.
     """
     config = prepare_config(settings, overrides)
-    if not dry_run:
-        check_writable(out, force=force)
+    _check_place(out, force=force, dry_run=dry_run)
+    for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
+        _check_language(option, language)
+    if not train:
+        raise MtkitError("there is nothing to train on; give at least one training source")
     sources = Sources(
         src_lang,
         tgt_lang,
@@ -251,6 +256,38 @@ def prepare_files(
     return _prepare(
         sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
     )
+
+
+def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
+    """Refuse a folder that cannot be written before any work is done."""
+    try:
+        os.lstat(out)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # the name is too long, or not possible
+        reason = getattr(error, "strerror", None) or error
+        raise MtkitError(f"{out}: cannot be written: {reason}") from error
+    if not dry_run:
+        check_writable(out, force=force)
+
+
+def _check_language(option: str, language: str) -> None:
+    """Refuse what is not a code, whichever languages there are."""
+    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
+        raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
+    if printable(language) != language:
+        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
+
+
+def _number_of_workers(workers: int | None) -> int:
+    if workers is None:
+        return available_cores()
+    if workers < 1:
+        raise MtkitError(f"workers: there must be at least one, not {workers}")
+    most = _WORKERS_PER_CORE * available_cores()
+    if workers > most:
+        log.info("%d workers are started; more than these gain nothing on this machine", most)
+    return min(workers, most)
 
 
 def _as_source(source: Source | tuple[Path, Path]) -> Source:
@@ -268,6 +305,7 @@ def _prepare(
     dry_run: bool,
     look: Look | None,
 ) -> Report:
+    number = _number_of_workers(workers)
     facts |= {
         "src_lang": sources.src_lang,
         "tgt_lang": sources.tgt_lang,
@@ -280,7 +318,7 @@ def _prepare(
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)
         try:
-            report = _Work(sources, config, writer, workers or available_cores()).run(out, origins)
+            report = _Work(sources, config, writer, number).run(out, origins)
         except KeyboardInterrupt:
             if not dry_run:
                 log.warning("stopped; the same command goes on with what is done")

@@ -47,6 +47,8 @@ _BATCH_ROWS = 1000
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HUB_PREFIX = "hf:"
+# Beyond it an epoch would never end.
+_LARGEST_WEIGHT = 1_000_000
 
 # What `Source.notes` counts.
 MARK = "byte-order mark"
@@ -90,6 +92,12 @@ class Source(ABC):
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise MtkitError(f"{name}: the weight must be a number, not {weight!r}")
+        if not 0 < weight <= _LARGEST_WEIGHT:
+            raise MtkitError(
+                f"{name}: the weight must be above 0 and at most {_LARGEST_WEIGHT:,}, not {weight}"
+            )
         self.name = name
         self.unit = unit
         self.weight = weight
@@ -140,7 +148,7 @@ class Source(ABC):
         """The facts, but for the weight."""
 
 
-def parallel_files(src: Path, tgt: Path, *, weight: float = 1.0) -> Source:
+def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
     r"""Two files, plain or compressed, in which line n of one translates line n of the other.
 
     Lines end at \n and nowhere else. A byte-order mark at the start and the \r of a \r\n are no
@@ -150,7 +158,7 @@ def parallel_files(src: Path, tgt: Path, *, weight: float = 1.0) -> Source:
         MtkitError: for a file that is missing, or that cannot be read more than once. While
             reading: for damaged compression, and with both counts if one file has more lines.
     """
-    return _ParallelFiles(src, tgt, weight=weight)
+    return _ParallelFiles(Path(src), Path(tgt), weight=weight)
 
 
 def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0) -> Source:
@@ -191,7 +199,7 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
     sides = [_side_of_prefix(text, language) for language in languages]
     if sides[0] is not None and sides[1] is not None:
         return parallel_files(sides[0], sides[1], weight=weight)
-    if path.is_file():
+    if os.path.isfile(path):
         raise MtkitError(
             f"{text}: its format is not known by its ending; these are: {', '.join(_FORMATS)}. "
             "Two files of lines are given together, or by what is common to both names"
@@ -322,7 +330,7 @@ class _ParallelFiles(Source):
 
 def _check_file(path: Path) -> None:
     # Before it is opened: a pipe would block, and it can be read only once.
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
     open_binary(path).close()
 
@@ -400,6 +408,10 @@ class _Tsv(_File):
         header = [cell.strip().lower() for cell in first.split(b"\t")]
         names = [language.lower().encode() for language in self._languages]
         if all(name in header for name in names):
+            if twice := [name.decode() for name in names if header.count(name) > 1]:
+                raise MtkitError(
+                    f"{self._path}: the first line names the column '{twice[0]}' twice"
+                )
             return True, [header.index(name) for name in names], len(header)
         return False, [0, 1], 2
 
@@ -648,7 +660,9 @@ class _Units:
         elif self._root is None:
             self._root = tag
             if tag != "tmx":
-                raise MtkitError(f"{self._path}: not TMX, because its first element is <{tag}>")
+                raise MtkitError(
+                    f"{self._path}: not TMX, because its first element is <{tag[:60]}>"
+                )
 
     def _end(self, tag: str) -> None:
         if self._kept:
@@ -830,7 +844,8 @@ def _changed(path: Path) -> MtkitError:
 
 def _listed(names: Iterable[str]) -> str:
     first = list(itertools.islice(names, 21))
-    return ", ".join(first[:20]) + (" …" if len(first) > 20 else "") or "none"
+    cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
+    return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
 
 
 def _one_line(error: BaseException) -> str:

@@ -515,6 +515,74 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus)
     assert contents(corpus.folder / "out") == before
 
 
+@pytest.mark.parametrize("size", [(1 << 22) + 1, 1 << 31, (1 << 32) + 1, 10**12, 10**30])
+@pytest.mark.parametrize("subwords", ["bpe", "unigram"])
+def test_a_vocabulary_beyond_all_reason_is_refused(size: int, subwords: str, corpus: Corpus):
+    message = corpus.refused(vocab_size=size, subwords=subwords)
+    assert (
+        message == f"a vocabulary of {size} is larger than can be learned; the largest is 4194304"
+    )
+
+
+def test_a_symbol_that_is_too_long_is_refused(corpus: Corpus):
+    assert "piece is too long" in corpus.refused(symbols=("x" * 100_000,))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y", "a\0b"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_name_that_no_folder_can_have_is_refused(name: str, dry_run: bool, corpus: Corpus):
+    before = sorted(corpus.folder.rglob("*"))
+    with pytest.raises(MtkitError, match="cannot be written"):
+        corpus.prepare(name, dry_run=dry_run)
+    assert sorted(corpus.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused(name: str, corpus: Corpus):
+    corpus.refused(train=[(Path(name), corpus.train[1])])
+
+
+@pytest.mark.parametrize("code", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5])
+@pytest.mark.parametrize("side", ["src_lang", "tgt_lang"])
+def test_something_that_is_not_a_language_code_is_refused(code: Any, side: str, corpus: Corpus):
+    assert corpus.refused(**{side: code}).startswith(f"{side}: ")
+
+
+@pytest.mark.parametrize("code", ["zz", "und", "en-Latn-US-x-a", "EN", "pt_BR", "i-klingon", "*"])
+def test_codes_of_languages_that_nobody_knows_will_do(code: str, corpus: Corpus):
+    assert corpus.prepare(src_lang=code).dropped == {}
+
+
+def test_nothing_to_train_on_is_refused(corpus: Corpus):
+    assert "training source" in corpus.refused(train=[])
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_less_than_one_process_is_refused(workers: int, corpus: Corpus):
+    assert "at least one" in corpus.refused(workers=workers)
+
+
+def test_no_more_processes_are_started_than_can_be_of_use(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[int] = []
+
+    def ordered_map(function: Any, items: Any, *, workers: int) -> Any:
+        asked.append(workers)
+        return map(function, items)
+
+    monkeypatch.setattr("mtkit.prepare.ordered_map", ordered_map)
+    monkeypatch.setattr("mtkit.prepare.available_cores", lambda: 3)
+    corpus.prepare(workers=1000)
+    assert set(asked) == {24}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_names_of_files_may_be_text(workers: int, corpus: Corpus):
+    src, tgt = map(str, corpus.train)
+    assert corpus.prepare(train=[(src, tgt)], workers=workers).pairs["train"] == 200
+
+
 def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path):
     with pytest.raises(MtkitError, match="wmt14-en-de"):
         prepare_corpus("wmt14-en-dd", tmp_path / "out")

@@ -411,6 +411,37 @@ def test_damaged_compression_is_told_with_the_name_of_the_file(
         assert message.startswith(f"{bad}: cannot be read: ")
 
 
+@pytest.mark.parametrize("text", ["x" * 300, "a\0b", "x" * 300 + ".tsv", "\udcff\n"])
+def test_a_name_that_no_file_can_have_is_told_in_one_line(text: str):
+    error_of(lambda: source_of(text))
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), 1e308, "2", None, True])
+def test_a_weight_that_is_not_a_positive_number_is_refused(weight: Any, tmp_path: Path):
+    file = write_lines(tmp_path / "a", [b"x"])
+    message = error_of(lambda: parallel_files(file, file, weight=weight))
+    assert f"{file} and {file}: the weight must be " in message
+
+
+def test_a_column_that_is_named_twice_is_refused(tmp_path: Path):
+    file = write_lines(tmp_path / "a.tsv", [b"en\ten\tde", b"1\t2\t3"])
+    assert (
+        error_of(lambda: source_of(file)) == f"{file}: the first line names the column 'en' twice"
+    )
+
+
+def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path: Path):
+    long = b"q" * 1_000_000
+    files = {
+        "a.jsonl": b'{"' + long + b'":1}',
+        "a.tmx": b"<" + long + b"/>",
+        "b.tmx": b'<tmx><tu><tuv xml:lang="' + long + b'"><seg>a</seg></tuv></tu></tmx>',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        assert len(read_error(tmp_path / name)) < 500
+
+
 def test_a_prefix_without_both_files_says_which_are_not_there(tmp_path: Path):
     (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"x\n"))
     message = error_of(lambda: source_of(tmp_path / "a"))
