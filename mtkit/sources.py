@@ -75,6 +75,7 @@ class _Reading:
     @contextmanager
     def open(self, path: Path) -> Iterator[IO[bytes]]:
         """The plain bytes of a file, whose position is watched; what goes wrong is told."""
+        _check_regular(path)
         with damage_told(path), path.open("rb", buffering=0) as raw:
             self.files.append((raw, path.stat().st_size))
             with open_binary(path, raw=raw) as stream:
@@ -323,16 +324,25 @@ class _ParallelFiles(Source):
             "kind": "lines",
             "src": str(self._src),
             "tgt": str(self._tgt),
-            "src_sha256": sha256_of(self._src),
-            "tgt_sha256": sha256_of(self._tgt),
+            "src_sha256": _sha256(self._src),
+            "tgt_sha256": _sha256(self._tgt),
         }
 
 
 def _check_file(path: Path) -> None:
     # Before it is opened: a pipe would block, and it can be read only once.
+    _check_regular(path)
+    open_binary(path).close()
+
+
+def _check_regular(path: Path) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
-    open_binary(path).close()
+
+
+def _sha256(path: Path) -> str:
+    _check_regular(path)
+    return sha256_of(path)
 
 
 def _side_of_prefix(prefix: str, language: str) -> Path | None:
@@ -372,7 +382,7 @@ class _File(Source):
         self._languages = languages
 
     def _place(self) -> dict[str, Any]:
-        return {"kind": self.kind, "path": str(self._path), "sha256": sha256_of(self._path)}
+        return {"kind": self.kind, "path": str(self._path), "sha256": _sha256(self._path)}
 
 
 class _Tsv(_File):
@@ -508,6 +518,7 @@ class _Parquet(_File):
     def _open(self) -> Any:
         from pyarrow import parquet
 
+        _check_regular(self._path)
         # Through a buffer, because a row group may be as large as the file.
         return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
 

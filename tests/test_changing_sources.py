@@ -319,6 +319,24 @@ def test_nothing_that_was_read_of_changed_files_is_taken_up_when_they_are_as_bef
             (tmp_path / "out").rmdir()
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("kind", ["lines", "tsv", "parquet"])
+@pytest.mark.parametrize(("reading", "block"), [(1, 0), (1, 1), (2, 0), (3, 0)])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    kind: str, reading: int, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source, _ = place_in(tmp_path, number_pairs(200, seed=1), kind)
+    (file, *_) = sorted(tmp_path.iterdir())
+
+    def to_pipe() -> None:
+        file.unlink()
+        os.mkfifo(file)
+
+    change_at(monkeypatch, source, reading, block, to_pipe)
+    assert "not a regular file" in refused(tmp_path, source)
+
+
 def test_columns_that_change_places_before_the_first_pass_are_refused(tmp_path: Path):
     file = tmp_path / "a.tsv"
     file.write_bytes(b"en\tde\none\teins\n")
