@@ -206,6 +206,14 @@ def keys_of(lines: Iterable[bytes]) -> Keys:
     return np.array([digest(_normal_form(line)) for line in lines], np.uint64)
 
 
+def checksum_of(texts: Iterable[bytes]) -> str:
+    """Of all bytes together, against accidents; SHA-256 would take some ten times as long."""
+    digest = xxhash.xxh3_128()
+    for text in texts:
+        digest.update(text)
+    return digest.hexdigest()
+
+
 def _normal_form(line: bytes) -> bytes:
     if not line.isascii():
         line = unicodedata.normalize("NFKC", line.decode()).encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import logging
 import lzma
 import os
 import shutil
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from mtkit.errors import LostWorkerError, MtkitError
+from mtkit.errors import LostWorkerError, MtkitError, column, printable
 from mtkit.files import (
     Record,
     lock,
@@ -41,6 +42,8 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+log = logging.getLogger(__name__)
 
 Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
@@ -69,7 +72,7 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
     """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
 
     Args:
-        path: whose ending says how it is compressed.
+        path: whose ending, in small letters or capitals, says how it is compressed.
         raw: the file, opened by a caller who wants to know the position in it, and closes it.
 
     Raises:
@@ -77,7 +80,7 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
     """
     place = path if raw is None else raw
     try:
-        match path.suffix:
+        match path.suffix.lower():
             case ".gz":
                 return gzip.open(place)  # type: ignore[return-value]
             case ".bz2":
@@ -90,6 +93,8 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
                 return path.open("rb") if raw is None else raw
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # the name is not possible
+        raise MtkitError(f"{path}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -105,7 +110,8 @@ def damage_told(path: Path) -> Iterator[None]:
 def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
     r"""The lines of a byte stream, which end at \n and nowhere else.
 
-    A byte-order mark at the start and the \r of a \r\n are no part of a line.
+    A byte-order mark at the start and the \r of a \r\n are no part of a line. A stream without
+    any \n that has several \r is one line, which is warned of.
 
     Args:
         stream: pieces that end after each \n, as binary files yield them.
@@ -115,6 +121,8 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
         MtkitError: for the first line that is not UTF-8, with its number.
     """
     for number, raw in enumerate(stream, start=1):
+        if number == 1 and has_old_line_ends(raw):
+            log.warning("%s: %s; it is read as one line", printable(name), OLD_LINE_ENDS)
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -122,6 +130,15 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise not_utf8(f"{name}, line {number}", error) from None
+
+
+# What is told of such text; the shell reads the command as it is written here.
+OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
+
+
+def has_old_line_ends(text: bytes) -> bool:
+    r"""Whether text has line ends, all of them \r, as old Macs wrote them."""
+    return text.count(b"\r") > 1 and b"\n" not in text
 
 
 def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
@@ -551,8 +568,12 @@ class PreparedWriter:
             (self._folder / _text_name(split, side)).write_text(text, encoding="utf-8", newline="")
 
     def drop(self, file: str, line: int, reason: str) -> None:
-        """Record a pair that is left out of training."""
-        self._dropped.append(f"{file}\t{line}\t{reason}\n")
+        r"""Record a pair that is left out of training.
+
+        In the table, tab, newline, return and backslash in the name of the file are `\t`, `\n`,
+        `\r` and `\\`, and a byte that is not UTF-8 is as in `\xff`.
+        """
+        self._dropped.append(f"{column(file)}\t{line}\t{reason}\n")
 
     def end_part(self) -> dict[str, int]:
         """Write everything to the disk; return the sizes of the files, by their names."""

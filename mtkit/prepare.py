@@ -8,6 +8,9 @@ The training pairs are read three times, block by block, and worked on by all co
    subwords are learned from the counts.
 3. **Encode.** The pairs that are kept are cut into subwords, judged by those, and written.
 
+The later stages compare every block that they read with what the first one read, before anything
+is done with it: a source that changes meanwhile is refused, and never mis-paired.
+
 Memory is bounded whatever the size of the corpus. A block gives the same results in any process
 and blocks are put together in their order, so the folder's bytes depend on the input and the
 settings only. What a stopped run has finished is used by the next one with the same input and
@@ -24,6 +27,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import time
 import zlib
 from collections import Counter, deque
@@ -45,6 +49,7 @@ from mtkit.cleaning import (
     Homes,
     Notes,
     Verdicts,
+    checksum_of,
     find_repeats,
     find_shifts,
     keys_of,
@@ -61,7 +66,7 @@ from mtkit.data import (
     not_utf8,
 )
 from mtkit.encoder import BlockEncoder
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, encodable, printable
 from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
@@ -73,6 +78,8 @@ Pair = tuple[str, str]
 _Tokenizers = tuple[Tokenizer, Tokenizer]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
+# Of what is noted for a run that takes up a stopped one: another number for other notes.
+_NOTES_FORMAT = 2
 # Pairs that go to a process together.
 BLOCK = 10_000
 # Blocks that are finished together, so that a run that is stopped need not do them again.
@@ -84,6 +91,8 @@ _TELLING = 100_000
 # Dropped pairs of each reason that are shown.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
+# Processes for each core beyond which more of them only take memory.
+_WORKERS_PER_CORE = 8
 # More than one in so many pairs that are no UTF-8 is a wrong encoding and no damage.
 _UNDECODABLE = 10
 
@@ -108,7 +117,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Sample:
-    """A dropped pair, to be looked at; long sides are cut."""
+    """A dropped pair, to be looked at; long sides are cut, and the file's name is printable."""
 
     reason: str
     file: str
@@ -182,8 +191,7 @@ def prepare_corpus(
     if settings.get("vocab_size") is None:
         settings["vocab_size"] = corpus.vocab_size
     config = prepare_config(settings, overrides)
-    if not dry_run:
-        check_writable(out, force=force)
+    _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
     of_split = catalogue_sources(corpus)
@@ -232,8 +240,11 @@ def prepare_files(
         MtkitError: naming the file, and the line where there is one, that must be mended.
     """
     config = prepare_config(settings, overrides)
-    if not dry_run:
-        check_writable(out, force=force)
+    _check_place(out, force=force, dry_run=dry_run)
+    for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
+        _check_language(option, language)
+    if not train:
+        raise MtkitError("there is nothing to train on; give at least one training source")
     sources = Sources(
         src_lang,
         tgt_lang,
@@ -241,10 +252,42 @@ def prepare_files(
         _as_source(valid),
         _as_source(test) if test else None,
     )
-    facts = {"name": name}
+    facts = {"name": encodable(name)}
     return _prepare(
         sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
     )
+
+
+def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
+    """Refuse a folder that cannot be written before any work is done."""
+    try:
+        os.lstat(out)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # the name is too long, or not possible
+        reason = getattr(error, "strerror", None) or error
+        raise MtkitError(f"{out}: cannot be written: {reason}") from error
+    if not dry_run:
+        check_writable(out, force=force)
+
+
+def _check_language(option: str, language: str) -> None:
+    """Refuse what is not a code, whichever languages there are."""
+    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
+        raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
+    if printable(language) != language:
+        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
+
+
+def _number_of_workers(workers: int | None) -> int:
+    if workers is None:
+        return available_cores()
+    if workers < 1:
+        raise MtkitError(f"workers: there must be at least one, not {workers}")
+    most = _WORKERS_PER_CORE * available_cores()
+    if workers > most:
+        log.info("%d workers are started; more than these gain nothing on this machine", most)
+    return min(workers, most)
 
 
 def _as_source(source: Source | tuple[Path, Path]) -> Source:
@@ -262,6 +305,7 @@ def _prepare(
     dry_run: bool,
     look: Look | None,
 ) -> Report:
+    number = _number_of_workers(workers)
     facts |= {
         "src_lang": sources.src_lang,
         "tgt_lang": sources.tgt_lang,
@@ -269,11 +313,12 @@ def _prepare(
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
     origins = {split: [source.facts() for source in sources.of(split)] for split in SPLITS}
-    key = hashlib.sha256(json.dumps([facts, origins]).encode()).hexdigest()
+    depends_on = [_NOTES_FORMAT, BLOCK, facts, origins]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)
         try:
-            report = _Work(sources, config, writer, workers or available_cores()).run(out, origins)
+            report = _Work(sources, config, writer, number).run(out, origins)
         except KeyboardInterrupt:
             if not dry_run:
                 log.warning("stopped; the same command goes on with what is done")
@@ -297,12 +342,14 @@ class _Check:
     Attributes:
         pairs: their number.
         digests: SHA-256 of the source side and of the target side, as lines of text.
+        blocks: checksums of the blocks, to tell whether a later stage reads the same.
         mended: lines that were mended, by kind.
         overlaps, shifts: as in `Report`.
     """
 
     pairs: list[int]
     digests: list[list[str]]
+    blocks: list[list[str]]
     mended: list[dict[str, int]]
     overlaps: list[int]
     shifts: list[list[Any]]
@@ -347,14 +394,16 @@ class _Work:
             split: [pair for source in self._sources.of(split) for pair in _texts(source)]
             for split in SPLITS[1:]
         }
+        for split in SPLITS[1:]:
+            _refuse_changed(self._sources.of(split), origins[split])
         if not held_out["valid"]:
             raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
         with self._timed("checking"):
-            check = self._checked(held_out)
+            check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
-            tokenizers, homes = self._learned()
+            tokenizers, homes = self._learned(check)
         with self._timed("encoding"):
-            encode = self._encoded(tokenizers, homes)
+            encode = self._encoded(check, tokenizers, homes)
             self._add_held_out(held_out, tokenizers)
         pairs: dict[Split, int] = {"train": sum(check.pairs)}
         pairs |= {split: len(texts) for split, texts in held_out.items()}
@@ -401,7 +450,7 @@ class _Work:
 
     # -- Check
 
-    def _checked(self, held_out: dict[Split, list[Pair]]) -> _Check:
+    def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
         note = self._writer.scratch / "check.json"
         if note.is_file():
             return _Check(**json.loads(note.read_text(encoding="utf-8")))
@@ -416,8 +465,10 @@ class _Work:
             (np.unique(keys_of(texts[0])), np.unique(keys_of(texts[1]))),
         )
         sources = self._sources.train
-        check = _Check([0] * len(sources), [], [], [0, 0, 0], [])
+        check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
         notes = Notes.write(self._writer.scratch, self._judged(cleaner, check))
+        # Before it is noted, so that no other run goes on with what was read of something else.
+        _refuse_changed(sources, origins)
         if not len(notes):
             raise MtkitError(f"{sources[0].name}: no train pairs in it")
         start = 0
@@ -426,7 +477,7 @@ class _Work:
                 for shift in find_shifts(notes, start, start + count):
                     notes.drop("out of step", np.arange(shift.start, shift.end))
                     first, last = shift.start - start + 1, shift.end - start
-                    check.shifts.append([source.name, first, last, shift.by])
+                    check.shifts.append([printable(source.name), first, last, shift.by])
             start += count
         with _bar("looking for repeats", total=len(notes)) as bar:
             find_repeats(notes, self._config, advance=bar.update)
@@ -442,9 +493,12 @@ class _Work:
         def blocks() -> Iterator[Block]:
             for number, source in enumerate(self._sources.train):
                 digests = [hashlib.sha256(), hashlib.sha256()]
+                check.blocks.append([])
                 for block in source.blocks(BLOCK):
-                    for digest, lines in zip(digests, block, strict=True):
-                        digest.update(b"\n".join(lines) + b"\n")
+                    texts = _block_texts(block)
+                    for digest, text in zip(digests, texts, strict=True):
+                        digest.update(text)
+                    check.blocks[-1].append(checksum_of(texts))
                     of_block.append(number)
                     yield block
                 check.digests.append([digest.hexdigest() for digest in digests])
@@ -483,13 +537,13 @@ class _Work:
 
     # -- Learn
 
-    def _learned(self) -> tuple[_Tokenizers, list[Homes]]:
+    def _learned(self, check: _Check) -> tuple[_Tokenizers, list[Homes]]:
         note = self._writer.scratch / "homes.npz"
         if note.is_file():
             with np.load(note) as arrays:
                 return self._writer.tokenizers(), [Homes(arrays[side]) for side in ("src", "tgt")]
         config = self._config
-        src, tgt = self._counted()
+        src, tgt = self._counted(check)
 
         def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
             try:
@@ -527,7 +581,7 @@ class _Work:
         os.replace(file.name, note)
         return tokenizers, homes
 
-    def _counted(self) -> tuple[dict[str, int], dict[str, int]]:
+    def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
         """The words of source and target side and how often they occur in what is kept."""
         notes = Notes(self._writer.scratch)
         verdicts = notes.counts()
@@ -539,7 +593,7 @@ class _Work:
 
         def chosen() -> Iterator[Block]:
             seen = 0
-            for _, block, of_block in self._blocks(notes):
+            for _, block, of_block in self._blocks(check, notes):
                 (indices,) = np.nonzero(of_block == KEPT)
                 yield _taken(block, indices[-seen % stride :: stride].tolist())
                 seen += len(indices)
@@ -555,7 +609,7 @@ class _Work:
 
     # -- Encode
 
-    def _encoded(self, tokenizers: _Tokenizers, homes: list[Homes]) -> _Encode:
+    def _encoded(self, check: _Check, tokenizers: _Tokenizers, homes: list[Homes]) -> _Encode:
         note = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
         if note.is_file():
@@ -566,7 +620,8 @@ class _Work:
         waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
 
         def kept() -> Iterator[Block]:
-            for place, block, verdicts in itertools.islice(self._blocks(notes), done.blocks, None):
+            rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
+            for place, block, verdicts in rest:
                 waiting.append((place, block, verdicts))
                 yield _taken(block, np.flatnonzero(verdicts == KEPT).tolist())
 
@@ -598,10 +653,10 @@ class _Work:
             self._writer.drop(name, line, reason)
             # The smallest of numbers that have nothing to do with the place: an even sample.
             samples = done.samples.setdefault(reason, [])
-            chance = zlib.crc32(f"{name}\t{line}".encode())
+            chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
                 texts = [_shown(lines[index]) for lines in block]
-                bisect.insort(samples, [chance, name, line, *texts])
+                bisect.insort(samples, [chance, printable(name), line, *texts])
                 del samples[_SAMPLES:]
 
     def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizers: _Tokenizers) -> None:
@@ -616,26 +671,25 @@ class _Work:
 
     # -- All of them
 
-    def _blocks(self, notes: Notes) -> Iterator[tuple[_Place, Block, Verdicts]]:
+    def _blocks(self, check: _Check, notes: Notes) -> Iterator[tuple[_Place, Block, Verdicts]]:
         """The blocks of all training sources in order, with what was decided in the first stage.
+
+        Each is compared with what was read then, and only then given.
 
         Raises:
             MtkitError: if a source is not what it was then.
         """
         start = 0
-        for number, source in enumerate(self._sources.train):
+        for number, (source, checksums) in enumerate(
+            zip(self._sources.train, check.blocks, strict=True)
+        ):
             first = 1
-            for block in source.blocks(BLOCK):
-                verdicts = notes.read("verdicts", start, len(block[0]))
-                if len(verdicts) < len(block[0]):
-                    raise MtkitError(f"{source.name}: changed while it was prepared; start again")
-                yield _Place(number, first), block, verdicts
+            for block, checksum in itertools.zip_longest(_read_again(source), checksums):
+                if block is None or checksum_of(_block_texts(block)) != checksum:
+                    raise _changed(source)
+                yield _Place(number, first), block, notes.read("verdicts", start, len(block[0]))
                 first += len(block[0])
                 start += len(block[0])
-        if start < len(notes):
-            raise MtkitError(
-                "the training files became shorter while they were prepared; start again"
-            )
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -698,6 +752,30 @@ class _Encoding:
 def _count_block(block: Block) -> tuple[tuple[Counter[str], Counter[str]], int]:
     src, tgt = (count_words(line.decode() for line in lines) for lines in block)
     return (src, tgt), len(block[0])
+
+
+def _block_texts(block: Block) -> list[bytes]:
+    """Both sides as text; no newline is in their lines, so they can be told apart in it."""
+    return [b"\n".join(lines) + b"\n" for lines in block]
+
+
+def _read_again(source: Source) -> Iterator[Block]:
+    """The blocks of a source that could be read to its end before."""
+    try:
+        yield from source.blocks(BLOCK)
+    except MtkitError as error:
+        raise _changed(source, f" ({error})") from error
+
+
+def _refuse_changed(sources: Sequence[Source], origins: Sequence[dict[str, Any]]) -> None:
+    """Refuse sources that are not what they were when `origins` was taken down."""
+    for source, facts in zip(sources, origins, strict=True):
+        if source.facts() != facts:
+            raise _changed(source)
+
+
+def _changed(source: Source, why: str = "") -> MtkitError:
+    return MtkitError(f"{source.name}: changed while it was being prepared; start again{why}")
 
 
 def _taken(block: Block, indices: list[int]) -> Block:

@@ -14,20 +14,27 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
 
 from mtkit.corpora import Corpus, HubSplit, fetch, fetch_split
-from mtkit.data import Split, damage_told, open_binary
+from mtkit.data import (
+    OLD_LINE_ENDS,
+    Split,
+    damage_told,
+    has_old_line_ends,
+    open_binary,
+)
 from mtkit.demo import demo_corpus
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, encodable
 from mtkit.files import sha256_of
 
 # n source and n target sentences in step: bytes as they were found, and no line ends in them.
@@ -40,6 +47,8 @@ _BATCH_ROWS = 1000
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HUB_PREFIX = "hf:"
+# Beyond it an epoch would never end.
+_LARGEST_WEIGHT = 1_000_000
 
 # What `Source.notes` counts.
 MARK = "byte-order mark"
@@ -66,6 +75,7 @@ class _Reading:
     @contextmanager
     def open(self, path: Path) -> Iterator[IO[bytes]]:
         """The plain bytes of a file, whose position is watched; what goes wrong is told."""
+        _check_regular(path)
         with damage_told(path), path.open("rb", buffering=0) as raw:
             self.files.append((raw, path.stat().st_size))
             with open_binary(path, raw=raw) as stream:
@@ -83,6 +93,12 @@ class Source(ABC):
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise MtkitError(f"{name}: the weight must be a number, not {weight!r}")
+        if not 0 < weight <= _LARGEST_WEIGHT:
+            raise MtkitError(
+                f"{name}: the weight must be above 0 and at most {_LARGEST_WEIGHT:,}, not {weight}"
+            )
         self.name = name
         self.unit = unit
         self.weight = weight
@@ -118,7 +134,11 @@ class Source(ABC):
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the place, as JSON: its kind, where it is, its SHA-256."""
-        return {**self._place(), "weight": self.weight}
+        place = {
+            key: encodable(value) if isinstance(value, str) else value
+            for key, value in self._place().items()
+        }
+        return {**place, "weight": self.weight}
 
     @abstractmethod
     def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
@@ -129,7 +149,7 @@ class Source(ABC):
         """The facts, but for the weight."""
 
 
-def parallel_files(src: Path, tgt: Path, *, weight: float = 1.0) -> Source:
+def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
     r"""Two files, plain or compressed, in which line n of one translates line n of the other.
 
     Lines end at \n and nowhere else. A byte-order mark at the start and the \r of a \r\n are no
@@ -139,7 +159,7 @@ def parallel_files(src: Path, tgt: Path, *, weight: float = 1.0) -> Source:
         MtkitError: for a file that is missing, or that cannot be read more than once. While
             reading: for damaged compression, and with both counts if one file has more lines.
     """
-    return _ParallelFiles(src, tgt, weight=weight)
+    return _ParallelFiles(Path(src), Path(tgt), weight=weight)
 
 
 def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0) -> Source:
@@ -161,7 +181,8 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
             - hf:OWNER/DATASET[:CONFIG][:SPLIT], of the Hugging Face hub; the split is "train"
               unless given, and the configuration the only one (hf:OWNER/DATASET::SPLIT).
 
-            Files but Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz.
+            Files but Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz. An ending may
+            be in capitals.
         src_lang, tgt_lang: language codes, as the place spells them.
         weight: how often an epoch sees the pairs.
 
@@ -172,14 +193,14 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
     if text.startswith(_HUB_PREFIX):
         return _hub_source(text, languages, weight=weight)
     path = Path(text)
-    plain = path.with_suffix("") if path.suffix in _COMPRESSIONS else path
+    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
     kind = plain.suffix.lower()
     if kind in _FORMATS:
         return _FORMATS[kind](path, languages, weight=weight)
     sides = [_side_of_prefix(text, language) for language in languages]
     if sides[0] is not None and sides[1] is not None:
         return parallel_files(sides[0], sides[1], weight=weight)
-    if path.is_file():
+    if os.path.isfile(path):
         raise MtkitError(
             f"{text}: its format is not known by its ending; these are: {', '.join(_FORMATS)}. "
             "Two files of lines are given together, or by what is common to both names"
@@ -225,11 +246,14 @@ def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
 # Lines
 
 
-def _lines(path: Path, size: int, reading: _Reading, *, skip: int = 0) -> Iterator[list[bytes]]:
+def _lines(
+    path: Path, size: int, reading: _Reading, *, skip: int = 0
+) -> Generator[list[bytes], None, None]:
     r"""The lines of a file without their ends, `size` at a time; the first `skip` left out."""
     ready: list[bytes] = []
     begun: list[bytes] = []  # the pieces of a line whose end has not come yet
     with reading.open(path) as stream:
+        is_one_line = True
         chunk = stream.read(_CHUNK)
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK) or stream.read(_CHUNK)
@@ -238,6 +262,7 @@ def _lines(path: Path, size: int, reading: _Reading, *, skip: int = 0) -> Iterat
             lines = chunk.split(b"\n")
             begun.append(lines[0])
             if len(lines) > 1:
+                is_one_line = False
                 lines[0] = b"".join(begun)
                 begun = [lines.pop()]
                 if b"\r" in chunk or lines[0].endswith(b"\r"):
@@ -250,6 +275,8 @@ def _lines(path: Path, size: int, reading: _Reading, *, skip: int = 0) -> Iterat
                 del ready[:whole]
             chunk = stream.read(_CHUNK)
         last = [b"".join(begun)]
+        if is_one_line and has_old_line_ends(last[0]):
+            raise MtkitError(f"{path}: {OLD_LINE_ENDS}")
         if last[0] and not skip:
             ready += _without_returns(last, reading.found)
         if ready:  # while the files are open, so that `progress` has its last word
@@ -272,42 +299,66 @@ class _ParallelFiles(Source):
         self._src, self._tgt = src, tgt
 
     def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
-        sides = [_lines(path, size, reading) for path in (self._src, self._tgt)]
         count = 0
-        for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
-            if len(src) != len(tgt):
-                counts = [
-                    count + len(lines) + sum(map(len, side))
-                    for lines, side in zip((src, tgt), sides, strict=True)
-                ]
-                raise MtkitError(
-                    f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
-                    "line n of one must translate line n of the other"
-                )
-            count += len(src)
-            yield src, tgt
+        with ExitStack() as stack:
+            # Closed with whatever goes wrong in the other.
+            sides = [
+                stack.enter_context(closing(_lines(path, size, reading)))
+                for path in (self._src, self._tgt)
+            ]
+            for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
+                if len(src) != len(tgt):
+                    counts = [
+                        count + len(lines) + sum(map(len, side))
+                        for lines, side in zip((src, tgt), sides, strict=True)
+                    ]
+                    raise MtkitError(
+                        f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
+                        "line n of one must translate line n of the other"
+                    )
+                count += len(src)
+                yield src, tgt
 
     def _place(self) -> dict[str, Any]:
         return {
             "kind": "lines",
             "src": str(self._src),
             "tgt": str(self._tgt),
-            "src_sha256": sha256_of(self._src),
-            "tgt_sha256": sha256_of(self._tgt),
+            "src_sha256": _sha256(self._src),
+            "tgt_sha256": _sha256(self._tgt),
         }
 
 
 def _check_file(path: Path) -> None:
     # Before it is opened: a pipe would block, and it can be read only once.
-    if path.exists() and not path.is_file():
-        raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
+    _check_regular(path)
     open_binary(path).close()
+
+
+def _check_regular(path: Path) -> None:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
+
+
+def _sha256(path: Path) -> str:
+    _check_regular(path)
+    return sha256_of(path)
 
 
 def _side_of_prefix(prefix: str, language: str) -> Path | None:
     """The one file of a language, plain or compressed; None if there is none."""
-    names = [f"{prefix}.{language}{suffix}" for suffix in ("", *_COMPRESSIONS)]
-    there = [name for name in names if Path(name).exists()]
+    plain = f"{prefix}.{language}"
+    folder, name = os.path.split(plain)
+    endings: Iterable[str] = ("", *_COMPRESSIONS)
+    # A folder may be one that cannot be listed, or not there.
+    with suppress(OSError):
+        beside = os.listdir(folder or ".")
+        endings = [other[len(name) :] for other in sorted(beside) if other.startswith(name)]
+    there = [
+        f"{plain}{ending}"
+        for ending in endings
+        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{plain}{ending}")
+    ]
     if len(there) > 1:
         raise MtkitError(
             f"{prefix}: {' and '.join(there)} are both there; remove one, or name the two files"
@@ -331,7 +382,7 @@ class _File(Source):
         self._languages = languages
 
     def _place(self) -> dict[str, Any]:
-        return {"kind": self.kind, "path": str(self._path), "sha256": sha256_of(self._path)}
+        return {"kind": self.kind, "path": str(self._path), "sha256": _sha256(self._path)}
 
 
 class _Tsv(_File):
@@ -339,16 +390,13 @@ class _Tsv(_File):
 
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         super().__init__(path, languages, unit="line", weight=weight)
-        first = next(_lines(path, 1, _Reading()), [b""])[0]
-        header = [cell.strip().lower() for cell in first.split(b"\t")]
-        names = [language.lower().encode() for language in languages]
-        self._header = all(name in header for name in names)
-        self._columns = [header.index(name) for name in names] if self._header else [0, 1]
-        self._width = len(header) if self._header else 2
+        self._header, self._columns, self._width = self._layout()
         if self._header:
             self.unit = "row"  # so that the first pair is row 1, although it is on line 2
 
     def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        if self._layout() != (self._header, self._columns, self._width):
+            raise _changed(self._path)
         number = 1 + self._header
         src, tgt = self._columns
         for lines in _lines(self._path, size, reading, skip=int(self._header)):
@@ -363,6 +411,19 @@ class _Tsv(_File):
             # All at once, which takes half the time of a list per line.
             cells = b"\t".join(lines).split(b"\t")
             yield cells[src :: self._width], cells[tgt :: self._width]
+
+    def _layout(self) -> tuple[bool, list[int], int]:
+        """Whether the first line is a header, the columns of both sides, and how many there are."""
+        first = next(_lines(self._path, 1, _Reading()), [b""])[0]
+        header = [cell.strip().lower() for cell in first.split(b"\t")]
+        names = [language.lower().encode() for language in self._languages]
+        if all(name in header for name in names):
+            if twice := [name.decode() for name in names if header.count(name) > 1]:
+                raise MtkitError(
+                    f"{self._path}: the first line names the column '{twice[0]}' twice"
+                )
+            return True, [header.index(name) for name in names], len(header)
+        return False, [0, 1], 2
 
     def _expected(self) -> str:
         if self._header:
@@ -419,7 +480,8 @@ class _Parquet(_File):
             raise MtkitError(f"{path}: Parquet is compressed within; decompress the file")
         super().__init__(path, languages, unit="row", weight=weight)
         with self._told(), self._open() as file:
-            columns = {column.name: column.type for column in file.schema_arrow}
+            self._schema = file.schema_arrow
+        columns = {column.name: column.type for column in self._schema}
         record: Any = columns.get("translation")
         fields = {f.name: f.type for f in record} if _is_record(record) else {}
         if all(language in columns for language in languages):
@@ -443,6 +505,8 @@ class _Parquet(_File):
         from pyarrow import Table
 
         with self._told(), self._open() as file:
+            if not file.schema_arrow.equals(self._schema):
+                raise _changed(self._path)
             total, done = file.metadata.num_rows, 0
             batches = file.iter_batches(_BATCH_ROWS, columns=self._columns, use_threads=False)
             for batch in batches:
@@ -454,6 +518,7 @@ class _Parquet(_File):
     def _open(self) -> Any:
         from pyarrow import parquet
 
+        _check_regular(self._path)
         # Through a buffer, because a row group may be as large as the file.
         return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
 
@@ -606,7 +671,9 @@ class _Units:
         elif self._root is None:
             self._root = tag
             if tag != "tmx":
-                raise MtkitError(f"{self._path}: not TMX, because its first element is <{tag}>")
+                raise MtkitError(
+                    f"{self._path}: not TMX, because its first element is <{tag[:60]}>"
+                )
 
     def _end(self, tag: str) -> None:
         if self._kept:
@@ -782,9 +849,14 @@ def _encoded(text: str) -> bytes:
         return text.encode(errors="surrogatepass")
 
 
+def _changed(path: Path) -> MtkitError:
+    return MtkitError(f"{path}: its columns changed since it was opened; start again")
+
+
 def _listed(names: Iterable[str]) -> str:
     first = list(itertools.islice(names, 21))
-    return ", ".join(first[:20]) + (" …" if len(first) > 20 else "") or "none"
+    cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
+    return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
 
 
 def _one_line(error: BaseException) -> str:

@@ -32,6 +32,10 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
 _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
+# Sixteen times the largest in use. SentencePiece makes room for all pieces before it sees how many
+# a text supports, and larger numbers than an int it does not read at all.
+LARGEST_VOCABULARY = 1 << 22
+
 FIXED_PIECES = len(_SPECIAL) + 256
 
 _TO_SPACE = str.maketrans("\t\n\r", "   ")
@@ -117,6 +121,11 @@ class Tokenizer:
         """
         model = io.BytesIO()
         _check_symbols(symbols)
+        if vocab_size > LARGEST_VOCABULARY:
+            raise MtkitError(
+                f"a vocabulary of {vocab_size} is larger than can be learned; "
+                f"the largest is {LARGEST_VOCABULARY}"
+            )
         fixed = FIXED_PIECES + len(symbols)
         if vocab_size <= fixed:
             raise MtkitError(
@@ -149,9 +158,9 @@ class Tokenizer:
                 num_threads=1,
                 minloglevel=2,
             )
+            return cls(model.getvalue())
         except RuntimeError as error:
             raise _explain(error, vocab_size) from error
-        return cls(model.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:

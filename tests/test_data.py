@@ -65,6 +65,30 @@ def test_a_line_ends_at_a_newline_and_nowhere_else(
     assert list(read_lines(file)) == lines
 
 
+def test_text_with_returns_alone_is_one_line_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    old = tmp_path / "old.txt"
+    old.write_bytes(b"one\rtwo\rthree\r")
+    assert list(read_lines(old)) == ["one\rtwo\rthree"]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{old}: lines end at \\n, and it has only \\r; "
+        "convert it with tr '\\r' '\\n' for example; it is read as one line"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", [b"one\r", b"one\rtwo", b"a\rb\rc\n", b"a\r\nb\r\n", b"a\nb\r\r", b""]
+)
+def test_other_returns_are_not_warned_of(
+    text: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "text").write_bytes(text)
+    list(read_lines(tmp_path / "text"))
+    assert caplog.records == []
+
+
 def test_a_very_long_line_is_one_line(tmp_path: Path):
     file = tmp_path / "text"
     file.write_bytes(b"a" * 3_000_000 + b"\nb\n")
@@ -97,6 +121,13 @@ def test_a_compressed_file_has_the_lines_of_the_plain_one(suffix: str, tmp_path:
     file = tmp_path / f"text{suffix}"
     file.write_bytes(COMPRESSORS[suffix](TEXT))
     assert list(read_lines(file)) == LINES
+
+
+@pytest.mark.parametrize("suffix", [".GZ", ".Gz", ".bZ2", ".XZ", ".Zst"])
+def test_compression_is_known_by_an_ending_in_capitals(suffix: str, tmp_path: Path):
+    file = tmp_path / f"text{suffix}"
+    file.write_bytes(COMPRESSORS[suffix.lower()]("eins\nzwölf\n".encode()))
+    assert list(read_lines(file)) == ["eins", "zwölf"]
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
@@ -329,6 +360,20 @@ def test_every_file_is_in_the_manifest_with_its_size_and_checksum(tmp_path: Path
 def test_the_dropped_pairs_are_listed_in_a_compressed_table(tmp_path: Path):
     table = gzip.decompress((write(tmp_path / "data").path / "dropped.tsv.gz").read_bytes())
     assert table == b"file\tline\treason\nsome.en\t7\ttoo long\n"
+
+
+def test_a_name_never_breaks_the_table_of_dropped_pairs(tmp_path: Path):
+    names = ["a b", "a\tb\nc\rd\\e", "a\\tb", os.fsdecode(b"\xff\xfeg\xc3\xbc"), "\ud800"]
+    with PreparedData.create(tmp_path / "data") as writer:
+        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+        for name in names:
+            writer.drop(name, 1, "empty")
+    table = gzip.decompress((tmp_path / "data" / "dropped.tsv.gz").read_bytes()).decode()
+    rows = [row.split("\t") for row in table.removesuffix("\n").split("\n")][-len(names) :]
+    assert rows == [
+        [name, "1", "empty"]
+        for name in ("a b", r"a\tb\nc\rd\\e", r"a\\tb", r"\xff\xfegü", r"\ud800")
+    ]
 
 
 def test_the_same_content_is_the_same_bytes(tmp_path: Path):

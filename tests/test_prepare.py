@@ -21,6 +21,7 @@ import pytest
 
 import mtkit
 from mtkit import prepare
+from mtkit.audit import write_page
 from mtkit.data import PreparedData, find_data, zstd
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import Report, prepare_corpus, prepare_files
@@ -298,6 +299,59 @@ def test_the_manifest_suffices_to_repeat_the_preparation(corpus: Corpus):
     assert contents(corpus.folder / "first") == contents(corpus.folder / "second")
 
 
+# A name of bytes that are not UTF-8, with white space that ends rows and columns.
+ODD = b"\xff\n\t\\ \xc3"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_names_of_files_may_hold_any_bytes(
+    workers: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    plant(corpus.train, [(5, "", "null")])
+    monkeypatch.setattr(prepare, "BLOCK", 60)
+    folder = corpus.folder / os.fsdecode(ODD)
+    folder.mkdir()
+    for split in ("valid", "test"):
+        files = corpus.arguments[split]
+        corpus.arguments[split] = tuple(Path(shutil.move(file, folder)) for file in files)
+    train = [folder / os.fsdecode(ODD + b"." + side) for side in (b"en", b"de")]
+    for old, new in zip(corpus.train, train, strict=True):
+        old.rename(new)
+    page = folder / "page.html"
+    report = prepare_files(
+        os.fsdecode(ODD),
+        folder / os.fsdecode(b"out" + ODD),
+        **{**corpus.arguments, "train": [tuple(train)]},
+        workers=workers,
+        look=lambda data, report: write_page(page, data, report),
+    )
+    data = PreparedData.open(report.path)
+    data.verify()
+    assert len(data.pairs("train")) == 199
+    ((name, line, reason),) = dropped_rows(report.path)
+    assert (line, reason) == ("5", "empty")
+    # Spelled so that every byte can be told.
+    place = os.fsencode(corpus.folder).decode()
+    assert name == (
+        rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.en and "
+        rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.de"
+    )
+    (sample,) = report.samples
+    assert "\n" not in sample.file
+    assert r"\xff\n\t\ \xc3.en" in sample.file
+    assert r"\xff" in data.manifest["name"]
+    assert r"\xff" in page.read_text(encoding="utf-8")
+
+
+def test_names_of_files_stay_on_the_line_of_an_error(corpus: Corpus):
+    for name in (ODD, b"a\rb\x85\x1b[31m", "a\u2028b\u0085c".encode()):
+        missing = corpus.folder / os.fsdecode(name)
+        message = corpus.refused(train=[(missing, missing)])
+        assert "No such file" in message
+        assert len(message.splitlines()) == 1
+        message.encode()
+
+
 def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
     before = set(corpus.folder.iterdir())
     corpus.prepare()
@@ -459,6 +513,74 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus)
     corpus.train[0].write_bytes(b"\xff\n")
     assert "--force" in corpus.refused()
     assert contents(corpus.folder / "out") == before
+
+
+@pytest.mark.parametrize("size", [(1 << 22) + 1, 1 << 31, (1 << 32) + 1, 10**12, 10**30])
+@pytest.mark.parametrize("subwords", ["bpe", "unigram"])
+def test_a_vocabulary_beyond_all_reason_is_refused(size: int, subwords: str, corpus: Corpus):
+    message = corpus.refused(vocab_size=size, subwords=subwords)
+    assert (
+        message == f"a vocabulary of {size} is larger than can be learned; the largest is 4194304"
+    )
+
+
+def test_a_symbol_that_is_too_long_is_refused(corpus: Corpus):
+    assert "piece is too long" in corpus.refused(symbols=("x" * 100_000,))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y", "a\0b"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_name_that_no_folder_can_have_is_refused(name: str, dry_run: bool, corpus: Corpus):
+    before = sorted(corpus.folder.rglob("*"))
+    with pytest.raises(MtkitError, match="cannot be written"):
+        corpus.prepare(name, dry_run=dry_run)
+    assert sorted(corpus.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused(name: str, corpus: Corpus):
+    corpus.refused(train=[(Path(name), corpus.train[1])])
+
+
+@pytest.mark.parametrize("code", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5])
+@pytest.mark.parametrize("side", ["src_lang", "tgt_lang"])
+def test_something_that_is_not_a_language_code_is_refused(code: Any, side: str, corpus: Corpus):
+    assert corpus.refused(**{side: code}).startswith(f"{side}: ")
+
+
+@pytest.mark.parametrize("code", ["zz", "und", "en-Latn-US-x-a", "EN", "pt_BR", "i-klingon", "*"])
+def test_codes_of_languages_that_nobody_knows_will_do(code: str, corpus: Corpus):
+    assert corpus.prepare(src_lang=code).dropped == {}
+
+
+def test_nothing_to_train_on_is_refused(corpus: Corpus):
+    assert "training source" in corpus.refused(train=[])
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_less_than_one_process_is_refused(workers: int, corpus: Corpus):
+    assert "at least one" in corpus.refused(workers=workers)
+
+
+def test_no_more_processes_are_started_than_can_be_of_use(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[int] = []
+
+    def ordered_map(function: Any, items: Any, *, workers: int) -> Any:
+        asked.append(workers)
+        return map(function, items)
+
+    monkeypatch.setattr("mtkit.prepare.ordered_map", ordered_map)
+    monkeypatch.setattr("mtkit.prepare.available_cores", lambda: 3)
+    corpus.prepare(workers=1000)
+    assert set(asked) == {24}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_names_of_files_may_be_text(workers: int, corpus: Corpus):
+    src, tgt = map(str, corpus.train)
+    assert corpus.prepare(train=[(src, tgt)], workers=workers).pairs["train"] == 200
 
 
 def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path):

@@ -205,6 +205,32 @@ def test_one_file_with_both_sides_may_be_compressed(tmp_path: Path, suffix: str)
         assert pairs_of(source_of(tmp_path / f"{name}{suffix}")) == [(b"one", b"eins")]
 
 
+@pytest.mark.parametrize("suffix", [".GZ", ".Gz", ".gZ", ".BZ2", ".XZ", ".ZST"])
+def test_an_ending_may_be_in_capitals(tmp_path: Path, suffix: str):
+    compress = COMPRESS[suffix.lower()]
+    contents = {
+        "a.TSV": b"one\teins\n",
+        "a.JsonL": b'{"en": "one", "de": "eins"}',
+        "a.TMX": tmx([unit("one", "eins")]).encode(),
+    }
+    for name, content in contents.items():
+        for file, written in ((name, content), (f"{name}{suffix}", compress(content))):
+            (tmp_path / file).write_bytes(written)
+            assert pairs_of(source_of(tmp_path / file)) == [(b"one", b"eins")]
+    (tmp_path / f"two.en{suffix}").write_bytes(compress(b"one\n"))
+    (tmp_path / "two.de").write_bytes(b"eins\n")
+    assert pairs_of(source_of(tmp_path / "two")) == [(b"one", b"eins")]
+    (tmp_path / f"two.de{suffix}").write_bytes(compress(b"eins\n"))
+    assert "are both there" in error_of(lambda: source_of(tmp_path / "two"))
+
+
+def test_a_prefix_may_be_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.en.GZ").write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "a.de").write_bytes(b"eins\n")
+    assert source_of("a").name == "a.en.GZ and a.de"
+
+
 def test_bytes_that_are_no_text_pass_through_json(tmp_path: Path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"en": "\xff\xc3", "de": "\\ud800 \\u2028"}\n')
@@ -249,6 +275,26 @@ def test_a_return_and_its_line_end_may_be_read_apart(
     source = source_of(tmp_path / "a")
     assert [src for src, _ in pairs_of(source)] == [b"one", b"two", b"", b"x\ry"]
     assert source.notes == {"CRLF line end": 3}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 1 << 18])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_file_with_returns_alone_is_refused_and_how_to_convert_it_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: bytes, chunk: int
+):
+    monkeypatch.setattr("mtkit.sources._CHUNK", max(chunk, len(mark)))
+    good, old = tmp_path / "good", tmp_path / "old"
+    good.write_bytes(b"one\ntwo\n")
+    old.write_bytes(mark + b"eins\rzwei\r")
+    for sides in ((good, old), (old, good), (old, old)):
+        message = error_of(lambda sides=sides: pairs_of(parallel_files(*sides)))
+        assert message == (
+            f"{old}: lines end at \\n, and it has only \\r; "
+            "convert it with tr '\\r' '\\n' for example"
+        )
+    for name, text in (("a.tsv", b"one\teins\rtwo\tzwei\r"), ("a.jsonl", b"{}\r{}\r")):
+        (tmp_path / name).write_bytes(text)
+        assert "it has only \\r" in read_error(tmp_path / name)
 
 
 def test_the_last_line_may_lack_its_end(tmp_path: Path):
@@ -364,6 +410,37 @@ def test_damaged_compression_is_told_with_the_name_of_the_file(
     for sides in ((good, bad), (bad, good)):
         message = error_of(lambda sides=sides: pairs_of(parallel_files(*sides), 100))
         assert message.startswith(f"{bad}: cannot be read: ")
+
+
+@pytest.mark.parametrize("text", ["x" * 300, "a\0b", "x" * 300 + ".tsv", "\udcff\n"])
+def test_a_name_that_no_file_can_have_is_told_in_one_line(text: str):
+    error_of(lambda: source_of(text))
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), 1e308, "2", None, True])
+def test_a_weight_that_is_not_a_positive_number_is_refused(weight: Any, tmp_path: Path):
+    file = write_lines(tmp_path / "a", [b"x"])
+    message = error_of(lambda: parallel_files(file, file, weight=weight))
+    assert f"{file} and {file}: the weight must be " in message
+
+
+def test_a_column_that_is_named_twice_is_refused(tmp_path: Path):
+    file = write_lines(tmp_path / "a.tsv", [b"en\ten\tde", b"1\t2\t3"])
+    assert (
+        error_of(lambda: source_of(file)) == f"{file}: the first line names the column 'en' twice"
+    )
+
+
+def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path: Path):
+    long = b"q" * 1_000_000
+    files = {
+        "a.jsonl": b'{"' + long + b'":1}',
+        "a.tmx": b"<" + long + b"/>",
+        "b.tmx": b'<tmx><tu><tuv xml:lang="' + long + b'"><seg>a</seg></tuv></tu></tmx>',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        assert len(read_error(tmp_path / name)) < 500
 
 
 def test_a_prefix_without_both_files_says_which_are_not_there(tmp_path: Path):
