@@ -459,7 +459,13 @@ class Trainer:
     def _rate(self, step: int) -> float:
         """The learning rate of an update."""
         settings = self.settings
-        rate = learning_rate(step, self.config.model.d_model, settings.warmup_steps)
+        rate = learning_rate(
+            step,
+            self.config.model.d_model,
+            settings.warmup_steps,
+            max_steps=settings.max_steps,
+            decay_steps=settings.decay_steps,
+        )
         return rate * settings.learning_rate_scale
 
     def _load(self, weights: Tensors, optimizer: Tensors) -> None:

@@ -351,6 +351,52 @@ def test_a_shape_can_be_looked_at_before_there_is_data():
     assert "# cost: 9.52e+17" in text
 
 
+def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_too_high(
+    config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    # 512^-½ · 4000^-½ = 6.99e-4, the paper's.
+    text = train.forecast_without_data(load_config("base"))
+    assert (
+        "# learning rate: 7.0e-04 at its highest, at update 4,000, 1 times the paper's for a width "
+        "of 512\n"
+    ) in text
+    falling = load_config("base", ["train.decay_steps=20000"])
+    assert "; falls to zero over the last 20,000 updates\n" in train.forecast_without_data(falling)
+    assert not caplog.records
+    # 16^-½ · 4^-½ = 0.125, √1000 = 32 times 16^-½ · 4000^-½.
+    text = train.forecast(config, tiny_data, device="cpu")
+    assert "# learning rate: 1.2e-01 at its highest, at update 4, 32 times the paper's" in text
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in record.message
+    assert "lower train.learning_rate_scale or raise train.warmup_steps" in record.message
+    # Six updates of such a warm-up never come near the paper's peak.
+    slow = changed(config, "train", warmup_steps=4000, decay_steps=3)
+    caplog.clear()
+    train.forecast(slow, tiny_data, device="cpu")
+    assert not caplog.records
+
+
+def test_a_rate_that_is_too_high_is_told_of_before_the_first_update(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def update(*_: object) -> Tensor:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(config, tiny_data, tmp_path / "high", device="cpu")
+    assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in caplog.text
+    caplog.clear()
+    paper = changed(config, "train", warmup_steps=4000, max_steps=4000)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(paper, tiny_data, tmp_path / "paper", device="cpu")
+    assert "learning rate" not in caplog.text
+
+
 def test_a_forecast_is_a_configuration_with_comments(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
@@ -559,6 +605,34 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "stopped", "loss")
 
 
+def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_stopped(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    falling = changed(config, "train", max_steps=8, decay_steps=6)
+    train.run(falling, tiny_data, tmp_path / "whole", device="cpu")
+    original = Trainer.update
+
+    def killed_at_6(self: Trainer, batches: Any) -> Tensor:
+        if self.step == 5:
+            raise KeyboardInterrupt
+        return original(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", killed_at_6)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(falling, tiny_data, tmp_path / "killed", device="cpu")
+    assert train.run(falling, tiny_data, tmp_path / "killed", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    # The formula is 16^-½ · s · 4^-1.5 up to update 4 and 16^-½ · s^-½ from there; updates 3 to 8
+    # are the last six, with 6/6, 5/6, ..., 1/6 of it.
+    formula = [s / 32 for s in (1, 2, 3, 4)] + [s**-0.5 / 4 for s in (5, 6, 7, 8)]
+    factors = [1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    expected = [rate * factor for rate, factor in zip(formula, factors, strict=True)]
+    for name in ("whole", "killed"):
+        rates = [rate for _, rate in rows_of(tmp_path / name, "lr")]
+        assert rates == pytest.approx(expected, rel=1e-12)
+
+
 def test_a_signal_while_a_row_is_logged_is_not_lost(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -651,6 +725,7 @@ def content(folder: Path) -> dict[Path, bytes]:
         ("model", "dropout", 0.2),
         ("train", "batch_tokens", 210),
         ("train", "warmup_steps", 5),
+        ("train", "decay_steps", 5),
         ("train", "label_smoothing", 0.0),
         ("train", "adam_beta2", 0.99),
         ("train", "seed", 7),
@@ -667,6 +742,55 @@ def test_a_run_refuses_other_settings_by_name(
     assert str(value) in str(error.value)
     assert "\n" not in str(error.value)
     assert content(begun) == before
+
+
+@pytest.mark.parametrize(
+    ("decay_steps", "stop", "end", "told"),
+    [
+        # Of 8 updates the last three have 3/3, 2/3 and 1/3 of the rate.
+        (3, 7, 20, "began to fall at step 7"),
+        (3, 8, 20, "began to fall at step 7"),
+        # Of 6 updates the fifth would have had 2/3.
+        (3, 5, 6, "would have begun to fall at step 5"),
+        (3, 6, 20, None),
+        (3, 4, 6, None),
+        (0, 7, 20, None),
+    ],
+)
+def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
+    decay_steps: int,
+    stop: int,
+    end: int,
+    told: str | None,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = changed(config, "train", max_steps=8, decay_steps=decay_steps)
+    original = Trainer.update
+
+    def stopped(self: Trainer, batches: Any) -> Tensor:
+        if self.step + 1 == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(self, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "update", stopped)
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    before = content(tmp_path / "run")
+    other = changed(config, "train", max_steps=end)
+    if told is None:
+        assert train.run(other, tiny_data, tmp_path / "run", device="cpu")
+        assert Run.open(tmp_path / "run").checkpoints()[-1].step == end
+        return
+    with pytest.raises(MtkitError) as error:
+        train.run(other, tiny_data, tmp_path / "run", device="cpu")
+    assert f"train.max_steps: cannot become {end} at step {stop}" in str(error.value)
+    assert told in str(error.value)
+    assert "keep train.max_steps=8" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert content(tmp_path / "run") == before
 
 
 def test_a_run_allows_what_does_not_change_its_weights(
