@@ -29,7 +29,7 @@ from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
 from mtkit.decoding import Translation
-from mtkit.devices import arithmetic, choose_precision, describe_device
+from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
 from mtkit.dropout import GROWTH, SubwordDropout
 from mtkit.errors import MtkitError
@@ -171,7 +171,7 @@ class Trainer:
                 if last or self.step % settings.log_every == 0:
                     self._log(writer, journal, meter, bar)
                 if last or self.step % settings.valid_every == 0:
-                    with meter.paused():
+                    with meter.paused(), self._explaining_memory(writer):
                         validation = self.validate()
                         early, best = self._record(journal, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
@@ -334,8 +334,8 @@ class Trainer:
                 loss = self._share_of_loss(*self._worst(indices), label_smoothing=0.1)
                 torch.autograd.backward(loss)
             return
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
             slots, longest = self._slots(indices), self._longest()
         finally:
@@ -445,8 +445,8 @@ class Trainer:
         """Turn memory that runs out after all, in an update, into one line."""
         try:
             yield
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
             raise MtkitError(
                 f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; lower "
@@ -579,8 +579,8 @@ class Trainer:
         try:
             loss = self._loss(self.model, self.pairs, indices, label_smoothing=0.1)
             torch.autograd.backward(loss)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
             return False
         finally:
@@ -839,10 +839,6 @@ def _copy(tensor: Tensor) -> Tensor:
     """A copy on the CPU that nobody else writes to."""
     tensor = tensor.detach()
     return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _mix(*numbers: int) -> int:
