@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 # Target tokens, and source tokens, that are taken to fit a device at a time.
 FITS = {"cuda": 25_000, "cpu": 4096}
+# Seconds after which training says that it still goes on.
+SILENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ class Trainer:
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
             CheckpointWriter(run) as writer,
+            self._telling_what_is_saved(run, writer),
         ):
             journal = Journal(run, self.step, active=first)
             early = self.workers.any(self._should_stop(journal))
@@ -170,6 +173,8 @@ class Trainer:
                 validation, best = None, False
                 if last or self.step % settings.log_every == 0:
                     self._log(writer, journal, meter, bar)
+                elif first:
+                    self._tell_speed(meter, bar)
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused(), self._explaining_memory(writer):
                         validation = self.validate()
@@ -185,7 +190,10 @@ class Trainer:
                 self.save(writer, validation)
             writer.finish()
             self.workers.barrier()
-        return not stopped or self.step >= settings.max_steps
+        unfinished = stopped and self.step < settings.max_steps
+        if unfinished and first:
+            log.info("saved step %d in %s; the same command continues", self.step, run.path)
+        return not unfinished
 
     def update(self, batches: Sequence[IntArray]) -> Tensor:
         """One optimizer step on the pairs of these batches, shared out among all workers.
@@ -605,14 +613,42 @@ class Trainer:
         facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
         bar.set_postfix_str(facts)
         if bar.disable:
-            left = (self.settings.max_steps - self.step) * row["seconds_per_step"]
-            log.info(
-                "step %d of %d: %s, %s left",
-                self.step,
-                self.settings.max_steps,
-                facts,
-                clock(left),
-            )
+            self._tell(facts, row["seconds_per_step"])
+        meter.was_told()
+
+    def _tell_speed(self, meter: Meter, bar: tqdm[Any]) -> None:
+        """Between two rows: after the first update, and then when nothing was told for long.
+
+        The first worker does this alone, with what it knows by itself.
+        """
+        if not meter.is_silent:
+            return
+        tokens_per_second, seconds_per_step = meter.speed()
+        facts = f"{tokens_per_second:,.0f} tok/s"
+        if bar.disable:
+            self._tell(facts, seconds_per_step)
+        elif not bar.postfix:
+            # Later rows have more to say, and stay where they are.
+            bar.set_postfix_str(facts)
+        meter.was_told()
+
+    def _tell(self, facts: str, seconds_per_step: float) -> None:
+        left = (self.settings.max_steps - self.step) * seconds_per_step
+        log.info(
+            "step %d of %d: %s, %s left", self.step, self.settings.max_steps, facts, clock(left)
+        )
+
+    @contextmanager
+    def _telling_what_is_saved(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
+        """When training is stopped at once, say from where it can go on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.workers.first:
+                saved = writer.last_good()
+                goes_on = "continues from there" if run.checkpoints() else "begins again"
+                log.warning("stopped at once; %s; the same command %s", saved, goes_on)
+            raise
 
     def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
         return MtkitError(
@@ -736,12 +772,33 @@ class Meter:
         self.first_not_finite: tuple[int, float] | None = None
         self._spent = spent
         self._marked = time.perf_counter()
+        self._begun = False
+        self._told: float | None = None
         self._start_row()
 
     def add(self, loss: Tensor) -> None:
         """Count one update; the loss stays on its device until it is read."""
+        if not self._begun:
+            # A device may still be at work, and the speed of the first update is told at once.
+            loss.item()
+            self._begun = True
         self._losses.append(loss)
         self._charge()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was told yet, or not for a minute."""
+        return self._told is None or time.perf_counter() - self._told >= SILENCE
+
+    def was_told(self) -> None:
+        """The user has heard of the run just now."""
+        self._told = time.perf_counter()
+
+    def speed(self) -> tuple[float, float]:
+        """Target tokens a second and seconds an update, since the last row."""
+        seconds = self._spent.seconds - self._before.seconds
+        tokens = self._spent.tokens - self._before.tokens
+        return tokens / seconds, seconds / len(self._losses)
 
     def read(self, step: int, workers: Workers) -> dict[str, float | int]:
         """A row of metrics, from everybody's losses; counting begins again."""

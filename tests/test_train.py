@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -601,6 +602,7 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     tiny_data: PreparedData,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     train.run(config, tiny_data, tmp_path / "whole", device="cpu")
     before = signal.getsignal(number)
@@ -611,9 +613,11 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
             os.kill(os.getpid(), number)
         return original(self, batches)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, caplog.at_level("INFO", logger="mtkit"):
         patch.setattr(Trainer, "update", interrupted_at_4)
         assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    told = f"saved step 4 in {tmp_path / 'stopped'}; the same command continues"
+    assert told in caplog.messages
     assert signal.getsignal(number) is before
     assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 4
     assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
@@ -664,10 +668,31 @@ def test_a_signal_while_a_row_is_logged_is_not_lost(
     assert Run.open(tmp_path / "run").checkpoints()[-1].step == 2
 
 
-def test_the_second_signal_stops_at_once(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("at", "told"),
+    [
+        (1, "stopped at once; nothing was saved; the same command begins again"),
+        (
+            5,
+            "stopped at once; the last good checkpoint is step 3; the same command continues from "
+            "there",
+        ),
+    ],
+)
+def test_the_second_signal_stops_at_once_and_says_what_is_saved(
+    at: int,
+    told: str,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
+    original = Trainer.update
+
     def twice(self: Trainer, batches: Any) -> Tensor:
+        if self.step + 1 < at:
+            return original(self, batches)
         # Not os.kill, whose two signals become one where another thread receives them.
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -676,6 +701,7 @@ def test_the_second_signal_stops_at_once(
     monkeypatch.setattr(Trainer, "update", twice)
     with pytest.raises(KeyboardInterrupt):
         train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert caplog.messages[-1] == told
 
 
 def test_ctrl_c_ends_the_program_with_130_and_the_next_start_goes_on(
@@ -1229,6 +1255,51 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
             found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
             content = content[end + 4 :]
     return found
+
+
+@pytest.mark.parametrize(
+    ("silence", "steps"),
+    # Rows are at 3 and 6; a first sign of life comes at once, others if it is silent for long.
+    [(math.inf, [1, 3, 6]), (0.0, [1, 2, 3, 4, 5, 6])],
+)
+def test_where_nobody_watches_a_bar_training_soon_says_how_fast_it_is(
+    silence: float,
+    steps: list[int],
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    monkeypatch.setattr(trainer_module, "SILENCE", silence)
+    seldom = changed(config, "train", log_every=3)
+    with caplog.at_level("INFO", logger="mtkit"):
+        train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
+    lines = [re.match(r"step (\d) of 6: .*tok/s, \S+ left$", line) for line in caplog.messages]
+    assert [int(line[1]) for line in lines if line] == steps
+    # Metrics have the rows they were asked for.
+    assert [step for step, _ in rows_of(tmp_path / "run", "loss")] == [3, 6]
+
+
+def test_on_a_terminal_the_bar_says_after_the_first_update_how_fast_it_is(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    texts: list[tuple[int, str]] = []
+
+    class Bar(trainer_module.tqdm):  # type: ignore[misc,type-arg]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options | {"disable": False, "file": io.StringIO()})
+
+        def set_postfix_str(self, text: str = "", refresh: bool = True) -> None:
+            texts.append((self.n, text))
+            super().set_postfix_str(text, refresh)
+
+    monkeypatch.setattr(trainer_module, "tqdm", Bar)
+    monkeypatch.setattr(trainer_module, "SILENCE", 0.0)
+    train.run(changed(config, "train", log_every=3), tiny_data, tmp_path / "run", device="cpu")
+    assert [step for step, _ in texts] == [1, 3, 6]
+    assert re.fullmatch(r"[\d,]+ tok/s", texts[0][1])
+    assert all(text.startswith("loss ") for _, text in texts[1:])
 
 
 def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
