@@ -11,8 +11,11 @@ import pytest
 import torch
 
 from mtkit import devices
+from mtkit.checkpoint import Run
 from mtkit.devices import is_out_of_memory, memory_explained
 from mtkit.errors import MtkitError
+from mtkit.export import export
+from mtkit.translate import Translator
 
 
 @pytest.mark.parametrize(
@@ -111,3 +114,39 @@ def test_bf16_is_native_where_the_cpu_has_units_that_onednn_may_use(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
     assert devices.has_native_bf16(torch.device("cpu")) == native
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["one two", "three four"], "translating 2 sentences at a time; lower decode.batch_tokens"),
+        (["one two"], "translating a sentence of"),
+    ],
+)
+def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
+    lines: list[str], told: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
+
+    with Translator.load(untrained, device="cpu") as translator:
+        monkeypatch.setattr("mtkit.decoding.beam_search", no_room)
+        with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
+            list(translator.translate(lines))
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
+    untrained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("mtkit.translate.Transformer", no_room)
+    with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
+        Translator.load(untrained, device="cpu")
+    monkeypatch.undo()
+    monkeypatch.setattr("mtkit.export._check_text", no_room)
+    with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
+        export(untrained, tmp_path / "out", format="safetensors")
