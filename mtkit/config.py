@@ -209,6 +209,11 @@ class TrainConfig(_Section):
     learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="factor on the formula of Section 5.3"
     )
+    decay_steps: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="last updates, over which the learning rate falls linearly from the formula "
+        "to zero; off in the paper",
+    )
     label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
     subword_dropout: Probability = Field(
         0.0,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mtkit.config import DecodeConfig
+from mtkit.devices import memory_explained
 from mtkit.inference import Engine, Ensemble
 from mtkit.model import Transformer
 from mtkit.sampling import Sampling, sample, uniforms
@@ -135,12 +136,27 @@ class Decoder:
         """Up to `n_best` translations of each sentence, best first; samples as they were drawn."""
         started = time.perf_counter()
         draws = self.config.sample or self.config.mbr_samples > 0
-        found = self._draw(batch) if draws else self._search(batch)
+        with memory_explained(self._to_lower(batch)):
+            found = self._draw(batch) if draws else self._search(batch)
         seconds = time.perf_counter() - started
         results = [[self._translation(h, seconds) for h in hypotheses] for hypotheses in found]
         if self.config.mbr_samples:
             results = [_by_risk(translations)[: batch.n_best] for translations in results]
         return results
+
+    def _to_lower(self, batch: Request) -> str:
+        """What was translated when memory ran out, and what would take less of it."""
+        config, count = self.config, len(batch.sources)
+        if count > 1:
+            return (
+                f"translating {count} sentences at a time; lower decode.batch_tokens, which is "
+                f"{config.batch_tokens} (--batch-tokens)"
+            )
+        return (
+            f"translating a sentence of {len(batch.sources[0])} subwords with "
+            f"{hypotheses_of(config, batch.n_best)} hypotheses; lower decode.beam_size or "
+            "decode.max_source_tokens, or translate on a machine with more memory"
+        )
 
     def _search(self, batch: Request) -> list[list[Hypothesis]]:
         config = self.config

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import mmap
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -97,7 +99,19 @@ def has_native_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     able = torch.cpu.get_capabilities()
-    return any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    if any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16")):
+        # Products are oneDNN's, which a user may have told to leave these units alone.
+        return _onednn_uses_bf16()
+    return bool(able.get("bf16", False))
+
+
+def _onednn_uses_bf16() -> bool:
+    """Whether oneDNN multiplies bfloat16 matrices with the units that an x86 CPU has for it."""
+    # With AVX-512 alone it says yes to bfloat16, and computes in float32 between conversions.
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    if limit in ("AVX512_CORE", "AVX512_CORE_VNNI"):
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
@@ -141,6 +155,51 @@ def choose_matrix_route(device: torch.device) -> str:
             return "oneDNN"
         torch.set_float32_matmul_precision("highest")
     return "MKL" if torch.backends.mkl.is_available() else "PyTorch's default"  # type: ignore[no-untyped-call]
+
+
+# What can be allocated where memory is not short: more than any product needs for itself.
+AMPLE = 2**30
+# Said in so many words when memory runs out.
+NO_MEMORY = ("allocate memory", "bad_alloc", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out.
+
+    It is to be asked while the error is handled, as what the failing code holds goes with it.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    if any(words in text for words in NO_MEMORY):
+        return True
+    # oneDNN says the same whatever the reason, so that memory itself must be asked.
+    return text.startswith(("could not create a ", "could not execute a ")) and _is_memory_short()
+
+
+def _is_memory_short() -> bool:
+    try:
+        # Not touched, so it costs nothing where there is enough. The heap might keep what it has
+        # asked for; see `keep_freed_memory`.
+        mmap.mmap(-1, AMPLE).close()
+    except OSError:
+        return True
+    return False
+
+
+@contextmanager
+def memory_explained(what: str) -> Iterator[None]:
+    """Turn memory that runs out into one line.
+
+    Args:
+        what: what happened, and what to do.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise MtkitError(f"out of memory {what}") from error
 
 
 def keep_freed_memory() -> None:

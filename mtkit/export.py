@@ -31,6 +31,7 @@ import mtkit
 from mtkit.checkpoint import Run
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.data import PreparedData, check_writable, new_folder, read_lines
+from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError
 from mtkit.model import (
     LAYER_NORM_EPSILON,
@@ -115,6 +116,7 @@ class Agreement:
         )
 
 
+@memory_explained("exporting; export on a machine with more memory")
 def export(
     run: Run,
     out: Path,

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.config import Config, TrainConfig
+from mtkit.loss import learning_rate, peak
 
 # Perplexity 5 on the validation set, where the paper's own models end (Table 3: 4.3 to 6.1), and
 # half of what guessing has, which decides where there are few pieces. Such a model has learned, so
@@ -134,6 +135,32 @@ def findings(config: Config, trained: Trained, validated: Validated) -> list[str
         found += _settings(config, trained)
     found += _overfitting(trained)
     return found
+
+
+def rate_in_words(config: Config) -> str:
+    """The highest learning rate that a run comes to, when, and beside the paper's."""
+    settings = config.train
+    step, rate, factor = _highest_rate(config, settings.max_steps)
+    text = (
+        f"{rate:.1e} at its highest, at update {step:,}, {factor:.2g} times the paper's for a "
+        f"width of {config.model.d_model:,}"
+    )
+    if settings.decay_steps:
+        decay = min(settings.decay_steps, settings.max_steps)
+        text += f"; falls to zero over the last {decay:,} updates"
+    return text
+
+
+def rate_too_high(config: Config) -> str | None:
+    """What is to be said before training if the learning rate will be far above the paper's."""
+    step, rate, factor = _highest_rate(config, config.train.max_steps)
+    if factor <= RATE_HIGH:
+        return None
+    return (
+        f"the learning rate will rise to {rate:.1e} at update {step:,}, {factor:.2g} times what "
+        f"the paper's formula and warm-up give a width of {config.model.d_model:,}; if nothing is "
+        "learned, lower train.learning_rate_scale or raise train.warmup_steps"
+    )
 
 
 def frequency_loss(counts: Sequence[int] | npt.NDArray[Any]) -> float:
@@ -350,11 +377,9 @@ def _settings(config: Config, trained: Trained) -> Iterator[str]:
 
 
 def _learning_rate(config: Config, steps: int) -> Iterator[str]:
-    settings, paper = config.train, TrainConfig()
+    settings = config.train
     scale, warmup = settings.learning_rate_scale, settings.warmup_steps
-    # The highest so far, over the paper's highest at this width, in which the width cancels.
-    factor = scale * min(1.0, steps / warmup) * math.sqrt(paper.warmup_steps / warmup)
-    rate = factor * (config.model.d_model * paper.warmup_steps) ** -0.5
+    _, rate, factor = _highest_rate(config, steps)
     reached = (
         f"The learning rate reached {rate:.1e}, {factor:.2g} times what the paper's formula and "
         f"warm-up give a width of {config.model.d_model:,}"
@@ -363,8 +388,9 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
         yield f"{reached}: lower train.learning_rate_scale or raise train.warmup_steps."
     elif steps < warmup:
         cure = "wait for its end" if settings.max_steps > warmup else "raise train.max_steps"
+        full = scale * learning_rate(warmup, config.model.d_model, warmup)
         yield (
-            f"The learning rate has reached {_percent(steps, warmup)} of its peak, after "
+            f"The learning rate has reached {_percent(rate, full)} of its peak, after "
             f"{steps:,} of {warmup:,} updates of warm-up: {cure}, or lower train.warmup_steps."
         )
     elif factor < RATE_LOW:
@@ -374,6 +400,21 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
             f"The learning rate is {scale:g} times the paper's formula: "
             "set train.learning_rate_scale nearer to 1."
         )
+
+
+def _highest_rate(config: Config, steps: int) -> tuple[int, float, float]:
+    """Of the first updates: the one with the highest rate, that rate, and over the paper's."""
+    settings, width = config.train, config.model.d_model
+    step, rate = peak(
+        steps,
+        width,
+        settings.warmup_steps,
+        max_steps=settings.max_steps,
+        decay_steps=settings.decay_steps,
+    )
+    rate *= settings.learning_rate_scale
+    warmup = TrainConfig().warmup_steps
+    return step, rate, rate / learning_rate(warmup, width, warmup)
 
 
 def _overfitting(trained: Trained) -> Iterator[str]:
@@ -418,7 +459,7 @@ def _much(count: int, total: int, share: float) -> bool:
     return count >= FEW and count >= share * total
 
 
-def _percent(count: int, total: int) -> str:
+def _percent(count: float, total: float) -> str:
     share = 100 * count / total
     return f"{share:.0f} %" if share >= 10 else f"{share:.1f} %"
 

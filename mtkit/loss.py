@@ -16,9 +16,41 @@ from torch import Tensor
 CHUNK = 256
 
 
-def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:
-    """The rate of update `step`, counted from 1 (Section 5.3, equation 3)."""
-    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+def learning_rate(
+    step: int, d_model: int, warmup_steps: int, *, max_steps: int = 0, decay_steps: int = 0
+) -> float:
+    """The rate of update `step`, counted from 1 (Section 5.3, equation 3).
+
+    With `decay_steps`, which the paper does not have, the rate falls linearly over so many last
+    updates, or over all `max_steps` if those are fewer: the first of them still has the rate of
+    the formula, and the update after the last one would have zero.
+    """
+    rate = float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+    if not decay_steps:
+        return rate
+    return rate * min(1.0, (max_steps - step + 1) / min(decay_steps, max_steps))
+
+
+def first_decayed(max_steps: int, decay_steps: int) -> int | None:
+    """The first update whose rate is below the formula's; None without a decay."""
+    return max_steps - min(decay_steps, max_steps) + 2 if decay_steps else None
+
+
+def peak(
+    last: int, d_model: int, warmup_steps: int, *, max_steps: int, decay_steps: int
+) -> tuple[int, float]:
+    """The update with the highest rate among the first `last` ones, and that rate."""
+    # Up in the warm-up, down after it; with a decay that begins within the warm-up, the product of
+    # a line up and a line down, which is highest in the middle of where both would be zero.
+    turns = [warmup_steps, max_steps // 2, max_steps // 2 + 1]
+    if (decayed := first_decayed(max_steps, decay_steps)) is not None:
+        turns.append(decayed - 1)
+    steps = sorted({max(1, min(step, last)) for step in (*turns, last)})
+    rates = [
+        learning_rate(step, d_model, warmup_steps, max_steps=max_steps, decay_steps=decay_steps)
+        for step in steps
+    ]
+    return steps[rates.index(max(rates))], max(rates)
 
 
 def label_smoothed_loss(

@@ -22,6 +22,8 @@ from mtkit.data import PreparedData
 from mtkit.devices import choose_device, choose_matrix_route, describe_device, keep_freed_memory
 from mtkit.distributed import Workers, is_restarted, joined, launch_id, threads_for, worker_names
 from mtkit.errors import MtkitError
+from mtkit.findings import rate_in_words, rate_too_high
+from mtkit.loss import first_decayed
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
 from mtkit.trainer import Meter, Trainer, clock
@@ -138,6 +140,8 @@ def _run_locked(
                     config.train.max_steps,
                 )
             return True
+    if workers.first and (warning := rate_too_high(config)) is not None:
+        log.warning("%s", warning)
     trainer.check_memory()
     finished = trainer.fit(folder)
     spent = trainer.spent
@@ -224,6 +228,7 @@ def forecast(
         [
             f"data: {data.path} ({data.src_lang} to {data.tgt_lang})",
             *_facts_of_model(trainer.model),
+            f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
             f"{trainer.micro_batches} micro-batches",
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
@@ -255,6 +260,7 @@ def forecast_without_data(config: Config) -> str:
         [
             "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
             *_facts_of_model(model),
+            f"learning rate: {rate_in_words(config)}",
             f"an update: {config.train.batch_tokens:,} target tokens",
             f"cost: {_cost(flops, None, config)}, for {config.train.max_steps:,} updates",
         ],
@@ -262,6 +268,8 @@ def forecast_without_data(config: Config) -> str:
 
 
 def _forecast(config: Config, lines: list[str]) -> str:
+    if (warning := rate_too_high(config)) is not None:
+        log.warning("%s", warning)
     return "".join(f"# {line}\n" for line in lines) + dump_config(config)
 
 
@@ -348,7 +356,34 @@ def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
             f"{run.path}: was begun with other settings: {', '.join(changed)}; "
             "give another --run, or --restart"
         )
+    if checkpoints := run.checkpoints():
+        check_decay(run, config, checkpoints[-1].step)
     return run
+
+
+def check_decay(run: Run, config: Config, step: int) -> None:
+    """Refuse another end of training where the learning rate falls towards it already.
+
+    Args:
+        run: as it was trained so far.
+        config: what it is to go on with; of the same `train.decay_steps`.
+        step: updates made so far.
+
+    Raises:
+        MtkitError: if some of these updates had, or with the new end would have had, a rate that
+            falls to zero.
+    """
+    old, new = run.config.train.max_steps, config.train.max_steps
+    if old == new:
+        return
+    for end, verb in ((old, "began to fall"), (new, "would have begun to fall")):
+        decayed = first_decayed(end, config.train.decay_steps)
+        if decayed is not None and step >= decayed:
+            raise MtkitError(
+                f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
+                f"learning rate {verb} at step {decayed} (train.decay_steps); keep "
+                f"train.max_steps={old}, or give another --run, or --restart"
+            )
 
 
 def _check_direction(config: Config, data: PreparedData) -> None:

@@ -36,7 +36,7 @@ from mtkit.config import Config
 from mtkit.cost import Spent, training_flops
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
 from mtkit.decoding import Translation
-from mtkit.devices import arithmetic, choose_precision, describe_device
+from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
 from mtkit.distributed import Workers, is_launched, load_whole_state, whole_state, whole_weights
 from mtkit.dropout import GROWTH, SubwordDropout
 from mtkit.errors import MtkitError
@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 # Target tokens, and source tokens, that are taken to fit a device at a time.
 FITS = {"cuda": 25_000, "cpu": 4096}
+# Seconds after which training says that it still goes on.
+SILENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,7 @@ class Trainer:
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
             CheckpointWriter(run) as writer,
+            self._telling_what_is_saved(run, writer),
         ):
             journal = Journal(run, self.step, active=first)
             early = self.workers.any(self._should_stop())
@@ -224,8 +227,10 @@ class Trainer:
                 validation, best = None, False
                 if last or self.step % settings.log_every == 0:
                     self._log(writer, journal, meter, bar)
+                elif first:
+                    self._tell_speed(meter, bar)
                 if last or self.step % settings.valid_every == 0:
-                    with meter.paused():
+                    with meter.paused(), self._explaining_memory(writer):
                         validation = self.validate()
                         early, best = self._record(journal, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
@@ -239,7 +244,10 @@ class Trainer:
                 self.save(writer, validation)
             writer.finish()
             self.workers.barrier()
-        return not stopped or self.step >= settings.max_steps
+        unfinished = stopped and self.step < settings.max_steps
+        if unfinished and first:
+            log.info("saved step %d in %s; the same command continues", self.step, run.path)
+        return not unfinished
 
     def update(self, batches: Sequence[IntArray]) -> Tensor:
         """One optimizer step on the pairs of these batches, shared out among all workers.
@@ -388,8 +396,8 @@ class Trainer:
                 loss = self._share_of_loss(*self._worst(indices), label_smoothing=0.1)
                 torch.autograd.backward(loss)
             return
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
             slots, longest = self._slots(indices), self._longest()
         finally:
@@ -501,8 +509,8 @@ class Trainer:
         """Turn memory that runs out after all, in an update, into one line."""
         try:
             yield
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
             raise MtkitError(
                 f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; lower "
@@ -515,7 +523,13 @@ class Trainer:
     def _rate(self, step: int) -> float:
         """The learning rate of an update."""
         settings = self.settings
-        rate = learning_rate(step, self.config.model.d_model, settings.warmup_steps)
+        rate = learning_rate(
+            step,
+            self.config.model.d_model,
+            settings.warmup_steps,
+            max_steps=settings.max_steps,
+            decay_steps=settings.decay_steps,
+        )
         return rate * settings.learning_rate_scale
 
     def _load(self, weights: Tensors, optimizer: Tensors) -> None:
@@ -629,8 +643,8 @@ class Trainer:
         try:
             loss = self._loss(self.model, self.pairs, indices, label_smoothing=0.1)
             torch.autograd.backward(loss)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
                 raise
             return False
         finally:
@@ -655,14 +669,42 @@ class Trainer:
         facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
         bar.set_postfix_str(facts)
         if bar.disable:
-            left = (self.settings.max_steps - self.step) * row["seconds_per_step"]
-            log.info(
-                "step %d of %d: %s, %s left",
-                self.step,
-                self.settings.max_steps,
-                facts,
-                clock(left),
-            )
+            self._tell(facts, row["seconds_per_step"])
+        meter.was_told()
+
+    def _tell_speed(self, meter: Meter, bar: tqdm[Any]) -> None:
+        """Between two rows: after the first update, and then when nothing was told for long.
+
+        The first worker does this alone, with what it knows by itself.
+        """
+        if not meter.is_silent:
+            return
+        tokens_per_second, seconds_per_step = meter.speed()
+        facts = f"{tokens_per_second:,.0f} tok/s"
+        if bar.disable:
+            self._tell(facts, seconds_per_step)
+        elif not bar.postfix:
+            # Later rows have more to say, and stay where they are.
+            bar.set_postfix_str(facts)
+        meter.was_told()
+
+    def _tell(self, facts: str, seconds_per_step: float) -> None:
+        left = (self.settings.max_steps - self.step) * seconds_per_step
+        log.info(
+            "step %d of %d: %s, %s left", self.step, self.settings.max_steps, facts, clock(left)
+        )
+
+    @contextmanager
+    def _telling_what_is_saved(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
+        """When training is stopped at once, say from where it can go on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.workers.first:
+                saved = writer.last_good()
+                goes_on = "continues from there" if run.checkpoints() else "begins again"
+                log.warning("stopped at once; %s; the same command %s", saved, goes_on)
+            raise
 
     def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
         return MtkitError(
@@ -798,12 +840,33 @@ class Meter:
         self.first_not_finite: tuple[int, float] | None = None
         self._spent = spent
         self._marked = time.perf_counter()
+        self._begun = False
+        self._told: float | None = None
         self._start_row()
 
     def add(self, loss: Tensor) -> None:
         """Count one update; the loss stays on its device until it is read."""
+        if not self._begun:
+            # A device may still be at work, and the speed of the first update is told at once.
+            loss.item()
+            self._begun = True
         self._losses.append(loss)
         self._charge()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was told yet, or not for a minute."""
+        return self._told is None or time.perf_counter() - self._told >= SILENCE
+
+    def was_told(self) -> None:
+        """The user has heard of the run just now."""
+        self._told = time.perf_counter()
+
+    def speed(self) -> tuple[float, float]:
+        """Target tokens a second and seconds an update, since the last row."""
+        seconds = self._spent.seconds - self._before.seconds
+        tokens = self._spent.tokens - self._before.tokens
+        return tokens / seconds, seconds / len(self._losses)
 
     def read(self, step: int, workers: Workers) -> dict[str, float | int]:
         """A row of metrics, from everybody's losses; counting begins again."""
@@ -899,10 +962,6 @@ def _copy(tensor: Tensor) -> Tensor:
     """A copy on the CPU that nobody else writes to."""
     tensor = tensor.detach()
     return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def _mix(*numbers: int) -> int:

@@ -24,7 +24,13 @@ from mtkit.batches import plan_batches
 from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.decoding import Decoder, Decodes, Request, Translation, Work, hypotheses_of, padded
-from mtkit.devices import choose_device, choose_matrix_route, devices, keep_freed_memory
+from mtkit.devices import (
+    choose_device,
+    choose_matrix_route,
+    devices,
+    keep_freed_memory,
+    memory_explained,
+)
 from mtkit.errors import MtkitError
 from mtkit.inference import choose_precision, mean_probability, prepare, to_be_normalised
 from mtkit.model import Transformer
@@ -118,6 +124,7 @@ class Translator:
         self.src_lang = self.tgt_lang = ""
 
     @classmethod
+    @memory_explained("loading the model; translate on a machine with more memory")
     def load(
         cls,
         run: Run | Path | str | Sequence[Run | Path | str],

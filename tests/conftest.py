@@ -33,6 +33,8 @@ GREEK = ["μηδέν", "ένα", "δύο", "τρία", "τέσσερα", "πέν
 
 UNTRAINED = Config(
     model=ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, n_heads=2),
+    # Numbers are compared to the last digits; what is about precision says so.
+    train=TrainConfig(precision="fp32"),
     decode=DecodeConfig(beam_size=3, max_extra_length=4, max_source_tokens=60),
 )
 
@@ -204,6 +206,7 @@ def tiny_config() -> Config:
             log_every=2,
             valid_every=4,
             checkpoint_every=2,
+            precision="fp32",
         ),
         decode=DecodeConfig(max_extra_length=5, average_checkpoints=2),
     )

@@ -232,7 +232,7 @@ def test_big_differs_from_base_in_what_the_paper_says():
     # Enough checkpoints are kept for the average, and the optimisation is that of base.
     assert big.train.keep_checkpoints >= 20
     optimisation = {"batch_tokens", "warmup_steps", "label_smoothing", "learning_rate_scale"}
-    optimisation |= {"adam_beta1", "adam_beta2", "adam_epsilon"}
+    optimisation |= {"adam_beta1", "adam_beta2", "adam_epsilon", "decay_steps"}
     assert all(tree["train"][key] == base["train"][key] for key in optimisation)
 
 
@@ -303,6 +303,11 @@ def test_the_recipes_of_other_toolkits_have_their_learning_rates():
     assert peak("big") == pytest.approx(4.94e-4, rel=1e-3)
     assert peak("t2t") == pytest.approx(9.88e-4, rel=1e-3)
     assert peak("fairseq") == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_only_the_small_presets_let_the_rate_fall_to_zero():
+    falling = {name for name in presets() if load_config(name).train.decay_steps}
+    assert falling == {"demo", "small"}
 
 
 def test_big_for_english_french_differs_in_dropout_alone():

@@ -300,11 +300,19 @@ def test_in_a_handful_of_sentences_nothing_is_told() -> None:
         (["warmup_steps=16000"], 2400, "has reached 15 % of its peak, after 2,400 of 16,000"),
         # The peak is the paper's, but only for a moment.
         (["learning_rate_scale=0.1", "warmup_steps=40"], 2400, "0.1 times the paper's formula"),
+        # Of 4,000 updates of warm-up, in which the rate falls all the way, the middle is highest:
+        # a half of the peak, times a half of 256^-0.5 · 4000^-0.5 = 9.9e-4.
+        (
+            ["warmup_steps=4000", "max_steps=4000", "decay_steps=4000", "learning_rate_scale=0.5"],
+            4000,
+            "1.2e-04, 0.13 times",
+        ),
     ],
 )
 def test_a_learning_rate_far_from_the_formula_is_told_with_its_value(
     overrides: list[str], steps: int, told: str, pairs: list[tuple[str, str]]
 ) -> None:
+    overrides = ["decay_steps=0", *overrides]
     config = load_config("small", [f"train.{override}" for override in overrides])
     found = only(findings(config, replace(TRAINED, steps=steps), healthy(pairs)))
     assert told in found

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -85,6 +89,27 @@ def test_an_8_bit_row_does_not_depend_on_its_neighbours() -> None:
         assert torch.equal(layer(loud)[quiet], alone[quiet])
         # A row of zeros, as a ReLU can leave, is the bias.
         assert torch.equal(layer(torch.zeros(2, 40))[0], layer._bias)
+
+
+@int8_only
+def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
+    program = (
+        "import torch; from mtkit.inference import Int8Linear\n"
+        "draw = torch.Generator().manual_seed(1)\n"
+        "layer = Int8Linear(torch.randn(70, 513, generator=draw), None)\n"
+        "print(layer(torch.randn(37, 513, generator=draw)).tolist())\n"
+    )
+
+    def printed(**environment: str) -> str:
+        command = [sys.executable, "-c", program]
+        whole = os.environ | environment
+        return subprocess.run(
+            command, env=whole, capture_output=True, check=True, timeout=100, text=True
+        ).stdout
+
+    # AVX2 has no VNNI, and adds products up in 16 bits.
+    older = printed(FBGEMM_ENABLE_INSTRUCTIONS="AVX2", ATEN_CPU_CAPABILITY="avx2")
+    assert printed() == older
 
 
 def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(

@@ -39,7 +39,7 @@ FLOORS = {
     "words": 1,
     "score": 2,
     "cost": 2,
-    "loss": 2,
+    "loss": 1,
     "findings": 2,
     "config": 1,
     "distributed": 2,

@@ -875,7 +875,12 @@ def test_what_the_search_found_scores_what_it_reported(
 ) -> None:
     # What a random model says never ends, so one that has seen a little.
     schedule = TrainConfig(
-        max_steps=100, batch_tokens=400, warmup_steps=20, valid_every=100, checkpoint_every=100
+        max_steps=100,
+        batch_tokens=400,
+        warmup_steps=20,
+        valid_every=100,
+        checkpoint_every=100,
+        precision="fp32",
     )
     config = Config(
         model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, n_heads=2),
