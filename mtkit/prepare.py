@@ -67,6 +67,7 @@ from mtkit.data import (
 )
 from mtkit.encoder import BlockEncoder
 from mtkit.errors import MtkitError, encodable, printable
+from mtkit.files import Record, read_record, write_record
 from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
@@ -452,8 +453,8 @@ class _Work:
 
     def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
         note = self._writer.scratch / "check.json"
-        if note.is_file():
-            return _Check(**json.loads(note.read_text(encoding="utf-8")))
+        if (found := _read_note(note)) is not None:
+            return _Check(**found)
         texts = [
             [pair[side].encode() for pairs in held_out.values() for pair in pairs]
             for side in range(2)
@@ -481,7 +482,7 @@ class _Work:
             start += count
         with _bar("looking for repeats", total=len(notes)) as bar:
             find_repeats(notes, self._config, advance=bar.update)
-        _write_json(note, asdict(check))
+        _write_note(note, check)
         return check
 
     def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
@@ -612,8 +613,8 @@ class _Work:
     def _encoded(self, check: _Check, tokenizers: _Tokenizers, homes: list[Homes]) -> _Encode:
         note = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
-        if note.is_file():
-            done = _Encode(**json.loads(note.read_text(encoding="utf-8")))
+        if (found := _read_note(note)) is not None:
+            done = _Encode(**found)
         self._writer.back_to(done.sizes)
         notes = Notes(self._writer.scratch)
         encoding = _Encoding(tokenizers, homes, self._config, self._writer.token_type)
@@ -640,7 +641,7 @@ class _Work:
                 bar.update(len(verdicts))
                 if done.blocks % PART == 0:
                     done.sizes = self._writer.end_part()
-                    _write_json(note, asdict(done))
+                    _write_note(note, done)
         if not sum(done.kept):
             raise _nothing_left(done.dropped)
         return done
@@ -843,11 +844,25 @@ def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
     return MtkitError(f"every training pair was dropped: {reasons}")
 
 
-def _write_json(path: Path, value: Any) -> None:
-    """Write a file that is there as a whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value), encoding="utf-8")
-    os.replace(partial, path)
+class _Note(Record):
+    """What a stage leaves for a run that resumes."""
+
+    content: dict[str, Any]
+
+
+def _write_note(path: Path, value: _Check | _Encode) -> None:
+    write_record(path, _Note(content=asdict(value)))
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    """What a stopped run left; None if there is nothing, or it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return read_record(path, _Note, advice="this stage is done again").content
+    except MtkitError as error:
+        log.warning("%s", error)
+        return None
 
 
 def _bar(title: str, *, total: int | None = None) -> tqdm[NoReturn]:

@@ -648,7 +648,7 @@ def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
     monkeypatch.setattr("mtkit.prepare.BLOCK", 10)
     monkeypatch.setattr("mtkit.prepare.PART", 2)
     corpus.prepare("undisturbed", workers=1)
-    original, stops, notes = prepare._write_json, 0, 0
+    original, stops, notes = prepare._write_note, 0, 0
 
     def write(path: Path, value: Any) -> None:
         nonlocal notes
@@ -659,7 +659,7 @@ def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
         if when == "after":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "_write_json", write)
+    monkeypatch.setattr(prepare, "_write_note", write)
     while not (corpus.folder / "out").exists():
         notes = 0
         try:
