@@ -339,7 +339,7 @@ def test_names_of_files_may_hold_any_bytes(
     (sample,) = report.samples
     assert "\n" not in sample.file
     assert r"\xff\n\t\ \xc3.en" in sample.file
-    assert r"\xff" in data.manifest["name"]
+    assert r"\xff" in data.manifest.name
     assert r"\xff" in page.read_text(encoding="utf-8")
 
 
