@@ -205,7 +205,7 @@ def _decode_options(function: Command) -> Command:
 @click.option("--test-from", metavar="SOURCE", help="The same in one place.")
 @click.option(
     "--vocab-size",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 2**31 - 1),
     help="Pieces of the joint BPE; default: the catalogue's, or 37,000 for own files.",
 )
 @click.option(

@@ -587,6 +587,12 @@ def check_writable(
     Raises:
         MtkitError: saying which, and what to do.
     """
+    if Path.cwd().is_relative_to(path.resolve()):
+        # A new folder takes the place of the old one, which nobody must stand in.
+        raise MtkitError(
+            f"{path}: the current folder, or one that it is in, cannot be replaced; "
+            f"give another {place}"
+        )
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
     if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):

@@ -389,6 +389,24 @@ def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_
     assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
 
 
+@pytest.mark.parametrize("out", [".", "..", "/", "../work", "../work/."])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_the_folder_one_stands_in_is_not_replaced(
+    out: str, force: list[str], trained: Place, tiny_text: TinyText
+):
+    line = trained.refused(*prepare_arguments(tiny_text), "--out", out, *force)
+    assert line.startswith(f"mtkit: error: {Path(out)}: the current folder, or one that it is in")
+    line = trained.refused("export", "runs/tiny", out, "--format=safetensors", *force)
+    assert "give another OUT" in line
+
+
+def test_a_vocabulary_beyond_all_bounds_is_refused(place: Place, tiny_text: TinyText):
+    line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "4294967297")
+    assert "--vocab-size" in line
+    line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", str(2**31 - 1))
+    assert "more than this text supports" in line
+
+
 def test_an_unknown_corpus_suggests_the_nearest(place: Place):
     assert "multi30k-en-de" in place.refused("prepare", "multi30k-en-dee")
 
