@@ -28,7 +28,7 @@ from mtkit.errors import MtkitError
 
 # Numbers that can be counted with in 64 bits, and sizes whose products can.
 LARGEST = 10**18
-LARGEST_VOCABULARY = 2**31 - 1
+LARGEST_VOCABULARY = 10_000_000
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]

@@ -10,73 +10,90 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mtkit.errors import MtkitError
 
 
-class _Descriptor(io.RawIOBase):
-    """Writes to a file descriptor.
+class _Output(io.BufferedWriter):
+    """Bytes for a file descriptor.
 
     What follows a write that failed is thrown away: it would be out of order, and a buffer whose
     writing failed is written once more when the program ends.
 
     Args:
-        descriptor: to write to; None if there is none, which is told when something is written.
+        descriptor: to write to.
         name: of the file, in messages.
+        is_there: False if the file was closed, which is told when something is written.
         is_heard: whether anybody is told of what fails.
         owned: close the descriptor with this object.
     """
 
     def __init__(
-        self, descriptor: int | None, name: str, *, is_heard: bool = True, owned: bool = False
+        self,
+        descriptor: int,
+        name: str,
+        *,
+        is_there: bool = True,
+        is_heard: bool = True,
+        owned: bool = False,
     ) -> None:
-        self.descriptor = descriptor
-        self.name = name
+        # Written by C: an interrupt in the middle of Python would have a line written twice.
+        super().__init__(io.FileIO(descriptor, "wb", closefd=owned))
+        self.is_there = is_there
+        self._title = name
         self._is_heard = is_heard
-        self._owned = owned
         self._failed = False
 
-    def writable(self) -> bool:
-        return True
-
-    def isatty(self) -> bool:
-        return self.descriptor is not None and os.isatty(self.descriptor)
-
-    def fileno(self) -> int:
-        if self.descriptor is None:
-            raise io.UnsupportedOperation(f"{self.name} is closed")
-        return self.descriptor
-
     def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        if self._failed:
-            return size
-        try:
-            if self.descriptor is None:
-                raise MtkitError(f"{self.name} is closed")
-            return os.write(self.descriptor, data)
-        except BrokenPipeError:
-            # Whoever reads has enough, as in `| head -1`.
-            self._failed = True
-            if self._is_heard:
-                raise
-        except (OSError, MtkitError) as error:
-            self._failed = True
-            if self._is_heard:
-                if isinstance(error, MtkitError):
-                    raise
-                raise MtkitError(f"{self.name}: {error.strerror}") from error
+        rest = memoryview(data)
+        size = rest.nbytes
+        if not self.is_there:
+            self._fail(MtkitError(f"{self._title} is closed"))
+        while not self._failed and rest:
+            try:
+                rest = rest[super().write(rest) :]
+            except BlockingIOError as error:
+                rest = rest[error.characters_written :]
+                self._wait()
+            except OSError as error:
+                self._fail(error)
         return size
 
+    def flush(self) -> None:
+        while not self._failed and not self.closed:
+            try:
+                return super().flush()
+            except BlockingIOError:
+                self._wait()
+            except OSError as error:
+                self._fail(error)
+        return None
+
     def close(self) -> None:
-        if self._owned and not self.closed and self.descriptor is not None:
-            os.close(self.descriptor)
-        super().close()
+        if self._failed:
+            # Without what could not be written.
+            self.raw.close()
+        else:
+            super().close()
+
+    def _wait(self) -> None:
+        """Another program has set the file not to wait; this one does all the same."""
+        select.select([], [self.fileno()], [])
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        if not self._is_heard:
+            return
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise MtkitError(f"{self._title}: {error.strerror}") from error
+        # Whoever reads has enough, as in `| head -1`; or it is an error already.
+        raise error
 
 
 @contextmanager
@@ -87,8 +104,8 @@ def standard_streams() -> Iterator[None]:
     """
     _fill_descriptors()
     before = sys.stdout, sys.stderr
-    out = _guarded(sys.stdout, "standard output", encoding="utf-8")
-    err = _guarded(sys.stderr, "standard error", encoding=None, is_heard=False)
+    out = _guarded(sys.stdout, 1, "standard output", encoding="utf-8")
+    err = _guarded(sys.stderr, 2, "standard error", encoding=None, is_heard=False)
     sys.stdout, sys.stderr = out or sys.stdout, err or sys.stderr
     try:
         yield
@@ -99,7 +116,6 @@ def standard_streams() -> Iterator[None]:
                 # After an error nobody needs another one.
                 with suppress(OSError, MtkitError):
                     stream.flush()
-                stream.detach().detach()  # type: ignore[attr-defined]
 
 
 def _fill_descriptors() -> None:
@@ -117,10 +133,11 @@ def _fill_descriptors() -> None:
 
 
 def _guarded(
-    stream: Any, name: str, *, encoding: str | None, is_heard: bool = True
+    stream: Any, number: int, name: str, *, encoding: str | None, is_heard: bool = True
 ) -> io.TextIOWrapper | None:
     """A stream in the place of Python's own; None if that is no file."""
-    descriptor = None
+    # Of what is closed this is the null device by now.
+    descriptor = number
     if stream is not None:
         try:
             stream.flush()
@@ -128,14 +145,14 @@ def _guarded(
         except (OSError, AttributeError, ValueError):
             return None
         encoding = encoding or stream.encoding
-    raw = _Descriptor(descriptor, name, is_heard=is_heard)
+    output = _Output(descriptor, name, is_there=stream is not None, is_heard=is_heard)
     # A name that is not UTF-8 is written as Python would quote it.
     return io.TextIOWrapper(
-        io.BufferedWriter(raw),
+        output,
         encoding=encoding or "utf-8",
         errors="backslashreplace",
         newline="\n",
-        line_buffering=not is_heard or raw.isatty(),
+        line_buffering=not is_heard or output.isatty(),
     )
 
 
@@ -143,8 +160,8 @@ def has_output() -> bool:
     """Whether there is a standard output; a shell can close it, as in `>&-`."""
     if sys.stdout is None:
         return False
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return not (isinstance(raw, _Descriptor) and raw.descriptor is None)
+    buffer = getattr(sys.stdout, "buffer", None)
+    return not isinstance(buffer, _Output) or buffer.is_there
 
 
 def has_input() -> bool:
@@ -169,7 +186,7 @@ def standard_input() -> io.BufferedIOBase:
 
 
 @contextmanager
-def output_file(path: Path) -> Iterator[io.BufferedWriter]:
+def output_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write bytes to; what fails is told with its name.
 
     Raises:
@@ -179,5 +196,5 @@ def output_file(path: Path) -> Iterator[io.BufferedWriter]:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}") from error
-    with io.BufferedWriter(_Descriptor(descriptor, str(path), owned=True)) as file:
+    with _Output(descriptor, str(path), owned=True) as file:
         yield file

@@ -16,6 +16,7 @@ FLOORS = {
     "train": 8,
     "trainer": 7,
     "report": 7,
+    "progress": 4,
     "journal": 5,
     "export": 7,
     "audit": 6,
@@ -51,6 +52,7 @@ FLOORS = {
     "job": 1,
     "processes": 1,
     "cleaning": 2,
+    "streams": 1,
     "errors": 0,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -88,7 +89,11 @@ def test_json_is_an_object_for_each_line_that_holds_together(
             # A blank line has no tokens at all.
             assert ours["finished"] == (not pieces or pieces[-1] == "</s>")
             text = vocabulary.decode_pieces([piece for piece in pieces if piece[1:] != "/s>"])
-            assert ours["text"] == text.translate({0x09: " ", 0x0A: " ", 0x0D: " "})
+            text = text.translate({0x09: " ", 0x0A: " ", 0x0D: " "})
+            if "\ufffd" in text:
+                # SentencePiece has it for every byte that spells nothing; here it is left out.
+                text = re.sub(" +", " ", text.replace("\ufffd", "")).strip(" ")
+            assert ours["text"] == text
     assert found[1]["translations"] == [
         {"text": "", "score": 0.0, "log_prob": 0.0, "finished": True, "tokens": []}
     ]
