@@ -999,7 +999,7 @@ def score(
         else [scoring.score(s.translations, reference_sets, metric=metric, **how) for s in systems]
         for metric in wanted
     ]
-    names, groups = [system.name for system in systems], seed_groups(runs)
+    names, groups = [one_line(system.name) for system in systems], seed_groups(runs)
     _print(report.scores(names, by_metric, groups, as_json=as_json, width=_width()))
 
 

@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -735,6 +736,11 @@ def _token_log_probs(logits: Tensor, outputs: Sequence[Sequence[int]]) -> list[T
 # ---------------------------------------------------------------------------------------------
 
 
+def _quoted(path: Path) -> str:
+    """As Python reads it."""
+    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
+
+
 def _usage(out: Path, format: Format, config: Config, *, joint: bool) -> str:
     beam = config.decode.beam_size
     match format:
@@ -745,12 +751,12 @@ def _usage(out: Path, format: Format, config: Config, *, joint: bool) -> str:
                 src, tgt = "source_pieces", "target_pieces"
                 files = dict(zip((src, tgt), _SENTENCEPIECES, strict=True))
             load = "".join(
-                f'{name} = sentencepiece.SentencePieceProcessor(model_file="{out}/{file}")\n'
+                f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
                 for name, file in files.items()
             )
             return f"""\
 import ctranslate2, sentencepiece
-{load}translator = ctranslate2.Translator("{out}")
+{load}translator = ctranslate2.Translator({_quoted(out)})
 source = {src}.encode("Text to translate.", out_type=str)
 found = translator.translate_batch([source], beam_size={beam})
 print({tgt}.decode(found[0].hypotheses[0]))
@@ -758,11 +764,11 @@ print({tgt}.decode(found[0].hypotheses[0]))
         case "huggingface":
             return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained("{out}")
-model = AutoModelForSeq2SeqLM.from_pretrained("{out}")
+tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
+model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
 source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
 found = model.generate(**source, num_beams={beam})
 print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """
         case _:
-            return f"mtkit translate --run {out} < input.txt\n"
+            return f"mtkit translate --run {shlex.quote(str(out))} < input.txt\n"

@@ -20,7 +20,7 @@ from mtkit.cost import training_flops
 from mtkit.data import PreparedData
 from mtkit.devices import choose_device, choose_matrix_route, describe_device, keep_freed_memory
 from mtkit.distributed import Workers, is_restarted, joined, launch_id, threads_for, worker_names
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, one_line
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
 from mtkit.trainer import Meter, Trainer, clock
@@ -201,7 +201,7 @@ def forecast(
     return _forecast(
         config,
         [
-            f"data: {data.path} ({data.src_lang} to {data.tgt_lang})",
+            f"data: {one_line(str(data.path))} ({data.src_lang} to {data.tgt_lang})",
             *_facts_of_model(trainer.model),
             f"an update: {tokens / updates:,.0f} target tokens, "
             f"{trainer.micro_batches} micro-batches",

@@ -33,7 +33,7 @@ decode: {max_extra_length: 5, average_checkpoints: 1}
 """
 # What the commands import on their way, so that not every fork does.
 LIBRARIES = ["torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
-LIBRARIES += ["tensorboardX", "sacrebleu", "rich.table", "tqdm"]
+LIBRARIES += ["resource", "tensorboardX", "sacrebleu", "rich.table", "tqdm"]
 LIBRARIES += [f"mtkit.{name}" for name in ("prepare", "train", "translate", "export", "job")]
 LIBRARIES += ["mtkit.progress", "mtkit.report", "mtkit.run_page", "mtkit.score"]
 
@@ -82,10 +82,15 @@ def close(descriptor: int, stream: str) -> None:
 
 def speak(encoding: str, errors: str) -> None:
     """As Python does where PYTHONIOENCODING or the locale says so."""
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), encoding=encoding, errors=errors)
-    sys.stderr = io.TextIOWrapper(
-        open(2, "wb", closefd=False), encoding=encoding, errors="backslashreplace"
-    )
+    sys.stdout = stream(1, encoding, errors)
+    sys.stderr = stream(2, encoding, "backslashreplace")
+
+
+def stream(number: int, encoding: str = "utf-8", errors: str = "strict") -> io.TextIOWrapper:
+    """A standard stream as Python opens it."""
+    file = io.FileIO(number, "rb" if number == 0 else "wb", closefd=False)
+    buffer = io.BufferedReader(file) if number == 0 else io.BufferedWriter(file)
+    return io.TextIOWrapper(buffer, encoding=encoding, errors=errors)  # type: ignore[type-var]
 
 
 def lose_reader() -> None:
@@ -147,7 +152,7 @@ CONDITIONS = {
     "latin-1": Condition(lambda: speak("latin-1", "strict")),
     "ASCII": Condition(lambda: speak("ascii", "surrogateescape")),
     "HOME unset": Condition(forget_home),
-    "read-only": Condition(cannot_write, fails=all_to(1, WRITE)),
+    "read-only": Condition(cannot_write, fails=all_to(1, WRITE | {"prepare --dry-run"})),
     "not UTF-8": Condition(name="caf\udce9"),
     "newline": Condition(name="a\nb"),
     "tab": Condition(name="a\tb"),
@@ -190,10 +195,7 @@ def run(
                 [("in.txt", os.O_RDONLY), *((p, os.O_RDWR | os.O_CREAT) for p in (out, err))]
             ):
                 os.dup2(os.open(path, flags, 0o666), number)
-            sys.stdin, sys.stdout, sys.stderr = (
-                open(number, mode, closefd=False, encoding="utf-8")
-                for number, mode in ((0, "r"), (1, "w"), (2, "w"))
-            )
+            sys.stdin, sys.stdout, sys.stderr = map(stream, range(3))
             sys.argv = ["mtkit", *arguments]
             begin()
             status = ended()
@@ -232,7 +234,8 @@ def make(folder: Path) -> None:
     """A small corpus, prepared, and a run of it."""
     for path in (folder, folder / "data", folder / "runs"):
         path.mkdir()
-    write_pairs(folder, "tiny", number_pairs(120, seed=1))
+    # One pair for a dry run to show.
+    write_pairs(folder, "tiny", [*number_pairs(120, seed=1), ("one two", "one two")])
     (folder / "tiny.yaml").write_text(CONFIG, encoding="utf-8")
     (folder / "in.txt").write_text("one two\n\nthree ü\n", encoding="utf-8")
     for command, new, name in (

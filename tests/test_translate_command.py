@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -292,6 +293,122 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
         assert somebody.process.wait(PATIENCE) == 130
         assert data.read() == b""
         assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
+
+
+# A translator whose batches wait until they are told to go on, one key each.
+SLOW = """
+import sys
+from mtkit import cli, decoding, translate
+translate.WINDOW_LINES = 2
+finish = decoding.Decoder.finish
+def wait(self, work):
+    answer = open("{gate}").readline()
+    return finish(self, work)
+decoding.Decoder.finish = wait
+sys.argv = ["mtkit", *sys.argv[1:]]
+cli.main()
+"""
+
+
+@contextmanager
+def slow(
+    folder: Path, run: Run, *arguments: str, on_a_terminal: bool = False
+) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+    """A translation of six lines, two at a time, each two when a line comes through the gate.
+
+    Gives the process, the screen of its standard error, and the gate.
+    """
+    gate = folder / "gate"
+    gate.unlink(missing_ok=True)
+    os.mkfifo(gate)
+    (folder / "in.txt").write_text("one\ntwo\nthree\nfour\nfive\nsix\n")
+    screen, terminal = os.openpty() if on_a_terminal else os.pipe()
+    command = ["translate", "--run", str(run.path), "--device", "cpu", "--input", "in.txt"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(gate=gate), *command, *arguments],
+        cwd=folder, stdout=subprocess.PIPE, stderr=terminal,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb"},
+    ) as process:  # fmt: skip
+        os.close(terminal)
+        try:
+            yield process, screen, gate
+        finally:
+            process.kill()
+            os.close(screen)
+
+
+def read_until(screen: int, text: bytes) -> bytes:
+    """What appears until this does."""
+    shown = b""
+    end = time.monotonic() + PATIENCE
+    while text not in shown:
+        ready, _, _ = select.select([screen], [], [], max(0, end - time.monotonic()))
+        assert ready, shown
+        try:
+            some = os.read(screen, 1000)
+        except OSError:  # as a terminal ends
+            some = b""
+        assert some, shown
+        shown += some
+    return shown
+
+
+def let_through(gate: Path, times: int) -> None:
+    for _ in range(times):
+        gate.write_text("go\n")
+
+
+@pytest.mark.timeout(240)
+def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
+    untrained: Run, tmp_path: Path
+) -> None:
+    # The untold: with the whole file in hand, one waits for the lines that a pipe would show.
+    output = ["--output", "out.txt"]
+    with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
+        let_through(gate, 1)
+        read_until(screen, b"| 2/6 [")
+        process.send_signal(signal.SIGINT)
+        told = read_until(screen, b"from there").decode()
+        assert process.wait(PATIENCE) == 130
+    assert "mtkit: interrupted: the first 2 lines are saved; the same command goes on" in told
+    with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
+        # It begins where the first one ended.
+        assert b"| 0/6" not in read_until(screen, b"| 2/6 [")
+        let_through(gate, 2)
+        assert process.wait(PATIENCE) == 0
+    expected = Translator.load(untrained, device="cpu").translate(
+        ["one", "two", "three", "four", "five", "six"]
+    )
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "".join(
+        f"{text}\n" for text in expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "times", "says"),
+    [
+        ([], 1, b"mtkit: interrupted: 2 lines were written\n"),
+        (["--output", "out.txt"], 0, b"mtkit: interrupted: no lines are saved yet\n"),
+    ],
+)
+def test_an_interrupt_says_how_much_there_is(
+    output: list[str], times: int, says: bytes, untrained: Run, tmp_path: Path
+) -> None:
+    with slow(tmp_path, untrained, *output) as (process, screen, gate):
+        let_through(gate, times)
+        assert process.stdout is not None
+        for _ in range(2 * times):
+            process.stdout.readline()
+        # Until it waits at the gate, which then has a reader.
+        while True:
+            try:
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+                break
+            except OSError:
+                time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert b"/6" not in read_until(screen, says)
+        assert process.wait(PATIENCE) == 130
 
 
 # ---------------------------------------------------------------------------------------------
