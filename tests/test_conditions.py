@@ -48,7 +48,7 @@ def test_a_command_does_its_work_or_says_in_one_line_why_not(
         # Nothing comes after it.
         assert lines[-2:] == [errors[0], ""]
     elif found.status == 0:
-        assert found.out.encode()  # is UTF-8, whatever the locale
+        found.out.encode()  # It is UTF-8, whatever the locale.
         if CONDITIONS[condition].name == "tiny":
             assert data_of(found) == data_of(plain)
         if command == "translate --output":
