@@ -72,6 +72,9 @@ def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Pro
         total=total,
         unit=" lines",
         leave=False,
+        # Batches come seldom enough to show each at once.
+        mininterval=0,
+        miniters=0,
         bar_format=form if total else None,
     ) as bar:
         yield Progress(bar)

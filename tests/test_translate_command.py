@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -302,7 +305,8 @@ from mtkit import cli, decoding, translate
 translate.WINDOW_LINES = 2
 finish = decoding.Decoder.finish
 def wait(self, work):
-    answer = open("{gate}").readline()
+    while not open("{gate}").readline():
+        pass
     return finish(self, work)
 decoding.Decoder.finish = wait
 sys.argv = ["mtkit", *sys.argv[1:]]
@@ -323,6 +327,9 @@ def slow(
     os.mkfifo(gate)
     (folder / "in.txt").write_text("one\ntwo\nthree\nfour\nfive\nsix\n")
     screen, terminal = os.openpty() if on_a_terminal else os.pipe()
+    if on_a_terminal:
+        # Rows and columns, or a bar has no room.
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = ["translate", "--run", str(run.path), "--device", "cpu", "--input", "in.txt"]
     with subprocess.Popen(
         [sys.executable, "-c", SLOW.format(gate=gate), *command, *arguments],
@@ -358,15 +365,25 @@ def let_through(gate: Path, times: int) -> None:
         gate.write_text("go\n")
 
 
+def until_it_waits(gate: Path) -> None:
+    """Until somebody stands at the gate, who then has written all that went before."""
+    while True:
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            return
+        except OSError:  # it has no reader
+            time.sleep(0.05)
+
+
 @pytest.mark.timeout(240)
 def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
     untrained: Run, tmp_path: Path
 ) -> None:
-    # The untold: with the whole file in hand, one waits for the lines that a pipe would show.
     output = ["--output", "out.txt"]
     with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
         let_through(gate, 1)
         read_until(screen, b"| 2/6 [")
+        until_it_waits(gate)
         process.send_signal(signal.SIGINT)
         told = read_until(screen, b"from there").decode()
         assert process.wait(PATIENCE) == 130
@@ -399,13 +416,7 @@ def test_an_interrupt_says_how_much_there_is(
         assert process.stdout is not None
         for _ in range(2 * times):
             process.stdout.readline()
-        # Until it waits at the gate, which then has a reader.
-        while True:
-            try:
-                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
-                break
-            except OSError:
-                time.sleep(0.05)
+        until_it_waits(gate)
         process.send_signal(signal.SIGINT)
         assert b"/6" not in read_until(screen, says)
         assert process.wait(PATIENCE) == 130
