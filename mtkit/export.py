@@ -17,6 +17,7 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -565,7 +566,7 @@ class LoadedModel(Protocol):
 
 def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: str) -> Agreement:
     """Translate lines with two models, and let both judge the first translations."""
-    mine, other = ours.translate(lines), theirs.translate(lines)
+    mine, other = (list(map(_comparable, one.translate(lines))) for one in (ours, theirs))
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     differences = [
         float((one - two).abs().max()) if len(one) == len(two) else torch.inf
@@ -574,13 +575,21 @@ def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: s
     return Agreement(
         text=text,
         lines=len(lines),
-        # Marian's tokenizer takes the space off that a translation may end in.
-        identical=sum(one.strip() == two.strip() for one, two in zip(mine, other, strict=True)),
+        identical=sum(one == two for one, two in zip(mine, other, strict=True)),
         bleu=score(other, [mine]).value,
         # Where one is not a number, neither is this.
         difference=torch.tensor(differences).max().item(),
         compared=len(differences),
     )
+
+
+def _comparable(text: str) -> str:
+    """A translation without what tokenizers do each in their own way.
+
+    Marian's takes the space off that a translation may end in, and has U+FFFD where bytes spell
+    no character.
+    """
+    return re.sub(" +", " ", text.replace("\ufffd", "")).strip()
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:

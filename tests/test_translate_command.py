@@ -391,7 +391,9 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
     with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
         # It begins where the first one ended.
         read_until(screen, b"| 2/6 [")
-        let_through(gate, 2)
+        let_through(gate, 1)
+        read_until(screen, b"| 4/6 [")
+        let_through(gate, 1)
         assert process.wait(PATIENCE) == 0
     expected = Translator.load(untrained, device="cpu").translate(
         ["one", "two", "three", "four", "five", "six"]
