@@ -34,7 +34,7 @@ from mtkit.data_page import (
     Vocabulary,
     data_page,
 )
-from mtkit.errors import MtkitError, printable
+from mtkit.errors import MtkitError, one_line
 from mtkit.prepare import Report
 from mtkit.tokenizer import UNK_ID, Tokenizer
 
@@ -135,7 +135,7 @@ def data_facts(data: PreparedData, report: Report) -> DataFacts:
     read = report.pairs["train"]
     kept = read - sum(report.dropped.values())
     facts = DataFacts(
-        name=printable(report.path.resolve().name),
+        name=one_line(report.path.resolve().name),
         findings=[],
         summary=_summary(data, report, kept),
         read=read,

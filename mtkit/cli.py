@@ -1,7 +1,7 @@
 """The commands: parse, call the floors below, print.
 
-Standard output carries data only; notes, progress and errors go to standard error. What a command
-needs is imported inside it, so that help answers at once.
+Standard output carries data only, in UTF-8 whatever the locale; notes, progress and errors go to
+standard error. What a command needs is imported inside it, so that help answers at once.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import json
 import logging
 import math
 import os
+import shlex
 import shutil
 import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from mtkit import __version__
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, one_line
+from mtkit.streams import has_input, has_output, output_file, standard_input, standard_streams
 
 if TYPE_CHECKING:
     from mtkit.checkpoint import Run
@@ -44,28 +46,54 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PathArgument = click.Path(path_type=Path)
 
 
+# How threads wait for each other: at full speed, or so that other programs have the core.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+
 def main() -> None:
     """The program `mtkit`: runs a command and turns what went wrong into a line and a status."""
+    if not any(name in os.environ for name in WAITING):
+        # Before PyTorch is loaded. On a quiet machine it makes no difference; beside other
+        # programs, threads that spin while they wait for one another halve the speed.
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    with standard_streams():
+        _run()
+
+
+def _run() -> None:
     try:
         # Click would answer an interrupt with 1; standalone_mode=False leaves that to us.
         status = commands.main(standalone_mode=False)
+        sys.stdout.flush()
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
         if os.environ.get("LOCAL_RANK", "0") == "0" or not _is_worker():
             # All workers of a machine have the same command line.
-            _say(f"mtkit: error: {error.format_message()}{hint}")
+            message = error.format_message()
+            if isinstance(error, click.MissingParameter):
+                # Click lists the choices one below the other.
+                message = " ".join(message.split())
+            _say_error(f"{message}{hint}")
         sys.exit(error.exit_code)
     except MtkitError as error:
         if not error.told:
-            _say(f"mtkit: error: {error}")
+            _say_error(str(error))
         _leave(error.status)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
         if not _is_later_worker():
-            _say("mtkit: interrupted")
+            # Click has made its own of it.
+            reason = str(error.__cause__ if isinstance(error, click.Abort) else error)
+            _say(f"mtkit: interrupted{f': {reason}' if reason else ''}")
         _leave(130)
-    except Exception:
+    except BrokenPipeError:
+        # Whoever reads has enough.
+        _leave(1)
+    except Exception as error:
+        if reason := _fault_of_the_system(error):
+            _say_error(reason)
+            _leave(1)
         # Our bug. Those who start workers tell it from what a user can mend by the status.
         if not _is_worker():
             raise
@@ -75,10 +103,24 @@ def main() -> None:
         _leave(BROKEN)
 
 
+def _fault_of_the_system(error: Exception) -> str:
+    """What an operation on a file met that nobody has put into better words; nothing else."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        name = error.filename
+        return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {error.strerror}"
+    encoding = sys.getfilesystemencoding()
+    if isinstance(error, UnicodeEncodeError) and encoding.lower() not in ("utf-8", "utf8"):
+        return (
+            f"{error.object}: cannot be the name of a file in this locale, whose encoding is "
+            f"{encoding}; set PYTHONUTF8=1"
+        )
+    return ""
+
+
 def _leave(status: int) -> None:
     """End the program; a worker at once, because its connections to others may never close."""
     if _is_worker():
-        with suppress(OSError):
+        with suppress(OSError, MtkitError):
             sys.stderr.flush()
             sys.stdout.flush()
         os._exit(status)
@@ -205,7 +247,7 @@ def _decode_options(function: Command) -> Command:
 @click.option("--test-from", metavar="SOURCE", help="The same in one place.")
 @click.option(
     "--vocab-size",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 2**31 - 1),
     help="Pieces of the joint BPE; default: the catalogue's, or 37,000 for own files.",
 )
 @click.option(
@@ -268,9 +310,11 @@ def prepare(
     from mtkit import report
 
     if list_corpora:
+        _need_output()
         _print(report.catalogue(width=_width()))
         return
     if list_settings:
+        _need_output()
         _print(report.preparation_settings(width=_width()))
         return
     if name is None:
@@ -294,6 +338,8 @@ def prepare(
     for number in weight:
         if not math.isfinite(number):
             raise click.UsageError(f"--weight: expected a finite number, not {number}")
+    if dry_run:
+        _need_output()
     target = out or DATA_ROOT / name
     from mtkit.config import NO_CLEANING
     from mtkit.prepare import prepare_corpus, prepare_files
@@ -432,7 +478,8 @@ def train(
     count = workers or workers_wanted(device)
     if dry_run:
         if not _is_later_worker():
-            click.echo(_forecast(config, where, device, count), nl=False)
+            _need_output()
+            _print(_forecast(config, where, device, count))
         return 0
     data = _find_data(where)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
@@ -447,7 +494,10 @@ def train(
     return 0 if finished else 130
 
 
-@commands.command(epilog=_example("echo 'The old woman reads a book.' | mtkit translate"))
+@commands.command(
+    epilog=_example("echo 'The old woman buys a red umbrella.' | mtkit translate"),
+    context_settings={"allow_extra_args": True},
+)
 @click.option(
     "--run",
     "run_paths",
@@ -538,14 +588,15 @@ def translate(
     With --output, what is done lies beside the file until all is: after a kill, the same command
     goes on. Started on several machines with torchrun, it shares the lines out among them.
     """
+    if words := click.get_current_context().args:
+        raise click.UsageError(_how_text_is_given(words))
     runs = [_find_run(path) for path in run_paths or (None,)]
     _refuse_useless(runs[0].config.decode, decode)
     input_path = None if str(input_path) == "-" else input_path
     output_path = None if str(output_path) == "-" else output_path
-    # A shell can close them, as in `<&-`; then Python has none.
-    if input_path is None and sys.stdin is None:
+    if input_path is None and not has_input():
         raise click.UsageError("standard input is closed; give --input")
-    if output_path is None and sys.stdout is None:
+    if output_path is None and not has_output():
         raise click.UsageError("standard output is closed; give --output")
     if decode["split_sentences"] or runs[0].config.decode.split_sentences:
         given = {"--nbest": (nbest or 1) > 1, "--target-prefix": prefix_path is not None}
@@ -556,6 +607,7 @@ def translate(
     from mtkit.data import decode_lines, open_binary
     from mtkit.devices import given_rank, given_world_size
     from mtkit.job import Job
+    from mtkit.progress import count_lines, shown_progress
     from mtkit.translate import Window, ready_lines, windows
 
     if (
@@ -584,40 +636,84 @@ def translate(
         if typed:
             log.info("translating what you type; end with Ctrl-D")
 
+        to_be_shown = (
+            log.isEnabledFor(logging.INFO)
+            and sys.stderr.isatty()
+            and (output_path is not None or not sys.stdout.isatty())
+        )
+        is_counted = to_be_shown and input_path is not None and input_path.is_file()
+        total = count_lines(input_path) if is_counted and input_path is not None else None
+        progress = stack.enter_context(shown_progress(total, is_wanted=is_counted))
+
         def translated(windows: Iterable[tuple[int, list[str]]]) -> Iterator[bytes]:
             # The translator looks ahead of what it yields.
             first_lines: deque[int] = deque()
 
             def given() -> Iterator[Window]:
                 for first_line, window in windows:
+                    progress.begin(first_line)
                     first_lines.append(first_line)
                     start = first_line - 1
                     of_window = prefixes and prefixes[start : start + len(window)]
                     yield Window(first_line, window, of_window)
 
-            for found in translator.translate_windows(given(), n_best=nbest or 1):
-                numbered = enumerate(found, first_lines.popleft())
+            for found in translator.translate_windows(
+                given(), n_best=nbest or 1, progress=progress.advance
+            ):
+                first_line = first_lines.popleft()
+                numbered = enumerate(found, first_line)
                 if as_json:
                     yield _objects(numbered)
                 elif nbest is not None:
                     yield _rows(numbered)
                 else:
                     yield "".join(f"{best.text}\n" for best, *_ in found).encode()
+                # It is asked for the next one when this is written.
+                progress.finish(first_line - 1 + len(found))
 
         if output_path is not None and _keeps_parts(output_path):
             how = _how(runs, translator, nbest=nbest, as_json=as_json, prefixes=prefixes)
             rank, world_size = given_rank() or 0, given_world_size()
             job = Job(output_path, how, restart=restart, rank=rank, world_size=world_size)
-            job.run((window for _, window in windows(lines, size=len)), translated)
+            try:
+                job.run((window for _, window in windows(lines, size=len)), translated)
+            except KeyboardInterrupt:
+                saved = f"the first {progress.done:,} lines are saved; " if progress.done else ""
+                if world_size > 1:
+                    saved = "what is done is saved; "
+                raise KeyboardInterrupt(
+                    f"{saved}the same command goes on from there"
+                    if saved
+                    else "no lines are saved yet"
+                ) from None
             return
-        output = stack.enter_context(_stream(output_path))
+        output: IO[bytes] = sys.stdout.buffer
+        if output_path is not None:
+            output = stack.enter_context(output_file(output_path))
         if typed and prefixes is None:
             ready = _typed_lines(f"{translator.src_lang or 'source'}> ")
         else:
             ready = ready_lines(lines)
-        name = "standard output" if output_path is None else str(output_path)
-        for text in translated(_numbered(ready)):
-            _write(output, text, name=name)
+        try:
+            for text in translated(_numbered(ready)):
+                output.write(text)
+                # At once, so that whoever reads it need not wait.
+                output.flush()
+        except KeyboardInterrupt:
+            if typed:
+                raise
+            raise KeyboardInterrupt(f"{progress.done:,} lines were written") from None
+
+
+def _how_text_is_given(words: Sequence[str]) -> str:
+    """What to say to somebody who gives text, or the name of a file, as arguments."""
+    for word in words:
+        if os.path.isfile(word):
+            return f"{shlex.quote(word)} is a file: give it with --input {shlex.quote(word)}"
+    text = shlex.quote(" ".join(words))
+    if len(text) > 60:
+        text = "'...'"
+    return f"text comes from standard input: echo {text} | mtkit translate; a file with --input"
 
 
 def _refuse_useless(config: DecodeConfig, given: dict[str, Any]) -> None:
@@ -637,7 +733,7 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
         import readline  # noqa: F401 - with it `input` edits lines and knows the earlier ones
     # Bytes that are no text must not end what a person has begun.
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     # Into a file or pipe the prompt would be part of the data.
     prompt = prompt if sys.stdout.isatty() else ""
     while True:
@@ -831,6 +927,7 @@ def score(
     from mtkit import score as scoring
     from mtkit.checkpoint import seed_groups
 
+    _need_output()
     if len({model_score, src_path is not None, hyp_path is not None}) > 1:
         raise click.UsageError("--model-score, --src and --hyp go together")
     if src_path is not None and hyp_path is not None:
@@ -904,7 +1001,7 @@ def score(
         else [scoring.score(s.translations, reference_sets, metric=metric, **how) for s in systems]
         for metric in wanted
     ]
-    names, groups = [system.name for system in systems], seed_groups(runs)
+    names, groups = [one_line(system.name) for system in systems], seed_groups(runs)
     _print(report.scores(names, by_metric, groups, as_json=as_json, width=_width()))
 
 
@@ -1050,10 +1147,20 @@ def _systems_of_runs(
                 "scores on them cannot be compared (give --data to take one for all)"
             )
     src, tgt = texts[0]
+    from mtkit.progress import shown_progress
+    from mtkit.translate import Window, windows
+
     systems = []
     for run in runs:
-        with _load_translator([run], **decode) as translator:
-            found = list(_with_bar(translator.translate(src), total=len(src)))
+        found: list[str] = []
+        with (
+            _load_translator([run], **decode) as translator,
+            shown_progress(len(src), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
+        ):
+            given = (Window(first, lines) for first, lines in windows(src, size=len))
+            for window in translator.translate_windows(given, progress=progress.advance):
+                found += [best.text for best, *_ in window]
+                progress.finish(len(found))
         systems.append(System(str(run.path), found))
     return systems, [tgt]
 
@@ -1097,59 +1204,13 @@ def _lines_of(path: Path) -> Iterator[str]:
     from mtkit.data import decode_lines, read_lines
 
     if str(path) == "-":
-        return decode_lines(_stdin(), name="standard input")
+        return decode_lines(standard_input(), name="standard input")
     return read_lines(path)
 
 
 def _keeps_parts(output: Path | None) -> bool:
     """Whether the output is a file that can appear as a whole; a device or a pipe cannot."""
     return output is not None and (output.is_file() or not output.exists())
-
-
-def _stdin() -> Iterable[bytes]:
-    """Standard input, for a thread that may still wait for it when the program ends.
-
-    Python takes the lock of its own object at the end, and aborts if a thread has it.
-    """
-    try:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    except OSError:  # it is no file
-        return sys.stdin.buffer
-
-
-@contextmanager
-def _stream(path: Path | None) -> Iterator[IO[bytes]]:
-    if path is None:
-        yield sys.stdout.buffer
-        return
-    try:
-        file = path.open("wb")
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
-    with file:
-        yield file
-
-
-def _write(output: IO[bytes], text: bytes, *, name: str) -> None:
-    """At once, so that whoever reads it need not wait."""
-    try:
-        output.write(text)
-        output.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        # What could not be written must not be tried again at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
-        raise MtkitError(f"{name}: {error.strerror}") from error
-
-
-def _with_bar(lines: Iterable[str], *, total: int) -> Iterable[str]:
-    from tqdm import tqdm
-
-    bar: Iterable[str] = tqdm(
-        lines, desc="translating", total=total, unit=" lines", leave=False, disable=None
-    )
-    return bar
 
 
 def _print(text: str) -> None:
@@ -1163,10 +1224,18 @@ def _width() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else report.UNBROKEN
 
 
+def _need_output() -> None:
+    """Refuse a closed standard output before the work whose result would go there."""
+    if not has_output():
+        raise MtkitError("standard output is closed")
+
+
 def _say(message: str) -> None:
-    # A terminal that has gone away must not change how the program ends.
-    with suppress(OSError):
-        click.echo(message, err=True)
+    click.echo(message, err=True)
+
+
+def _say_error(message: str) -> None:
+    _say(f"mtkit: error: {one_line(message)}")
 
 
 class _NoteHandler(logging.Handler):
@@ -1178,9 +1247,7 @@ class _NoteHandler(logging.Handler):
         prefix = "mtkit: "
         if record.levelno >= logging.WARNING:
             prefix += f"{record.levelname.lower()}: "
-        # A terminal that has gone away must not end a run that is about to save.
-        with suppress(OSError):
-            tqdm.write(prefix + record.getMessage(), file=sys.stderr)
+        tqdm.write(prefix + one_line(record.getMessage()), file=sys.stderr)
 
 
 def _configure_logging(*, quiet: bool) -> None:

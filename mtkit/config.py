@@ -13,7 +13,9 @@ Precedence: the defaults below, then the YAML file, then overrides such as
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import reprlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -24,7 +26,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mtkit.errors import MtkitError
 
-Count = Annotated[int, Field(ge=1)]
+# Numbers that can be counted with in 64 bits, and sizes whose products can.
+LARGEST = 10**18
+LARGEST_VOCABULARY = 10_000_000
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Number = Annotated[int, Field(ge=0, le=LARGEST)]
+Layers = Annotated[int, Field(ge=1, le=1000)]
+Heads = Annotated[int, Field(ge=1, le=4096)]
+Width = Annotated[int, Field(ge=1, le=2**20)]
+Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -57,7 +67,9 @@ class _Section(BaseModel):
 class PrepareConfig(_Section):
     """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
 
-    vocab_size: Count = Field(37_000, description="pieces of the joint BPE (Section 5.1)")
+    vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
+        37_000, description="pieces of the joint BPE (Section 5.1)"
+    )
     shared_vocab: bool = Field(
         True,
         description="one vocabulary for both sides (Section 5.1); false learns one for each, for "
@@ -128,7 +140,10 @@ NO_CLEANING = (
 class DataConfig(_Section):
     """Which prepared data a run is trained on."""
 
-    dir: str | None = Field(None, description="prepared folder; --data goes before it")
+    # No system has names with a NUL.
+    dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = Field(
+        None, description="prepared folder; --data goes before it"
+    )
     src_lang: str | None = Field(None, description="refuse data from another source language")
     tgt_lang: str | None = Field(None, description="refuse data into another target language")
 
@@ -136,13 +151,13 @@ class DataConfig(_Section):
 class ModelConfig(_Section):
     """The shape of the Transformer (Section 3; Table 3 names the variants)."""
 
-    encoder_layers: Count = Field(6, description="N of the encoder (Section 3.1)")
-    decoder_layers: Count = Field(6, description="N of the decoder (Section 3.1)")
-    d_model: Count = Field(512, description="width of every sub-layer's output (Section 3.1)")
-    d_ff: Count = Field(2048, description="inner width of the feed-forward network (Section 3.3)")
-    n_heads: Count = Field(8, description="attention heads, h (Section 3.2.2)")
-    d_k: Count | None = Field(None, description="width of a head's keys; d_model / n_heads if null")
-    d_v: Count | None = Field(None, description="width of a head's values; as d_k if null")
+    encoder_layers: Layers = Field(6, description="N of the encoder (Section 3.1)")
+    decoder_layers: Layers = Field(6, description="N of the decoder (Section 3.1)")
+    d_model: Width = Field(512, description="width of every sub-layer's output (Section 3.1)")
+    d_ff: Width = Field(2048, description="inner width of the feed-forward network (Section 3.3)")
+    n_heads: Heads = Field(8, description="attention heads, h (Section 3.2.2)")
+    d_k: Width | None = Field(None, description="width of a head's keys; d_model / n_heads if null")
+    d_v: Width | None = Field(None, description="width of a head's values; as d_k if null")
     dropout: Probability = Field(0.1, description="on sub-layer outputs and embeddings (5.4)")
     attention_dropout: Probability = Field(
         0.0, description="on attention weights; off in the paper"
@@ -153,7 +168,7 @@ class ModelConfig(_Section):
     positions: Literal["sinusoidal", "learned"] = Field(
         "sinusoidal", description="position encoding (Section 3.5; learned is Table 3, row E)"
     )
-    max_positions: Count = Field(1024, description="longest sequence with learned positions")
+    max_positions: Width = Field(1024, description="longest sequence with learned positions")
     norm: Literal["post", "pre"] = Field(
         "post", description="layer norm after the residual sum (the paper) or before the sub-layer"
     )
@@ -230,7 +245,7 @@ class TrainConfig(_Section):
     sharded: bool = Field(
         False, description="spread weights and optimizer over the workers (FSDP2)"
     )
-    seed: Annotated[int, Field(ge=0)] = Field(1, description="of weights, data order and dropout")
+    seed: Seed = Field(1, description="of weights, data order and dropout")
     log_every: Count = Field(100, description="updates between two rows of training metrics")
     valid_every: Count = Field(1500, description="updates between two validations")
     checkpoint_every: Count = Field(
@@ -273,16 +288,14 @@ class DecodeConfig(_Section):
         "gnmt",
         description="gnmt, ((5 + length) / 6) ** alpha, is the paper's; power is length ** alpha",
     )
-    max_extra_length: Annotated[int, Field(ge=0)] = Field(
+    max_extra_length: Number = Field(
         50, description="longest output, in subwords beyond the length of the input"
     )
-    min_length: Annotated[int, Field(ge=0)] = Field(
-        0, description="subwords of an output before it may end"
-    )
-    max_length: Annotated[int, Field(ge=1)] | None = Field(
+    min_length: Number = Field(0, description="subwords of an output before it may end")
+    max_length: Count | None = Field(
         None, description="most subwords of an output, whatever max_extra_length allows"
     )
-    no_repeat_ngram: Annotated[int, Field(ge=0)] = Field(
+    no_repeat_ngram: Number = Field(
         0, description="subwords in a row that never come twice in an output; 0 allows all"
     )
     sample: bool = Field(
@@ -296,15 +309,13 @@ class DecodeConfig(_Section):
     temperature: Annotated[float, Field(ge=0.001)] = Field(
         1.0, description="what log-probabilities are divided by before a draw"
     )
-    top_k: Annotated[int, Field(ge=0)] = Field(
-        0, description="most probable subwords that may be drawn; 0 allows all"
-    )
+    top_k: Number = Field(0, description="most probable subwords that may be drawn; 0 allows all")
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
         description="draw from the fewest most probable subwords that have so much of the "
         "probability together",
     )
-    seed: Annotated[int, Field(ge=0, lt=2**64)] = Field(
+    seed: Seed = Field(
         1, description="of draws; with the number of a line it fixes what is drawn for it"
     )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
@@ -371,7 +382,7 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
         MtkitError: naming the file or override, the dotted key and the value.
     """
     path = Path(path_or_preset)
-    if path.is_file():
+    if os.path.isfile(path):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -400,7 +411,7 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
         for override in overrides:
             if override.partition("=")[0].strip() == key:
-                origin = f"--set {override}"
+                origin = f"--set {_cut(override)}"
         raise MtkitError(f"{origin}: {_explain(error)}") from None
 
 
@@ -418,7 +429,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise MtkitError(f"--set {override}: write key=value, as in max_ratio=3")
+            raise MtkitError(f"--set {_cut(override)}: write key=value, as in max_ratio=3")
         tree[key.strip()] = _parse_value(override, text)
     try:
         # YAML has lists only.
@@ -427,7 +438,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
         )
     except ValidationError as error:
         first = error.errors()[0]
-        key = str(first["loc"][0])
+        key = _cut(str(first["loc"][0]))
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -467,7 +478,7 @@ def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list
                 dotted == name or (name.endswith(".") and dotted.startswith(name))
                 for name in ignore
             ):
-                found.append(f"{dotted} ({value} became {other})")
+                found.append(f"{dotted} ({_cut(str(value))} became {_cut(str(other))})")
     return found
 
 
@@ -477,37 +488,115 @@ def _preset_text(name: str) -> str:
         near = difflib.get_close_matches(stem, presets(), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise MtkitError(
-            f"{name}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
+            f"{_cut(name)}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
         )
     return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
 
 
+# The plain words that are no strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
+# not 90 and 012 is not 10, and everybody's 2e-4 is a number; but what YAML 1.1 takes for true and
+# false, so that `tgt_lang: no` is an error and not the language of the Norwegians, written by
+# luck.
+_SCALARS = {
+    "null": re.compile(r"~|null|Null|NULL|"),
+    "bool": re.compile(r"(?i:yes|no|true|false|on|off)"),
+    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
+    "float": re.compile(
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    ),
+}
+_TAG = "tag:yaml.org,2002:"
+# The reader and the writer share them: what the one would not read as a string the other quotes.
+_RESOLVERS = {
+    None: [(_TAG + name, re.compile(rf"(?:{p.pattern})\Z")) for name, p in _SCALARS.items()]
+}
+# Brackets within brackets, and digits of an integer, beyond what any setting has.
+_DEEPEST = 20
+_MOST_DIGITS = 100
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML in which 2e-4 is a number and a key given twice is an error."""
+    """YAML of plain values, in which a key given twice is an error."""
+
+    yaml_implicit_resolvers = _RESOLVERS
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise yaml.composer.ComposerError(
+                None, None, f"more than {_DEEPEST} values within one another"
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable) or key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key} is given twice", key_node.start_mark
-                )
+            if not isinstance(key, Hashable):
+                raise _refusal(key_node, f"{shown(key)} cannot be a key")
+            if key in seen:
+                raise _refusal(key_node, f"the key {_cut(str(key))} is given twice")
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+    def construct_plain(self, node: yaml.ScalarNode) -> int | float | bool | None:
+        """The value of a word that is no string."""
+        kind, text = node.tag.removeprefix(_TAG), str(self.construct_scalar(node))
+        if not _SCALARS[kind].fullmatch(text):
+            raise _refusal(node, f"{shown(text)} is not of the type {kind}")
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() in ("yes", "true", "on")
+        if kind == "float":
+            return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+        if len(text) > _MOST_DIGITS:
+            raise _refusal(node, f"a number of {len(text):,} digits is too large")
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        return int(text, base)
+
+
+# Nothing else is known: no dates, no bytes, no sets.
+_Loader.yaml_constructors = {
+    **{_TAG + name: _Loader.construct_plain for name in _SCALARS},
+    **{
+        tag: yaml.SafeLoader.yaml_constructors[tag]
+        for tag in (_TAG + "str", _TAG + "seq", _TAG + "map", None)
+    },
+}
+
+
+def _refusal(node: yaml.Node, problem: str) -> yaml.YAMLError:
+    error: yaml.YAMLError = yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return error
 
 
 class _Dumper(yaml.SafeDumper):
     """Writes what `_Loader` reads: a string such as "1e3" needs its quotes."""
 
+    yaml_implicit_resolvers = _RESOLVERS
 
-# YAML 1.1, which PyYAML reads, wants a dot and a signed exponent; everybody writes 2e-4.
-for _yaml_class in (_Loader, _Dumper):
-    _yaml_class.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-        list("-+0123456789"),
-    )
+
+_shortened = reprlib.Repr()
+_shortened.maxlevel = 3
+_shortened.maxlist = _shortened.maxtuple = _shortened.maxdict = 6
+_shortened.maxstring = _shortened.maxlong = _shortened.maxother = 120
+
+
+def shown(value: Any) -> str:
+    """A value as a message has it, shortened however large it is."""
+    return _cut(_shortened.repr(value))
+
+
+def _cut(text: str, most: int = 200) -> str:
+    """The text, without its middle if that makes it too long for a message."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
 
 
 def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
@@ -515,11 +604,13 @@ def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
         # A SafeLoader builds plain values only.
         tree = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise MtkitError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+        raise MtkitError(f"{where}: not YAML: {_cut(' '.join(str(error).split()), 400)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise MtkitError(f"{where}: expected sections (data, model, train, decode), not {tree!r}")
+        raise MtkitError(
+            f"{where}: expected sections (data, model, train, decode), not {shown(tree)}"
+        )
     # A section with every line commented out is an empty section.
     return {key: {} if value is None else value for key, value in tree.items()}
 
@@ -528,25 +619,34 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     dotted, equals, text = override.partition("=")
     section, _, key = dotted.strip().partition(".")
     if not equals or not section or not key:
-        raise MtkitError(f"--set {override}: write section.key=value, as in train.max_steps=20000")
+        raise MtkitError(
+            f"--set {_cut(override)}: write section.key=value, as in train.max_steps=20000"
+        )
     value = _parse_value(override, text)
     settings = tree.setdefault(section, {})
     if not isinstance(settings, dict):
-        raise MtkitError(f"{section}: expected settings, not {settings!r}")
+        raise MtkitError(f"{section}: expected settings, not {shown(settings)}")
     settings[key] = value
 
 
 def _parse_value(override: str, text: str) -> Any:
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        # As the shell gives bytes that are no text.
+        raise MtkitError(f"--set {_cut(override)}: is not UTF-8") from None
+    try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError:
-        raise MtkitError(f"--set {override}: {text!r} is not a YAML value; quote it") from None
+        raise MtkitError(
+            f"--set {_cut(override)}: {shown(text)} is not a YAML value; quote it"
+        ) from None
 
 
 def _explain(error: ValidationError) -> str:
     """The first mistake of a configuration in one line, with its dotted key."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    path = [_cut(str(part)) for part in first["loc"]]
     key = ".".join(path)
     value = first.get("input")
     kind = first["type"]
@@ -557,8 +657,10 @@ def _explain(error: ValidationError) -> str:
         return f"{key}.{first['ctx']['error']}"
     if kind == "string_type" and isinstance(value, bool):
         return f'{key}: YAML reads this as {str(value).lower()}; quote it, as in {path[-1]}: "no"'
+    if kind == "string_pattern_mismatch":
+        return f"{key}: {shown(value)} cannot be the name of a folder"
     expected = first["msg"].removeprefix("Input should be ")
-    return f"{key}: expected {expected}, not {value!r}"
+    return f"{key}: expected {expected}, not {shown(value)}"
 
 
 def _suggest(path: list[str]) -> str:

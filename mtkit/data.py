@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from mtkit.errors import LostWorkerError, MtkitError, column, printable
+from mtkit.errors import LostWorkerError, MtkitError, column, one_line
 from mtkit.files import (
     Record,
     lock,
@@ -122,7 +122,7 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
     """
     for number, raw in enumerate(stream, start=1):
         if number == 1 and has_old_line_ends(raw):
-            log.warning("%s: %s; it is read as one line", printable(name), OLD_LINE_ENDS)
+            log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -675,6 +675,12 @@ def check_writable(
     Raises:
         MtkitError: saying which, and what to do.
     """
+    if Path.cwd().is_relative_to(path.resolve()):
+        # A new folder takes the place of the old one, which nobody must stand in.
+        raise MtkitError(
+            f"{path}: the current folder, or one that it is in, cannot be replaced; "
+            f"give another {place}"
+        )
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
     if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):

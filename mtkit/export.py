@@ -17,6 +17,8 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -565,7 +567,7 @@ class LoadedModel(Protocol):
 
 def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: str) -> Agreement:
     """Translate lines with two models, and let both judge the first translations."""
-    mine, other = ours.translate(lines), theirs.translate(lines)
+    mine, other = (list(map(_comparable, one.translate(lines))) for one in (ours, theirs))
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     differences = [
         float((one - two).abs().max()) if len(one) == len(two) else torch.inf
@@ -574,13 +576,21 @@ def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: s
     return Agreement(
         text=text,
         lines=len(lines),
-        # Marian's tokenizer takes the space off that a translation may end in.
-        identical=sum(one.strip() == two.strip() for one, two in zip(mine, other, strict=True)),
+        identical=sum(one == two for one, two in zip(mine, other, strict=True)),
         bleu=score(other, [mine]).value,
         # Where one is not a number, neither is this.
         difference=torch.tensor(differences).max().item(),
         compared=len(differences),
     )
+
+
+def _comparable(text: str) -> str:
+    """A translation without what tokenizers do each in their own way.
+
+    Marian's takes the space off that a translation may end in, and has U+FFFD where bytes spell
+    no character.
+    """
+    return re.sub(" +", " ", text.replace("\ufffd", "")).strip()
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
@@ -736,6 +746,11 @@ def _token_log_probs(logits: Tensor, outputs: Sequence[Sequence[int]]) -> list[T
 # ---------------------------------------------------------------------------------------------
 
 
+def _quoted(path: Path) -> str:
+    """As Python reads it."""
+    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
+
+
 def _usage(out: Path, format: Format, config: Config, *, joint: bool) -> str:
     beam = config.decode.beam_size
     match format:
@@ -746,12 +761,12 @@ def _usage(out: Path, format: Format, config: Config, *, joint: bool) -> str:
                 src, tgt = "source_pieces", "target_pieces"
                 files = dict(zip((src, tgt), _SENTENCEPIECES, strict=True))
             load = "".join(
-                f'{name} = sentencepiece.SentencePieceProcessor(model_file="{out}/{file}")\n'
+                f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
                 for name, file in files.items()
             )
             return f"""\
 import ctranslate2, sentencepiece
-{load}translator = ctranslate2.Translator("{out}")
+{load}translator = ctranslate2.Translator({_quoted(out)})
 source = {src}.encode("Text to translate.", out_type=str)
 found = translator.translate_batch([source], beam_size={beam})
 print({tgt}.decode(found[0].hypotheses[0]))
@@ -759,11 +774,11 @@ print({tgt}.decode(found[0].hypotheses[0]))
         case "huggingface":
             return f"""\
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained("{out}")
-model = AutoModelForSeq2SeqLM.from_pretrained("{out}")
+tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
+model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
 source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
 found = model.generate(**source, num_beams={beam})
 print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """
         case _:
-            return f"mtkit translate --run {out} < input.txt\n"
+            return f"mtkit translate --run {shlex.quote(str(out))} < input.txt\n"

@@ -66,7 +66,7 @@ from mtkit.data import (
     not_utf8,
 )
 from mtkit.encoder import BlockEncoder
-from mtkit.errors import MtkitError, encodable, printable
+from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.files import Record, read_record, write_record
 from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.sources import Block, Source, catalogue_sources, parallel_files
@@ -118,7 +118,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Sample:
-    """A dropped pair, to be looked at; long sides are cut, and the file's name is printable."""
+    """A dropped pair, to be looked at; long sides are cut, and the file's name is one line."""
 
     reason: str
     file: str
@@ -276,7 +276,7 @@ def _check_language(option: str, language: str) -> None:
     """Refuse what is not a code, whichever languages there are."""
     if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
-    if printable(language) != language:
+    if one_line(language) != language:
         raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
 
 
@@ -478,7 +478,7 @@ class _Work:
                 for shift in find_shifts(notes, start, start + count):
                     notes.drop("out of step", np.arange(shift.start, shift.end))
                     first, last = shift.start - start + 1, shift.end - start
-                    check.shifts.append([printable(source.name), first, last, shift.by])
+                    check.shifts.append([one_line(source.name), first, last, shift.by])
             start += count
         with _bar("looking for repeats", total=len(notes)) as bar:
             find_repeats(notes, self._config, advance=bar.update)
@@ -657,7 +657,7 @@ class _Work:
             chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
                 texts = [_shown(lines[index]) for lines in block]
-                bisect.insort(samples, [chance, printable(name), line, *texts])
+                bisect.insort(samples, [chance, one_line(name), line, *texts])
                 del samples[_SAMPLES:]
 
     def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizers: _Tokenizers) -> None:

@@ -34,6 +34,9 @@ Result = TypeVar("Result")
 _AT_A_TIME = 2
 # Items that are not worth a process, which takes half a second to start.
 _FEW = 2
+# How a process ends that is asked for processes while it is being started: the main script, which
+# it imports, works when it is imported. It is no status that Python or a shell gives.
+_IMPORTING = 86
 # Seconds until a worker that has closed its pipe has ended.
 _PATIENCE = 5.0
 
@@ -67,7 +70,7 @@ def ordered_map(
 
     Raises:
         LostWorkerError: if a worker ended.
-        MtkitError: if a worker met this error.
+        MtkitError: if a worker met this error, or if the main script works when it is imported.
     """
     waiting = iter(items)
     first = list(itertools.islice(waiting, _FEW + 1))
@@ -120,6 +123,9 @@ class Worker(Generic[Item, Result]):
         what: str = "a worker",
         advice: str = "fewer --workers need less",
     ) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            # Python would print a page of traceback here, and another where it was begun.
+            os._exit(_IMPORTING)
         self._what = what
         self._advice = advice
         self.pipe, its_end = _spawn.Pipe()
@@ -132,6 +138,8 @@ class Worker(Generic[Item, Result]):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._process.start()
+        except BrokenPipeError:
+            raise self._lost() from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             # Its end is the only one then, and closes with it.
@@ -150,8 +158,8 @@ class Worker(Generic[Item, Result]):
         """
         try:
             self.pipe.send(item)
-        except OSError as error:
-            raise self._lost() from error
+        except OSError:
+            raise self._lost() from None
 
     def receive(self) -> Result | Exception:
         """Its next result, or what the function raised.
@@ -161,8 +169,8 @@ class Worker(Generic[Item, Result]):
         """
         try:
             answer: Result | Exception = self.pipe.recv()
-        except (OSError, EOFError) as error:
-            raise self._lost() from error
+        except (OSError, EOFError):
+            raise self._lost() from None
         return answer
 
     def end(self) -> None:
@@ -172,9 +180,16 @@ class Worker(Generic[Item, Result]):
         self._process.close()
         self.pipe.close()
 
-    def _lost(self) -> LostWorkerError:
-        self._process.join(_PATIENCE)
-        code = self._process.exitcode
+    def _lost(self) -> MtkitError:
+        code = None
+        if self._process.pid is not None:
+            self._process.join(_PATIENCE)
+            code = self._process.exitcode
+        if code == _IMPORTING:
+            return MtkitError(
+                "this script starts workers when it is imported, and every worker imports it: "
+                'put what it does under `if __name__ == "__main__":`'
+            )
         how = f"status {code}"
         if code is None:
             how = "it closed its pipe"

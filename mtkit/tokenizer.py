@@ -14,6 +14,7 @@ the normal form has another one itself, as when a ligature had an accent behind 
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,7 @@ LARGEST_VOCABULARY = 1 << 22
 
 FIXED_PIECES = len(_SPECIAL) + 256
 
+_SPACES = re.compile(" {2,}")
 _TO_SPACE = str.maketrans("\t\n\r", "   ")
 
 SENTENCEPIECE_VERSION: str = spm.__version__
@@ -211,10 +213,29 @@ class Tokenizer:
         return piece
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Detokenised text on one line; special ids are skipped."""
-        text: str = self._pieces.decode([i for i in ids if i > UNK_ID])
+        """Detokenised text on one line; special ids are skipped.
+
+        So are byte pieces that together spell no character, or U+FFFD: the normal form has none.
+        """
+        kept = [i for i in ids if i > UNK_ID]
+        text: str = self._pieces.decode(kept)
+        if "\ufffd" in text:
+            # What stood between two spaces may be gone.
+            text = _SPACES.sub(" ", self._pieces.decode(self._sound(kept))).strip(" ")
         # Byte pieces can spell any character; a translation stays in its line and column.
         return text.translate(_TO_SPACE)
+
+    def _sound(self, ids: Sequence[int]) -> list[int]:
+        """The ids without the bytes that spell nothing that a text may have."""
+        first = self._pieces.piece_to_id("<0x00>")
+        sound: list[int] = []
+        for is_bytes, run in itertools.groupby(ids, lambda i: first <= i < first + 256):
+            if not is_bytes:
+                sound += run
+                continue
+            spelt = bytes(i - first for i in run).decode(errors="ignore").replace("\ufffd", "")
+            sound += [first + byte for byte in spelt.encode()]
+        return sound
 
 
 def _check_symbols(symbols: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ from mtkit.cost import training_flops
 from mtkit.data import PreparedData
 from mtkit.devices import choose_device, choose_matrix_route, describe_device, keep_freed_memory
 from mtkit.distributed import Workers, is_restarted, joined, launch_id, threads_for, worker_names
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, one_line
 from mtkit.findings import rate_in_words, rate_too_high
 from mtkit.loss import first_decayed
 from mtkit.model import Transformer, parameter_counts
@@ -226,7 +226,7 @@ def forecast(
     return _forecast(
         config,
         [
-            f"data: {data.path} ({data.src_lang} to {data.tgt_lang})",
+            f"data: {one_line(str(data.path))} ({data.src_lang} to {data.tgt_lang})",
             *_facts_of_model(trainer.model),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "

@@ -235,10 +235,11 @@ class Translator:
             prefixes: what each translation is to begin with, a line each; empty for free choice.
 
         Raises:
+            TypeError: if `lines` is one text and no list of lines.
             ValueError: if there are more or fewer prefixes than lines, when that is reached.
         """
-        for hypotheses in self.translate_nbest(lines, n_best=1, prefixes=prefixes):
-            yield hypotheses[0].text
+        found = self.translate_nbest(lines, n_best=1, prefixes=prefixes)
+        return (hypotheses[0].text for hypotheses in found)
 
     def translate_nbest(
         self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
@@ -248,7 +249,11 @@ class Translator:
         Where translations are drawn (`decode.sample`), they come in the order of the draws, and
         equal ones as often as they were drawn. What is drawn depends on `decode.seed` and on the
         number of the line, from 1. With `decode.split_sentences` a line has one translation.
+
+        Raises:
+            TypeError: if `lines` is one text and no list of lines.
         """
+        _refuse_one_text(lines, prefixes)
         if prefixes is None:
             prefixes = itertools.repeat("")
             pairs = zip(lines, prefixes, strict=False)
@@ -259,8 +264,11 @@ class Translator:
             Window(first, [line for line, _ in window], [prefix for _, prefix in window])
             for first, window in cut
         )
-        for found in self.translate_windows(unzipped, n_best=n_best):
-            yield from found
+        return (
+            translations
+            for found in self.translate_windows(unzipped, n_best=n_best)
+            for translations in found
+        )
 
     def translate_window(
         self,
@@ -278,7 +286,11 @@ class Translator:
         return next(self.translate_windows([window], n_best=n_best))
 
     def translate_windows(
-        self, windows: Iterable[Window], *, n_best: int = 1
+        self,
+        windows: Iterable[Window],
+        *,
+        n_best: int = 1,
+        progress: Callable[[float], None] | None = None,
     ) -> Iterator[list[list[Translation]]]:
         """The `n_best` best translations of each line, a window at a time, in order.
 
@@ -289,6 +301,12 @@ class Translator:
         What comes of it is as empty.
 
         An error of `windows` is raised after the windows before it.
+
+        Args:
+            windows: of lines.
+            n_best: how many translations of a line.
+            progress: told whenever some lines of the window that is awaited are translated, and
+                how many; a part of a line, where its sentences are translated one by one.
         """
         begun: deque[_Begun] = deque()
         source = iter(windows)
@@ -308,7 +326,7 @@ class Translator:
                     or self._has_enough_besides(begun[0])
                 ):
                     # It counts as begun until it is whole: an error leaves nothing to decode.
-                    found = self._finish(begun[0])
+                    found = self._finish(begun[0], progress)
                     begun.popleft()
                     yield found
                 if failure is not None:
@@ -370,11 +388,16 @@ class Translator:
         ]
         return _Begun(results, rows, self._decoder.begin(batches), parts)
 
-    def _finish(self, begun: _Begun) -> list[list[Translation]]:
+    def _finish(
+        self, begun: _Begun, progress: Callable[[float], None] | None
+    ) -> list[list[Translation]]:
+        lines = len(begun.results if begun.parts is None else begun.parts)
         for rows, work in zip(begun.rows, begun.work, strict=True):
             for index, translations in zip(rows, self._decoder.finish(work), strict=True):
                 # Constraints can leave a line without any.
                 begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
+            if progress is not None:
+                progress(len(rows) * lines / len(begun.results))
         if begun.parts is None:
             return begun.results
         found = iter(begun.results)
@@ -411,9 +434,13 @@ class Translator:
         the score is 0, as there.
 
         Raises:
+            TypeError: if one of them is one text and no list of lines.
             ValueError: if one has more lines than the other, when that is reached.
         """
-        pairs = zip(sources, translations, strict=True)
+        _refuse_one_text(sources, translations)
+        return self._score_pairs(zip(sources, translations, strict=True))
+
+    def _score_pairs(self, pairs: Iterator[tuple[str, str]]) -> Iterator[Scored]:
         first = 1
         while window := list(itertools.islice(pairs, WINDOW_LINES)):
             yield from self._score_window(*map(list, zip(*window, strict=True)), first_line=first)
@@ -481,6 +508,13 @@ class Translator:
         config = self.config
         penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
         return log_prob / penalty if length else 0.0
+
+
+def _refuse_one_text(*given: Iterable[str] | None) -> None:
+    """A text is an iterable of characters, each of which would be translated as a line."""
+    for lines in given:
+        if isinstance(lines, str | bytes):
+            raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
 
 
 def _languages(run: Run) -> tuple[str, str]:

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import logging
+import os
 import re
 import resource
 import shutil
@@ -360,7 +361,7 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
         (["--set", "vocab_size=many"], 1, ["vocab_size", "many"]),
         (["--workers", "0"], 2, ["--workers", "0"]),
         (["--vocab-size", "9.5"], 2, ["--vocab-size", "9.5"]),
-        (["--out", ""], 1, ["--force"]),
+        (["--out", ""], 1, ["current folder", "another --out"]),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_one_line(
@@ -388,6 +389,24 @@ def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(
 
 def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_text: TinyText):
     assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
+
+
+@pytest.mark.parametrize("out", [".", "..", "/", "../work", "../work/."])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_the_folder_one_stands_in_is_not_replaced(
+    out: str, force: list[str], trained: Place, tiny_text: TinyText
+):
+    line = trained.refused(*prepare_arguments(tiny_text), "--out", out, *force)
+    assert line.startswith(f"mtkit: error: {Path(out)}: the current folder, or one that it is in")
+    line = trained.refused("export", "runs/tiny", out, "--format=safetensors", *force)
+    assert "give another OUT" in line
+
+
+def test_a_vocabulary_beyond_all_bounds_is_refused(place: Place, tiny_text: TinyText):
+    line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "4294967297")
+    assert "--vocab-size" in line
+    line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "10000000")
+    assert "more than this text supports" in line
 
 
 def test_an_unknown_corpus_suggests_the_nearest(place: Place):
@@ -1012,6 +1031,78 @@ def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Pat
     assert Outcome(done.returncode, done.stdout, done.stderr).error
     (script,) = metadata.entry_points(group="console_scripts", name="mtkit")
     assert script.load() is main
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
+def test_threads_wait_without_spinning_unless_the_user_says_how_they_wait(given: dict[str, str]):
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    script = """
+import os, sys
+sys.argv = ["mtkit", "--version"]
+from mtkit.cli import main
+try:
+    main()
+except SystemExit:
+    print(os.environ.get("OMP_WAIT_POLICY"), "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={k: v for k, v in os.environ.items() if k not in names} | given,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    expected = given.get("OMP_WAIT_POLICY") if given else "PASSIVE"
+    assert done.stdout.splitlines()[-1] == f"{expected} False"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nb", r"a\nb"),
+        ("a\tb\x1b[31m", r"a\tb\x1b[31m"),
+        ("caf\udce9", r"caf\xe9"),
+        ("a\u2028b", r"a\u2028b"),
+        ("größe 日本", "größe 日本"),
+    ],
+)
+def test_an_error_is_one_line_whatever_is_in_a_name(name: str, shown: str, place: Place):
+    assert place.refused("score", name, "--reference", "x") == (
+        f"mtkit: error: {shown}: No such file or directory"
+    )
+    assert f"{shown}: " in place.refused("train", "--config", name)
+
+
+def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
+    for arguments in (
+        ["train", "--config", "x" * 5000],
+        ["train", "--config=demo", "--data", "x" * 5000],
+        ["translate", "--run", "x" * 5000],
+        ["score", "x" * 5000, "--reference", "y"],
+        ["prepare", "x" * 300, "--src-lang=en", "--tgt-lang=de", "--train", "a", "b",
+         "--valid", "a", "b"],
+    ):  # fmt: skip
+        assert "mtkit: error: " in place.refused(*arguments)
+
+
+def test_a_choice_that_is_missing_is_told_in_one_line(place: Place):
+    line = place.refused("export", "run", "out")
+    assert "'--format'. Choose from: ctranslate2, huggingface, safetensors" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["in.txt"], "in.txt is a file: give it with --input in.txt"),
+        (["a b.txt"], "'a b.txt' is a file: give it with --input 'a b.txt'"),
+        (["good morning"], "echo 'good morning' | mtkit translate; a file with --input"),
+        (["good", "morning"], "echo 'good morning' | mtkit translate; a file with --input"),
+    ],
+)
+def test_text_or_a_file_as_an_argument_is_told_how_it_is_given(
+    words: list[str], says: str, place: Place
+):
+    for name in ("in.txt", "a b.txt"):
+        place.write(name, "one two\n")
+    assert says in place.refused("translate", *words)
 
 
 def test_an_interrupt_ends_with_status_130_and_no_traceback(

@@ -22,6 +22,7 @@ from mtkit.config import (
     dump_config,
     load_config,
     parse_config,
+    prepare_config,
     presets,
 )
 from mtkit.errors import MtkitError
@@ -94,6 +95,26 @@ MISTAKES = {
     "tab": Mistake("model:\n\td_model: 512\n", ("not YAML", "line 2")),
     "object of Python": Mistake("model: !!python/object/apply:os.getcwd []", ("not YAML",)),
     "two documents": Mistake("model: {}\n---\nmodel: {}\n", ("not YAML",)),
+    "day that does not exist": Mistake("data: {dir: !!timestamp 2024-13-45}", ("not YAML",)),
+    "date for a count": Mistake("train: {seed: 2024-13-45}", ("train.seed", "'2024-13-45'")),
+    "minutes for a count": Mistake("train: {max_steps: 1:30}", ("train.max_steps", "'1:30'")),
+    "underscores": Mistake("train: {max_steps: 1_000}", ("train.max_steps", "'1_000'")),
+    "binary without digits": Mistake("train: {seed: 0b_}", ("train.seed", "'0b_'")),
+    "integer of 5,000 digits": Mistake(f"train: {{seed: {'9' * 5000}}}", ("not YAML", "5,000")),
+    "hexadecimal of 5,000 digits": Mistake(f"train: {{seed: 0x{'f' * 5000}}}", ("5,002 digits",)),
+    "word that is said to be a number": Mistake("train: {seed: !!int few}", ("'few'", "int")),
+    "word that is said to be true": Mistake("train: {compile: !!bool few}", ("'few'", "bool")),
+    "bytes": Mistake("data: {dir: !!binary '?'}", ("not YAML",)),
+    "3,000 brackets": Mistake("model: " + "[" * 3000 + "]" * 3000, ("not YAML", "within one")),
+    "3,000 lists": Mistake("- " * 3000 + "a", ("not YAML", "within one")),
+    "list as a key": Mistake("train: {? [1] : 2}", ("not YAML", "[1] cannot be a key")),
+    "merge": Mistake("model: &m {}\ntrain: {<<: *m}", ("train.<<",)),
+    "more layers than anybody has": Mistake("model: {encoder_layers: 10000000}", ("10000000",)),
+    "count of more than 64 bits": Mistake(
+        "train: {batch_tokens: 99999999999999999999}",
+        ("train.batch_tokens", "99999999999999999999"),
+    ),
+    "folder with a NUL": Mistake('data: {dir: "a\\0b"}', ("data.dir", "name of a folder")),
 }
 
 
@@ -105,6 +126,67 @@ def test_each_mistake_gives_one_line_that_names_the_file_and_the_key(
     assert "my.yaml" in message
     for word in mistake.words:
         assert word in message
+
+
+def aliases(levels: int, width: int) -> str:
+    """Lists that say themselves the shorter, the more they hold: a "billion laughs"."""
+    lines = ["a0: &a0 [lol]"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level} [{','.join([f'*a{level - 1}'] * width)}]")
+    return "\n".join([*lines, f"model: *a{levels - 1}", f"train: {{seed: *a{levels - 1}}}", ""])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        aliases(9, 9),
+        f"{{model: {{{'k' * 10**6}: 1}}}}",
+        f"train: {{seed: {'k' * 10**6}}}",
+        f"{'k' * 10**6}",
+        f"{{{'k' * 10**6}: 1, {'k' * 10**6}: 2}}",
+        f"model: *{'k' * 10**6}",
+    ],
+    ids=["aliases", "key", "value", "text", "key given twice", "name"],
+)
+def test_a_message_is_short_however_long_the_value(text: str, tmp_path: Path):
+    assert len(refused(text, tmp_path)) < 1500
+
+
+def test_an_override_is_read_and_cut_as_the_file_is(tmp_path: Path):
+    for value in ("9" * 5000, "[" * 3000, "!!timestamp 2024-13-45", "k" * 10**6, "\udcff"):
+        message = refused("", tmp_path, f"train.seed={value}")
+        assert "--set train.seed=" in message
+        assert len(message) < 1500
+        with pytest.raises(MtkitError, match=r"--set max_ratio|max_ratio: ") as caught:
+            prepare_config({}, [f"max_ratio={value}"])
+        assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("12", 12), ("+12", 12), ("012", 12), ("0o17", 15), ("0x1f", 31), ("0x1F", 31)],
+)
+def test_an_integer_is_read_as_the_core_schema_of_yaml_says(written: str, number: int):
+    # YAML 1.2.2, section 10.3.2.
+    assert load_config("base", [f"train.seed={written}"]).train.seed == number
+
+
+@pytest.mark.parametrize("written", ["1:30", "1_000", "0b1", "1e", "0o8", "0xg", "2024-01-01", "="])
+def test_what_is_a_number_in_yaml_1_1_alone_is_text(written: str):
+    assert load_config("base", [f"data.dir={written}"]).data.dir == written
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [(".5", 0.5), ("5.", 5.0), ("-1.5", -1.5), ("1e1", 10.0), ("+1.e-1", 0.1)],
+)
+def test_a_fraction_is_read_as_the_core_schema_of_yaml_says(written: str, number: float):
+    assert load_config("base", [f"decode.length_penalty={written}"]).decode.length_penalty == number
+
+
+def test_a_vocabulary_beyond_all_bounds_is_one_line():
+    with pytest.raises(MtkitError, match=r"^vocab_size: expected .*10000000, not 4294967297$"):
+        prepare_config({"vocab_size": 4294967297})
 
 
 @pytest.mark.parametrize("text", ["? [a]\n: 1\n", "1: 2", "null: {}", "model: {1: 2}"])
@@ -338,12 +420,20 @@ def test_what_is_dumped_loads_as_the_same_tree(name: str, tmp_path: Path):
 
 # What YAML writers get wrong: words that read as something else, and the smallest of numbers.
 WORDS = st.sampled_from(["no", "yes", "on", "null", "~", "1e3", "1:30", "0x1f", "#a", "ä: b", ""])
+WORDS |= st.sampled_from(
+    ["0o17", "2024-01-01", "012", "1_000", ".5", "5.", ".inf", "-.INF", ".nan"]
+)
+WORDS |= st.sampled_from(
+    ["=", "<<", "y", "Off", "0b1", "-", "?", "- a", "1.", "+1", "!!int 1", "&a"]
+)
+DIGITS = st.text("0123456789abxoe+-._:", max_size=6)
+ANY = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 FLOATS = st.floats(min_value=1e-300, max_value=1e300)
 
 
 @example(text="1e3", epsilon=1e-9, penalty=0.6, dropout=0.1, steps=1, compiled=False)
 @given(
-    text=st.none() | WORDS | st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    text=st.none() | WORDS | DIGITS | ANY,
     epsilon=FLOATS,
     penalty=st.floats(-10, 10),
     dropout=st.floats(0.0, 1.0, exclude_max=True),

@@ -8,7 +8,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit.errors import LostWorkerError, MtkitError, column, encodable, printable
+from mtkit.errors import LostWorkerError, MtkitError, column, encodable, one_line
 
 ANY = st.text(st.characters())
 NAMES = st.binary(max_size=30).map(os.fsdecode)
@@ -25,7 +25,7 @@ def test_a_message_is_one_line_that_can_be_written(text: str):
 
 def test_what_can_be_printed_stays_as_it_is():
     text = "data/größe 1\\2.txt: 你好 🙂 e\u0301"
-    assert str(MtkitError(text)) == printable(text) == encodable(text) == text
+    assert str(MtkitError(text)) == one_line(text) == encodable(text) == text
 
 
 def test_a_message_is_never_longer_than_can_be_read():

@@ -16,6 +16,7 @@ FLOORS = {
     "train": 8,
     "trainer": 7,
     "report": 7,
+    "progress": 4,
     "journal": 5,
     "export": 7,
     "audit": 6,
@@ -52,6 +53,7 @@ FLOORS = {
     "processes": 1,
     "cleaning": 2,
     "files": 1,
+    "streams": 1,
     "errors": 0,
 }
 

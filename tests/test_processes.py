@@ -185,6 +185,38 @@ if __name__ == "__main__":
 """
 
 
+UNGUARDED = """
+import sys
+sys.path.insert(0, {here!r})
+from test_processes import squared
+from mtkit.processes import Worker, ordered_map
+{work}
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "print(list(ordered_map(squared, range(100), workers=2)))",
+        "print(list(ordered_map(squared, [bytes(10**6)] * 9, workers=2)))",
+        "worker = Worker(squared)\nworker.send(1)\nprint(worker.receive())",
+    ],
+)
+def test_a_script_that_works_when_it_is_imported_is_told_how_to_mend_it(work: str, tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(here=str(HERE), work=work))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("Traceback") == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "mtkit.errors.MtkitError: this script starts workers when it is imported"
+    )
+    assert last.endswith('put what it does under `if __name__ == "__main__":`')
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_however_the_parent_ends_its_workers_do_and_print_nothing(
     how: signal.Signals, tmp_path: Path

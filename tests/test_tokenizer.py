@@ -73,6 +73,43 @@ def test_decode_stays_on_one_line(tokenizer: Tokenizer) -> None:
     assert "\r" not in text
 
 
+def byte_ids(tokenizer: Tokenizer, data: bytes) -> list[int]:
+    return [tokenizer._pieces.piece_to_id(f"<0x{byte:02X}>") for byte in data]
+
+
+@pytest.mark.parametrize(
+    ("data", "spelt"),
+    [
+        (b"\xe2", ""),
+        (b"\xff\xfe", ""),
+        ("é".encode() + b"\xc3", "é"),
+        (b"\xa9" + "日本".encode(), "日本"),
+        ("日".encode()[:2] + "😀".encode(), "😀"),
+        ("a\ufffdb".encode(), "ab"),
+        (b"\xed\xa0\x80", ""),
+        (b"\xc0\xaf", ""),
+    ],
+)
+def test_bytes_that_spell_no_character_are_left_out_of_a_text(
+    data: bytes, spelt: str, tokenizer: Tokenizer
+) -> None:
+    der, hund = tokenizer.encode("der alte"), tokenizer.encode("Hund")
+    stray = byte_ids(tokenizer, data)
+    assert tokenizer.decode([*der, *stray, *hund]) == f"der alte{spelt} Hund"
+    space = [tokenizer._pieces.piece_to_id("▁")]
+    between = f"der alte {spelt} Hund" if spelt else "der alte Hund"
+    assert tokenizer.decode([*der, *space, *stray, *hund]) == between
+    assert tokenizer.decode([*stray, *hund]) == (f"{spelt} Hund" if spelt else "Hund")
+    assert tokenizer.decode([*hund, *space, *stray]) == f"Hund {spelt}".strip()
+
+
+@given(ids=st.lists(st.integers(0, 299), max_size=40))
+def test_whatever_a_model_says_is_text(ids: list[int], tokenizer: Tokenizer) -> None:
+    text = tokenizer.decode(ids)
+    assert "\ufffd" not in text
+    assert text.encode().decode() == text
+
+
 def test_special_ids_are_skipped_by_decode(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode("der Hund")
     assert tokenizer.decode([1, *ids, 2, 0, 0]) == "der Hund"

@@ -28,7 +28,7 @@ from mtkit.inference import Engine
 from mtkit.model import Transformer
 from mtkit.search import Hypothesis, beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
-from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, ready_lines
+from mtkit.translate import WINDOW_CHARACTERS, WINDOW_LINES, Translator, Window, ready_lines
 
 HOSTILE = [
     "one two three",
@@ -190,6 +190,37 @@ def test_translating_leaves_the_model_as_it_was(translator: Translator):
 
 # ---------------------------------------------------------------------------------------------
 # Several translations
+
+
+@pytest.mark.parametrize("text", ["one two", b"one two"])
+def test_a_text_that_is_no_list_of_lines_is_refused_at_once(
+    text: str | bytes, translator: Translator
+):
+    lines: Any = text
+    for call in (
+        lambda: translator.translate(lines),
+        lambda: translator.translate(["one"], prefixes=lines),
+        lambda: translator.translate_nbest(lines, n_best=2),
+        lambda: translator.score_given(lines, ["eins"]),
+        lambda: translator.score_given(["one"], lines),
+    ):
+        with pytest.raises(TypeError, match=f"pass a list of lines.*not {type(text).__name__}"):
+            call()
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_progress_is_told_of_every_line_of_a_window(split: bool, untrained: Run):
+    lines = [*numbers(20), "", "One two. Three four!"]
+    config = untrained.config.decode.model_copy(
+        update={"split_sentences": split, "batch_tokens": 20}
+    )
+    translator = Translator.load(untrained, device="cpu", config=config)
+    told: list[float] = []
+    found = list(translator.translate_windows([Window(1, lines)], progress=told.append))
+    assert len(found[0]) == len(lines)
+    assert len(told) > 3
+    # All but the blank one, of which there is nothing to tell.
+    assert len(lines) - 2 < sum(told) <= len(lines)
 
 
 def test_the_n_best_are_different_and_in_order(translator: Translator):
@@ -515,7 +546,7 @@ def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Tran
     found = list(by_sentence.translate_nbest(lines, n_best=1))
     assert len(found) == len(lines)
     for (line,), parts in zip(found, expected, strict=True):
-        assert line.text == " ".join(part.text for part in parts)
+        assert line.text == " ".join(part.text for part in parts if part.text)
         assert line.pieces == tuple(piece for part in parts for piece in part.pieces)
         assert line.log_prob == pytest.approx(sum(part.log_prob for part in parts), abs=1e-5)
         assert sum(line.log_probs) == pytest.approx(line.log_prob, abs=1e-5)
