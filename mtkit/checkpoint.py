@@ -232,7 +232,9 @@ class Checkpoint:
                 f"{_OTHER_CHECKPOINT}"
             )
         try:
-            return load_file(file)
+            # By its number, because safetensors refuses a path that is not UTF-8.
+            with file.open("rb") as opened:
+                return load_file(f"/dev/fd/{opened.fileno()}")
         except (OSError, SafetensorError) as error:
             raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 

@@ -35,6 +35,7 @@ from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.data import PreparedData, check_writable, new_folder, read_lines
 from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError
+from mtkit.files import json_text
 from mtkit.model import (
     LAYER_NORM_EPSILON,
     Attention,
@@ -548,7 +549,7 @@ def _pieces(tokenizer: Tokenizer) -> list[str]:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json_text(value, indent=2) + "\n", encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------------
