@@ -157,6 +157,13 @@ def choose_matrix_route(device: torch.device) -> str:
     return "MKL" if torch.backends.mkl.is_available() else "PyTorch's default"  # type: ignore[no-untyped-call]
 
 
+def total_memory(device: torch.device) -> int:
+    """Bytes of memory that a GPU has, or that this machine has for its CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 # What can be allocated where memory is not short: more than any product needs for itself.
 AMPLE = 2**30
 # Said in so many words when memory runs out.

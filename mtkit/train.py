@@ -19,7 +19,14 @@ from mtkit.checkpoint import DataOrigin, Run, RunManifest
 from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
 from mtkit.cost import training_flops
 from mtkit.data import PreparedData
-from mtkit.devices import choose_device, choose_matrix_route, describe_device, keep_freed_memory
+from mtkit.devices import (
+    choose_device,
+    choose_matrix_route,
+    describe_device,
+    keep_freed_memory,
+    memory_explained,
+    total_memory,
+)
 from mtkit.distributed import Workers, is_restarted, joined, launch_id, threads_for, worker_names
 from mtkit.errors import MtkitError, one_line
 from mtkit.findings import rate_in_words, rate_too_high
@@ -29,6 +36,9 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.trainer import Meter, Trainer, clock
 
 log = logging.getLogger(__name__)
+
+# Weight, gradient and Adam's two moments, in float32.
+_BYTES_PER_PARAMETER = 16
 
 
 def run(
@@ -108,7 +118,9 @@ def _run_locked(
     )
     keep_freed_memory()
     route = choose_matrix_route(place)
-    trainer = Trainer(config, data, device=place, workers=workers)
+    check_room(config, data, place, world_size=workers.world_size)
+    with memory_explained("building the model; choose a smaller one (model.d_model)"):
+        trainer = Trainer(config, data, device=place, workers=workers)
     # Nobody may write before everybody has looked.
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
@@ -155,6 +167,31 @@ def _run_locked(
     return finished
 
 
+def check_room(
+    config: Config, data: PreparedData, device: torch.device, *, world_size: int
+) -> None:
+    """Refuse, before anything is allocated, a model that is larger than the memory there is.
+
+    Raises:
+        MtkitError: naming the memory that is needed and the memory that there is.
+    """
+    src, tgt = data.tokenizers()
+    with torch.device("meta"):
+        src_vocab_size = None if src is tgt else len(src)
+        model = Transformer(config.model, len(tgt), PAD_ID, src_vocab_size)
+    count = sum(parameter_counts(model).values())
+    needed = _BYTES_PER_PARAMETER * count
+    if config.train.sharded and device.type == "cuda":
+        needed //= world_size
+    there = total_memory(device)
+    if needed > there:
+        raise MtkitError(
+            f"a model of {count:,} parameters needs {_gigabytes(needed)} for weights, gradients "
+            f"and optimizer, and {describe_device(device)} has {_gigabytes(there)}; choose a "
+            "smaller one (model.d_model, model.d_ff, the number of layers)"
+        )
+
+
 def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> RunManifest:
     return RunManifest(
         data=DataOrigin(
@@ -197,7 +234,9 @@ def forecast(
         torch.set_num_threads(threads_for(world_size))
     # One worker alone has nobody to share the model with.
     whole = config.model_copy(update={"train": config.train.model_copy(update={"sharded": False})})
-    trainer = Trainer(whole if world_size > 1 else config, data, device=place)
+    check_room(config, data, place, world_size=world_size)
+    with memory_explained("building the model; choose a smaller one (model.d_model)"):
+        trainer = Trainer(whole if world_size > 1 else config, data, device=place)
     trainer.parts = trainer.parts_for(world_size)
     try:
         trainer.check_memory()
@@ -283,8 +322,7 @@ def _facts_of_model(model: Transformer) -> list[str]:
     return [
         f"vocabulary: {pieces} pieces",
         f"parameters: {total:,} ({parts})",
-        # In float32, with Adam's two moments.
-        f"memory: {_gigabytes(16 * total)} for weights, gradients and optimizer",
+        f"memory: {_gigabytes(_BYTES_PER_PARAMETER * total)} for weights, gradients and optimizer",
     ]
 
 

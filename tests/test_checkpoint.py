@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -152,6 +153,19 @@ def test_no_file_of_a_run_is_a_pickle(tiny_run: Run):
         content = path.read_bytes()
         length = int.from_bytes(content[:8], "little")
         assert isinstance(json.loads(content[8 : 8 + length]), dict)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_every_file_of_a_checkpoint_has_the_mode_that_the_users_mask_gives(
+    mask: int, mode: int, run: Run
+):
+    before = os.umask(mask)
+    try:
+        save(run, 1)
+    finally:
+        os.umask(before)
+    (saved,) = run.checkpoints()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in saved.path.iterdir()} == {mode}
 
 
 def test_checkpoints_are_in_the_order_of_their_steps(run: Run):

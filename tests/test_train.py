@@ -1198,6 +1198,20 @@ def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
     assert [saved.step for saved in Run.open(begun).checkpoints()] == [3]
 
 
+def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
+    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(tiny_config, "model", d_model=1 << 20)
+    for work in (
+        lambda: train.forecast(config, tiny_data, device="cpu"),
+        lambda: train.run(config, tiny_data, tmp_path / "run", device="cpu"),
+    ):
+        with pytest.raises(MtkitError, match=r"of [\d,]+ parameters needs [\d.]+ GiB") as error:
+            work()
+        assert "model.d_model" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
     precision: str, config: Config, tiny_data: PreparedData, tmp_path: Path
