@@ -18,7 +18,6 @@ import logging
 import os
 import re
 import shutil
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_conf
 from mtkit.errors import MtkitError
 from mtkit.files import (
     FileName,
+    Held,
     Record,
     json_text,
     lock,
@@ -70,7 +70,7 @@ _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 
 FORMAT = 1
 _OTHER_CHECKPOINT = "use another checkpoint"
-_TRAIN_AGAIN = "restore it from a copy, or train again"
+_TRAIN_AGAIN = "restore the file from a copy, or train again (with --restart)"
 
 
 class DataOrigin(Record):
@@ -103,7 +103,7 @@ class RunManifest(Record):
         launch: which start of several workers made it.
         exported: what `mtkit export` says of a run folder that it made.
         files: SHA-256 of the tokenizers, by file name.
-        settings: SHA-256 of the settings that may not change.
+        settings: those that may not change, by their dotted keys.
     """
 
     kind: Literal["run folder"] = "run folder"
@@ -115,19 +115,26 @@ class RunManifest(Record):
     launch: str = ""
     exported: dict[str, Any] | None = None
     files: dict[str, str] = Field(default_factory=dict)
-    settings: str = ""
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """One checksum of what makes the run: settings, data and tokenizers."""
+        return sha256_of_json([self.settings, self.data.fingerprint, self.files])
 
 
 class _Saved(Record):
     """The file that completes a checkpoint.
 
     Attributes:
+        run: identity of the run that it belongs to, `RunManifest.identity`.
         step: updates made.
         extra: as for `Run.save`.
         sha256: checksums of the tensors' files, by name.
         state: what `Run.save` was given.
     """
 
+    run: str
     step: int = Field(ge=0)
     extra: bool
     sha256: dict[str, str]
@@ -166,10 +173,17 @@ class _SamplesRow(Record):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One saved state of a run."""
+    """One saved state of a run.
+
+    Attributes:
+        path: its folder.
+        step: updates made.
+        run: identity of the run in whose folder it is.
+    """
 
     path: Path
     step: int
+    run: str
 
     def load_weights(self) -> Tensors:
         """The model's tensors, on the CPU.
@@ -194,20 +208,6 @@ class Checkpoint:
             return self._record().extra
         return False
 
-    def shapes(self) -> dict[str, list[int]]:
-        """The shape of each of the model's tensors, by its name; nothing else is read."""
-        file = self.path / _MODEL
-        try:
-            with file.open("rb") as stream:
-                (length,) = struct.unpack("<Q", stream.read(8))
-                header = json.loads(stream.read(min(length, file.stat().st_size)))
-            header.pop("__metadata__", None)
-            return {name: list(facts["shape"]) for name, facts in header.items()}
-        except OSError as error:
-            raise MtkitError(f"{file}: {error.strerror}; {_OTHER_CHECKPOINT}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
-            raise MtkitError(f"{file}: damaged; {_OTHER_CHECKPOINT}") from None
-
     def is_readable(self) -> bool:
         """Whether its state is there and unchanged; the tensors are not looked at."""
         with contextlib.suppress(MtkitError):
@@ -220,6 +220,11 @@ class Checkpoint:
         if record.step != self.step:
             raise MtkitError(
                 f"{self.path}: the folder was renamed (it holds step {record.step}); "
+                f"{_OTHER_CHECKPOINT}"
+            )
+        if record.run != self.run:
+            raise MtkitError(
+                f"{self.path}: belongs to another run (with other settings, data or tokenizers); "
                 f"{_OTHER_CHECKPOINT}"
             )
         return record
@@ -252,6 +257,23 @@ class Run:
         self.path = path
         self.config = config
         self.manifest = manifest
+        self._held: Held | None = None
+
+    def guard(self, held: Held) -> None:
+        """From now on, write only as long as the folder is the one that was locked."""
+        self._held = held
+
+    def check_held(self) -> None:
+        """Refuse to write where another folder is in the place of the one that was locked.
+
+        Raises:
+            MtkitError: if it was moved or deleted while it was trained.
+        """
+        if self._held is not None and not self._held.is_in_place():
+            raise MtkitError(
+                f"{self.path}: was moved or deleted while it was trained; nothing more is written "
+                "there"
+            )
 
     @classmethod
     def create(
@@ -273,6 +295,8 @@ class Run:
         with _naming_tensors(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
+            # First, because a folder without a manifest is begun again.
+            (path / _MANIFEST).unlink(missing_ok=True)
             for old in (_SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
@@ -296,7 +320,7 @@ class Run:
 
     @staticmethod
     @contextlib.contextmanager
-    def lock(path: Path) -> Iterator[None]:
+    def lock(path: Path) -> Iterator[Held]:
         """Hold a run folder for training; it is made if there is none.
 
         A folder that was made for this and is still empty in the end is removed.
@@ -305,11 +329,11 @@ class Run:
             MtkitError: if another process trains in it, naming process, host and time.
         """
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
-        with naming_file(path):
-            path.mkdir(parents=True, exist_ok=True)
         try:
-            with lock(path / _LOCK, error=f"{path}: is being trained"):
-                yield
+            with naming_file(path):
+                path.mkdir(parents=True, exist_ok=True)
+            with lock(path / _LOCK, what=path, doing="trained") as held:
+                yield held
         finally:
             with contextlib.suppress(OSError):  # one is not empty
                 for folder in made:
@@ -326,13 +350,11 @@ class Run:
         names.discard(_LOCK)
         if _MANIFEST in names:
             return _CONFIG in names  # prepared data has a manifest too
-        if names and any((path / _CHECKPOINTS).glob("*")):
+        if any((path / _CHECKPOINTS).glob("*")):
             return False
-        # In the order in which `create` writes them.
-        return any(
-            names == set([_CHECKPOINTS, _METRICS, _CONFIG, *tokenizers][: len(names)])
-            for tokenizers in ((_TOKENIZER,), _TOKENIZERS)
-        )
+        # What `create` leaves when it is killed; it makes the folder of checkpoints first.
+        left = {_CHECKPOINTS, _METRICS, _CONFIG, _TOKENIZER, *_TOKENIZERS, _SAMPLES, _PAGE, _BOARD}
+        return not names or (_CHECKPOINTS in names and names <= left)
 
     @staticmethod
     def is_run(path: Path) -> bool:
@@ -355,11 +377,15 @@ class Run:
         if not (path / _CONFIG).is_file():
             raise MtkitError(f"{path / _CONFIG}: No such file; {_TRAIN_AGAIN}")
         config = load_config(str(path / _CONFIG))
-        if fixed_settings(config) != manifest.settings:
-            raise MtkitError(
-                f"{path / _CONFIG}: settings that may not change were changed since the run was "
-                f"made (the section decode may be edited); {_TRAIN_AGAIN}"
-            )
+        # A setting that a later version of mtkit has added has its default.
+        made_with = fixed_settings(Config()) | manifest.settings
+        for key, value in fixed_settings(config).items():
+            if value != made_with[key]:
+                raise MtkitError(
+                    f"{path / _CONFIG}: {key} was changed since the run was made, from "
+                    f"{made_with[key]} to {str(value)[:100]} (the section decode may be edited); "
+                    f"{_TRAIN_AGAIN}"
+                )
         return cls(path, config, manifest)
 
     @property
@@ -392,15 +418,16 @@ class Run:
         Raises:
             MtkitError: if a file is missing or was changed.
         """
-        found = []
-        for name, checksum in sorted(self.manifest.files.items()):
-            tokenizer = Tokenizer.load(self.path / name)
-            if sha256_of(self.path / name) != checksum:
+        names = tuple(sorted(self.manifest.files))
+        if names not in ((_TOKENIZER,), _TOKENIZERS):
+            raise MtkitError(f"{self.path / _MANIFEST}: names no tokenizers; {_TRAIN_AGAIN}")
+        for name in names:
+            if sha256_of(self.path / name) != self.manifest.files[name]:
                 raise MtkitError(
                     f"{self.path / name}: changed since the run was made (by its checksum); "
                     f"{_TRAIN_AGAIN}"
                 )
-            found.append(tokenizer)
+        found = [Tokenizer.load(self.path / name) for name in names]
         return found[0], found[-1]
 
     # Checkpoints
@@ -411,8 +438,12 @@ class Run:
         folder = self.path / _CHECKPOINTS
         for path in folder.iterdir() if folder.is_dir() else ():
             if match := _STEP.fullmatch(path.name):
-                found.append(Checkpoint(path, int(match[1])))
+                found.append(self.checkpoint(path, int(match[1])))
         return sorted(found, key=lambda checkpoint: checkpoint.step)
+
+    def checkpoint(self, path: Path, step: int) -> Checkpoint:
+        """The checkpoint in a folder, which need not be listed yet on a shared file system."""
+        return Checkpoint(path, step, self.manifest.identity)
 
     def best(self) -> Checkpoint | None:
         """The checkpoint that validated best (`train.best_by`), the newest of equals, if any.
@@ -472,6 +503,7 @@ class Run:
             extra: whether no checkpoint was due, and it is saved as the best so far. Such a one
                 is kept as long as it is the best or the newest, and no average counts it.
         """
+        self.check_held()
         place = self.path / _CHECKPOINTS / f"step-{step:08d}"
         partial = partial_name(place)
         with _naming_tensors(place):
@@ -485,7 +517,13 @@ class Run:
                     if tensors is not None:
                         _save_tensors(tensors, partial / name)
                         checksums[name] = sha256_of(partial / name)
-                record = _Saved(step=step, extra=extra, sha256=checksums, state=state)
+                record = _Saved(
+                    run=self.manifest.identity,
+                    step=step,
+                    extra=extra,
+                    sha256=checksums,
+                    state=state,
+                )
                 write_record(partial / _STATE, record)
                 sync(partial)
                 if place.exists():
@@ -494,7 +532,7 @@ class Run:
                 sync(place.parent)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-        return Checkpoint(place, step)
+        return self.checkpoint(place, step)
 
     def prune(self) -> None:
         """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for.
@@ -504,6 +542,7 @@ class Run:
         Raises:
             MtkitError: if one cannot be deleted.
         """
+        self.check_held()
         settings = self.config.train
         found = self.checkpoints()
         regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()]
@@ -559,15 +598,14 @@ class Run:
             raise MtkitError(f"--checkpoint {which}: {self.path} has steps {steps}")
         raise MtkitError(f"--checkpoint {which}: write last, best, average:N or a step")
 
-    def check_sizes(self) -> None:
-        """Compare the model's settings with the newest weights, before a model is built.
+    def check_sizes(self, weights: Tensors) -> None:
+        """Compare the model's settings with its weights, before a model is built.
 
         Raises:
             MtkitError: if the weights have another number of layers or another width.
         """
-        shapes = self.checkpoints()[-1].shapes() if self.checkpoints() else {}
-        layers = {match[0] for name in shapes if (match := _LAYER.match(name))}
-        if not layers:
+        layers = {match[0] for name in weights if (match := _LAYER.match(name))}
+        if not layers or "embedding.weight" not in weights:
             return  # they are not of a Transformer, which `load_into` reports
         model = self.config.model
         wanted = {
@@ -578,7 +616,7 @@ class Run:
         found = {
             "encoder_layers": sum(name.startswith("encoder") for name in layers),
             "decoder_layers": sum(name.startswith("decoder") for name in layers),
-            "d_model": shapes.get("embedding.weight", [0])[-1],
+            "d_model": next(iter(weights["embedding.weight"].shape[1:]), 0),
         }
         for key, value in wanted.items():
             if value != found[key]:
@@ -628,6 +666,7 @@ class Run:
 
     def write_page(self, html: str) -> None:
         """Write `report.html`."""
+        self.check_held()
         with naming_file(self.path / _PAGE):
             write_whole(self.path / _PAGE, html)
 
@@ -638,12 +677,14 @@ class Run:
 
     def add_to_board(self, name: str, content: bytes) -> None:
         """Append to one of TensorBoard's files."""
+        self.check_held()
         with naming_file(self.board_path / name):
             self.board_path.mkdir(exist_ok=True)
             with (self.board_path / name).open("ab") as file:
                 file.write(content)
 
     def _append(self, name: str, row: dict[str, Any]) -> None:
+        self.check_held()
         with naming_file(self.path / name), (self.path / name).open("a+b") as file:
             line = f"{json_text(row)}\n".encode()
             if file.tell():
@@ -675,17 +716,14 @@ class Run:
         return rows
 
 
-def fixed_settings(config: Config) -> str:
-    """SHA-256 of the settings that a run keeps for good."""
-    tree = config.model_dump()
-    return sha256_of_json(
-        {
-            f"{section}.{key}": value
-            for section, settings in tree.items()
-            for key, value in settings.items()
-            if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
-        }
-    )
+def fixed_settings(config: Config) -> dict[str, Any]:
+    """The settings that a run keeps for good, by their dotted keys."""
+    return {
+        f"{section}.{key}": value
+        for section, settings in config.model_dump().items()
+        for key, value in settings.items()
+        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
+    }
 
 
 def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:

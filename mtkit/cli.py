@@ -84,14 +84,16 @@ def _run() -> None:
     except (KeyboardInterrupt, click.Abort) as error:
         if not _is_later_worker():
             # Click has made its own of it.
-            reason = str(error.__cause__ if isinstance(error, click.Abort) else error)
+            cause = error.__cause__ if isinstance(error, click.Abort) else error
+            reason = str(cause) if isinstance(cause, KeyboardInterrupt) else ""
             _say(f"mtkit: interrupted{f': {reason}' if reason else ''}")
         _leave(130)
     except BrokenPipeError:
         # Whoever reads has enough.
         _leave(1)
     except Exception as error:
-        if reason := _fault_of_the_system(error):
+        # A worker that meets such a fault is started again, if --max-restarts says so.
+        if not _is_worker() and (reason := _fault_of_the_system(error)):
             _say_error(reason)
             _leave(1)
         # Our bug. Those who start workers tell it from what a user can mend by the status.
@@ -247,7 +249,7 @@ def _decode_options(function: Command) -> Command:
 @click.option("--test-from", metavar="SOURCE", help="The same in one place.")
 @click.option(
     "--vocab-size",
-    type=click.IntRange(1, 2**31 - 1),
+    type=click.IntRange(1),
     help="Pieces of the joint BPE; default: the catalogue's, or 37,000 for own files.",
 )
 @click.option(
@@ -610,14 +612,11 @@ def translate(
     from mtkit.progress import count_lines, shown_progress
     from mtkit.translate import Window, ready_lines, windows
 
-    if (
-        input_path
-        and output_path
-        and input_path.exists()
-        and output_path.exists()
-        and output_path.samefile(input_path)
-    ):
-        raise click.UsageError("--output would replace the --input")
+    if output_path is not None:
+        # A link stays a link, and two of them are one output.
+        if output_path.is_symlink():
+            output_path = output_path.resolve()
+        _refuse_to_replace(output_path, input_path, prefix_path)
     if restart and not _keeps_parts(output_path):
         raise click.UsageError("--restart is for a translation into a file with --output")
     if restart and given_world_size() > 1:
@@ -678,14 +677,13 @@ def translate(
             try:
                 job.run((window for _, window in windows(lines, size=len)), translated)
             except KeyboardInterrupt:
-                saved = f"the first {progress.done:,} lines are saved; " if progress.done else ""
-                if world_size > 1:
-                    saved = "what is done is saved; "
-                raise KeyboardInterrupt(
-                    f"{saved}the same command goes on from there"
-                    if saved
-                    else "no lines are saved yet"
-                ) from None
+                saved = "no lines are saved yet"
+                if job.has_parts():
+                    saved = "what is done is saved"
+                    if world_size == 1 and progress.done:
+                        saved = f"the first {progress.done:,} lines are saved"
+                    saved += "; to continue, run the same command, without --restart"
+                raise KeyboardInterrupt(saved) from None
             return
         output: IO[bytes] = sys.stdout.buffer
         if output_path is not None:
@@ -703,6 +701,19 @@ def translate(
             if typed:
                 raise
             raise KeyboardInterrupt(f"{progress.done:,} lines were written") from None
+
+
+def _refuse_to_replace(output: Path, source: Path | None, prefixes: Path | None) -> None:
+    """Refuse an output that is one of the inputs."""
+    if not output.is_file():
+        return
+    if source is None and sys.stdin is not None:
+        with suppress(OSError, ValueError):  # it is not a file
+            if os.path.samestat(os.fstat(sys.stdin.fileno()), output.stat()):
+                raise click.UsageError("--output would replace the standard input")
+    for option, path in (("--input", source), ("--target-prefix", prefixes)):
+        if path is not None and path.exists() and output.samefile(path):
+            raise click.UsageError(f"--output would replace the file of {option}")
 
 
 def _how_text_is_given(words: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from mtkit.errors import MtkitError
 
 # Numbers that can be counted with in 64 bits, and sizes whose products can.
 LARGEST = 10**18
-LARGEST_VOCABULARY = 10_000_000
+LARGEST_VOCABULARY = 1 << 22  # SentencePiece makes room for all pieces at once
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -224,10 +224,10 @@ class TrainConfig(_Section):
     learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="factor on the formula of Section 5.3"
     )
-    decay_steps: Annotated[int, Field(ge=0)] = Field(
+    decay_steps: Number = Field(
         0,
-        description="last updates, over which the learning rate falls linearly from the formula "
-        "to zero; off in the paper",
+        description="final updates during which the learning rate decays linearly to zero; 0, as "
+        "in the paper, is off",
     )
     label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
     subword_dropout: Probability = Field(
@@ -528,7 +528,7 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         if self._depth > _DEEPEST:
             raise yaml.composer.ComposerError(
-                None, None, f"more than {_DEEPEST} values within one another"
+                None, None, f"nested more than {_DEEPEST} levels deep"
             )
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1

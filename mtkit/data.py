@@ -472,7 +472,7 @@ class PreparedData:
             MtkitError: if the data was prepared without that split, or a file was changed.
         """
         names = [_text_name(split, side) for side in ("src", "tgt")]
-        if names[0] not in self.manifest.files:
+        if not self.manifest.files.keys() >= {*names}:
             raise MtkitError(f"{self.path}: prepared without a {split} set (--{split})")
         for name in names:
             self._verify_file(name)
@@ -675,12 +675,12 @@ def check_writable(
     Raises:
         MtkitError: saying which, and what to do.
     """
-    if Path.cwd().is_relative_to(path.resolve()):
-        # A new folder takes the place of the old one, which nobody must stand in.
-        raise MtkitError(
-            f"{path}: the current folder, or one that it is in, cannot be replaced; "
-            f"give another {place}"
-        )
+    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
+        if Path.cwd().is_relative_to(path.resolve()):
+            raise MtkitError(
+                f"{path}: is the current folder or contains it, so it cannot be replaced; "
+                f"give another {place}"
+            )
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
     if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
@@ -714,7 +714,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         holding = path.with_name(f"{partial.name}.lock")
-        with lock(holding, error=f"{path}: is being written"):
+        with lock(holding, what=path, doing="written"):
             try:
                 partial.mkdir(exist_ok=True)
                 _take_up(partial, key)

@@ -591,7 +591,9 @@ def _comparable(text: str) -> str:
     Marian's takes the space off that a translation may end in, and has U+FFFD where bytes spell
     no character.
     """
-    return re.sub(" +", " ", text.replace("\ufffd", "")).strip()
+    if "\ufffd" in text:
+        text = re.sub(" +", " ", text.replace("\ufffd", ""))
+    return text.strip()
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:

@@ -17,6 +17,7 @@ import logging
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -212,8 +213,25 @@ class _Holder(Record):
     since: str
 
 
+@dataclass(frozen=True)
+class Held:
+    """A lock that this process holds.
+
+    Attributes:
+        path: of the lock file.
+        descriptor: of the open file.
+    """
+
+    path: Path
+    descriptor: int
+
+    def is_in_place(self) -> bool:
+        """Whether the file under the path is still the one that is held."""
+        return _is_same(self.path, self.descriptor)
+
+
 @contextlib.contextmanager
-def lock(path: Path, *, error: str) -> Iterator[None]:
+def lock(path: Path, *, what: Path, doing: str) -> Iterator[Held]:
     """Hold a lock file, which is there as long as the lock is held.
 
     The lock is the kernel's (flock), so it ends with the process, however that ends. It holds
@@ -221,35 +239,39 @@ def lock(path: Path, *, error: str) -> Iterator[None]:
 
     Args:
         path: the lock file, in a folder that exists.
-        error: what is said if another process holds it, as in "runs/x: is being trained".
+        what: the file or folder that is locked, for messages.
+        doing: what its holder does with it, such as "trained".
 
     Raises:
         MtkitError: if another process holds it, naming process, host and time; if the file cannot
             be written.
     """
-    descriptor = _locked(path, error)
+    held = Held(path, _locked(path, what, doing))
     try:
-        yield
+        yield held
     finally:
         # While it is still held: who opened the file before sees that it has gone and starts anew.
-        with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
+        if held.is_in_place():
+            with contextlib.suppress(OSError):
+                path.unlink()
+        os.close(held.descriptor)
 
 
-def _locked(path: Path, error: str) -> int:
+def _locked(path: Path, what: Path, doing: str) -> int:
     """A descriptor that holds the lock."""
     while True:
-        with naming_file(path):
+        try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as refusal:
+            raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise MtkitError(f"{error} by {_holder(descriptor)}") from None
+                raise MtkitError(f"{what}: is being {doing} by {_holder(descriptor)}") from None
             except OSError as refusal:
                 if refusal.errno not in _NO_LOCKS:
-                    raise MtkitError(f"{path}: {refusal.strerror}") from refusal
+                    raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
                 log.warning(
                     "%s: this file system has no locks; start nothing else that writes there",
                     path.parent,
@@ -267,7 +289,7 @@ def _locked(path: Path, error: str) -> int:
 def _is_same(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

@@ -142,12 +142,12 @@ def rate_in_words(config: Config) -> str:
     settings = config.train
     step, rate, factor = _highest_rate(config, settings.max_steps)
     text = (
-        f"{rate:.1e} at its highest, at update {step:,}, {factor:.2g} times the paper's for a "
-        f"width of {config.model.d_model:,}"
+        f"peak {rate:.1e} at update {step:,}, {factor:.2g} times the paper's for d_model "
+        f"{config.model.d_model:,}"
     )
     if settings.decay_steps:
         decay = min(settings.decay_steps, settings.max_steps)
-        text += f"; falls to zero over the last {decay:,} updates"
+        text += f"; linear decay to zero over the last {decay:,} updates"
     return text
 
 
@@ -158,8 +158,8 @@ def rate_too_high(config: Config) -> str | None:
         return None
     return (
         f"the learning rate will rise to {rate:.1e} at update {step:,}, {factor:.2g} times what "
-        f"the paper's formula and warm-up give a width of {config.model.d_model:,}; if nothing is "
-        "learned, lower train.learning_rate_scale or raise train.warmup_steps"
+        f"the paper's formula and warm-up give for d_model {config.model.d_model:,}; if the loss "
+        "does not fall, lower train.learning_rate_scale or raise train.warmup_steps"
     )
 
 

@@ -79,13 +79,17 @@ class Job:
                 stay.
         """
         holding = self.output.with_name(f".{self.output.name}.{self.rank}.lock")
-        with lock(holding, error=f"{self.output}: is being written"):
+        with lock(holding, what=self.output, doing="written"):
             with naming_file(self.output):
                 if self._restart:
                     shutil.rmtree(self._parts, ignore_errors=True)
                 self._parts.mkdir(exist_ok=True)
             self._check_same()
             self._run(windows, translate)
+
+    def has_parts(self) -> bool:
+        """Whether some lines are translated and kept beside the output."""
+        return bool(self._files())
 
     def _run(
         self,
@@ -135,13 +139,13 @@ class Job:
         if not self._files():
             self._write(path, [sealed_text(self._how).encode()])
             return
-        advice = "begin again with --restart"
+        advice = "start over with --restart"
         begun = read_record(path, _How, advice=advice).settings
         for name in sorted({*how, *begun}):
             if how.get(name) != begun.get(name):
                 raise MtkitError(
-                    f"{self.output}: was begun with {name} {begun.get(name)}, not {how.get(name)}; "
-                    f"go on with that, or {advice}"
+                    f"{self.output}: was started with {name} {begun.get(name)}, not "
+                    f"{how.get(name)}; use the same again, or {advice}"
                 )
 
     def _files(self) -> list[Path]:
@@ -151,8 +155,8 @@ class Job:
         for path in self._parts.glob(f"{index:08d}-*[0-9a-f]"):
             if not path.name.startswith(f"{name}-"):
                 raise MtkitError(
-                    f"{self.output}: was begun with other input (from line {first_line:,} on); "
-                    "go on with that, or begin again with --restart"
+                    f"{self.output}: was started with different input (from line {first_line:,} "
+                    "on); use the same input again, or start over with --restart"
                 )
             if path.name == f"{name}-{_digest(path.read_bytes())}":
                 return True
@@ -170,8 +174,8 @@ class Job:
         paths = [self._part(name) for name in names]
         if len(self._files()) > len(paths):
             raise MtkitError(
-                f"{self.output}: was begun with more input; "
-                "go on with that, or begin again with --restart"
+                f"{self.output}: was started with more input; "
+                "use the same input again, or start over with --restart"
             )
         self._write(self.output, (path.read_bytes() for path in paths))
         shutil.rmtree(self._parts, ignore_errors=True)

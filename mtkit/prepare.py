@@ -322,7 +322,7 @@ def _prepare(
             report = _Work(sources, config, writer, number).run(out, origins)
         except KeyboardInterrupt:
             if not dry_run:
-                log.warning("stopped; the same command goes on with what is done")
+                log.warning("stopped; run the same command again to continue")
             raise
         if look is not None and dry_run:
             look(writer.finish(), report)

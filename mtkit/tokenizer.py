@@ -26,16 +26,13 @@ import numpy as np
 import numpy.typing as npt
 import sentencepiece as spm
 
+from mtkit.config import LARGEST_VOCABULARY
 from mtkit.errors import MtkitError
 from mtkit.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 
 _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
-
-# Sixteen times the largest in use. SentencePiece makes room for all pieces before it sees how many
-# a text supports, and larger numbers than an int it does not read at all.
-LARGEST_VOCABULARY = 1 << 22
 
 FIXED_PIECES = len(_SPECIAL) + 256
 

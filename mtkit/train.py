@@ -29,8 +29,8 @@ from mtkit.devices import (
 )
 from mtkit.distributed import Workers, is_restarted, joined, launch_id, threads_for, worker_names
 from mtkit.errors import MtkitError, one_line
+from mtkit.files import Held
 from mtkit.findings import rate_in_words, rate_too_high
-from mtkit.loss import first_decayed
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
 from mtkit.trainer import Meter, Trainer, clock
@@ -83,14 +83,14 @@ def _run(
     command: list[str] | None,
 ) -> bool:
     _check_direction(config, data)
-    if workers.first:
-        data.verify()
     _check_agreed(workers, config, data)
     # As the first worker sees it: on a shared file system another may have an older picture.
     if workers.first and not Run.may_create(run_path):
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
-    with Run.lock(run_path) if workers.first else nullcontext():
-        return _run_locked(config, data, run_path, place, workers, restart=restart, command=command)
+    with Run.lock(run_path) if workers.first else nullcontext() as held:
+        return _run_locked(
+            config, data, run_path, place, workers, held, restart=restart, command=command
+        )
 
 
 def _run_locked(
@@ -99,11 +99,14 @@ def _run_locked(
     run_path: Path,
     place: torch.device,
     workers: Workers,
+    held: Held | None,
     *,
     restart: bool,
     command: list[str] | None,
 ) -> bool:
-    """Train in a folder in which no other process trains."""
+    """Train in a folder in which no other process trains; the first worker holds its lock."""
+    if workers.first:
+        data.verify()
     restarted = workers.any(is_restarted())
     continues = workers.any(
         workers.together(
@@ -139,19 +142,22 @@ def _run_locked(
             manifest = _manifest(config, data, command)
             tokenizers = trainer.src_tokenizer, trainer.tokenizer
             folder = Run.create(run_path, config, tokenizers, manifest=manifest)
-        else:
-            folder.write_config()
+    if held is not None:
+        folder.guard(held)
     if existing is not None:
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
             if workers.first:
                 log.info(
-                    "%s has reached step %d already; to go on, raise train.max_steps (now %d)",
+                    "%s has reached step %d already; to train further, set train.max_steps above "
+                    "that (now %d)",
                     run_path,
                     trainer.step,
                     config.train.max_steps,
                 )
             return True
+        if workers.first:
+            folder.write_config()
     if workers.first and (warning := rate_too_high(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
@@ -227,6 +233,7 @@ def forecast(
         world_size: how many workers would train.
     """
     _check_direction(config, data)
+    data.verify()
     place = choose_device(device)
     keep_freed_memory()
     choose_matrix_route(place)
@@ -394,34 +401,7 @@ def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
             f"{run.path}: was begun with other settings: {', '.join(changed)}; "
             "give another --run, or --restart"
         )
-    if checkpoints := run.checkpoints():
-        check_decay(run, config, checkpoints[-1].step)
     return run
-
-
-def check_decay(run: Run, config: Config, step: int) -> None:
-    """Refuse another end of training where the learning rate falls towards it already.
-
-    Args:
-        run: as it was trained so far.
-        config: what it is to go on with; of the same `train.decay_steps`.
-        step: updates made so far.
-
-    Raises:
-        MtkitError: if some of these updates had, or with the new end would have had, a rate that
-            falls to zero.
-    """
-    old, new = run.config.train.max_steps, config.train.max_steps
-    if old == new:
-        return
-    for end, verb in ((old, "began to fall"), (new, "would have begun to fall")):
-        decayed = first_decayed(end, config.train.decay_steps)
-        if decayed is not None and step >= decayed:
-            raise MtkitError(
-                f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
-                f"learning rate {verb} at step {decayed} (train.decay_steps); keep "
-                f"train.max_steps={old}, or give another --run, or --restart"
-            )
 
 
 def _check_direction(config: Config, data: PreparedData) -> None:

@@ -43,7 +43,7 @@ from mtkit.errors import MtkitError
 from mtkit.files import Record, parse_record
 from mtkit.findings import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.journal import Journal
-from mtkit.loss import label_smoothed_loss, learning_rate, loss_of_states
+from mtkit.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.model import Transformer, parameter_counts
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, PAD_ID
@@ -51,6 +51,7 @@ from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
+_CONTINUE = "to continue, run the same command, without --restart"
 # Target tokens, and source tokens, that are taken to fit a device at a time.
 FITS = {"cuda": 25_000, "cpu": 4096}
 # Seconds after which training says that it still goes on.
@@ -116,12 +117,14 @@ class _State(Record):
     """The counters of a checkpoint.
 
     Attributes:
+        max_steps: of the run at that time; the learning rate may depend on it.
         batches: where in the data the run is.
         spent: what it has cost.
         validations: all of them, oldest first; they decide what is best and when to stop.
         valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
     """
 
+    max_steps: int = Field(ge=1)
     batches: _Position
     spent: _Cost
     validations: list[_Scores]
@@ -215,7 +218,7 @@ class Trainer:
             _stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
             CheckpointWriter(run) as writer,
-            self._telling_what_is_saved(run, writer),
+            self._reporting_last_checkpoint(run, writer),
         ):
             journal = Journal(run, self.step, active=first)
             early = self.workers.any(self._should_stop())
@@ -235,6 +238,8 @@ class Trainer:
                         early, best = self._record(journal, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
                 if due or best:
+                    if first:
+                        run.check_held()
                     with meter.paused():
                         self.save(writer, validation, extra=not due)
                         saved = self.step
@@ -246,7 +251,7 @@ class Trainer:
             self.workers.barrier()
         unfinished = stopped and self.step < settings.max_steps
         if unfinished and first:
-            log.info("saved step %d in %s; the same command continues", self.step, run.path)
+            log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
         return not unfinished
 
     def update(self, batches: Sequence[IntArray]) -> Tensor:
@@ -443,6 +448,7 @@ class Trainer:
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
+            "max_steps": self.settings.max_steps,
             "batches": self.batches.state_dict(),
             "spent": asdict(self.spent),
             "validations": self.validations,
@@ -491,18 +497,49 @@ class Trainer:
             raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
         step, place = chosen
         _, weights, optimizer, state = self.workers.together(
-            lambda: found or _read(Checkpoint(run.path / place, step))
+            lambda: found or _read(run.checkpoint(run.path / place, step))
         )
+        self._check_decay(run, state.max_steps, step)
+        run.check_sizes(weights)
         self._load(weights, optimizer)
         self.batches.load_state_dict(state.batches.model_dump())
         self.spent = Spent(**state.spent.model_dump())
         self.validations = [scores.model_dump() for scores in state.validations]
         self.step = step
+        aside = self.workers.together(
+            lambda: run.set_aside_after(step) if self.workers.first else []
+        )
         if self.workers.first:
-            aside = run.set_aside_after(self.step)
-            run.forget_metrics_after(self.step)
+            try:
+                run.forget_metrics_after(self.step)
+            except MtkitError as error:
+                log.warning("%s; its rows after step %d stay", error, self.step)
             renamed = f" (renamed: {', '.join(aside)})" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
+
+    def _check_decay(self, run: Run, old: int, step: int) -> None:
+        """Refuse another `max_steps` where the learning rate decays already.
+
+        Args:
+            run: that is continued.
+            old: its `train.max_steps` so far.
+            step: updates made so far.
+
+        Raises:
+            MtkitError: if some of these updates had a rate that decays towards the old end, or
+                would have had one that decays towards the new end.
+        """
+        new = self.settings.max_steps
+        if old == new:
+            return
+        for end, verb in ((old, "began"), (new, "would have begun")):
+            decayed = first_decayed(end, self.settings.decay_steps)
+            if decayed is not None and step >= decayed:
+                raise MtkitError(
+                    f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
+                    f"learning rate {verb} to decay at step {decayed} (train.decay_steps); keep "
+                    f"train.max_steps={old}, or give another --run, or --restart"
+                )
 
     @contextmanager
     def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
@@ -695,15 +732,15 @@ class Trainer:
         )
 
     @contextmanager
-    def _telling_what_is_saved(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
+    def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
         """When training is stopped at once, say from where it can go on."""
         try:
             yield
         except KeyboardInterrupt:
             if self.workers.first:
                 saved = writer.last_good()
-                goes_on = "continues from there" if run.checkpoints() else "begins again"
-                log.warning("stopped at once; %s; the same command %s", saved, goes_on)
+                advice = f"; {_CONTINUE}" if run.checkpoints() else ""
+                log.warning("stopped without saving; %s%s", saved, advice)
             raise
 
     def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:

@@ -175,8 +175,8 @@ class Translator:
             if _languages(one) != _languages(first):
                 pair, other = (" to ".join(_languages(run)) for run in (one, first))
                 raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
-            one.check_sizes()
             weights, description = one.select(checkpoint)
+            one.check_sizes(weights)
             with torch.device("meta"):
                 src_vocab_size = None if src_tokenizer is tokenizer else len(src_tokenizer)
                 model = Transformer(one.config.model, len(tokenizer), PAD_ID, src_vocab_size)

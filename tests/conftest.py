@@ -105,8 +105,16 @@ def reseal(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def change_settings(run: Path, config: Config) -> None:
     """Have a run folder say that it was made with this configuration."""
     (run / "config.yaml").write_text(dump_config(config), encoding="utf-8")
-    checksum = fixed_settings(config)
-    reseal(run / "manifest.json", lambda manifest: manifest.update(settings=checksum))
+    settings = fixed_settings(config)
+    reseal(run / "manifest.json", lambda manifest: manifest.update(settings=settings))
+    claim_checkpoints(run)
+
+
+def claim_checkpoints(run: Path) -> None:
+    """Have the checkpoints in a run folder say that they are of this run."""
+    identity = Run.open(run).manifest.identity
+    for state in (run / "checkpoints").glob("*/state.json"):
+        reseal(state, lambda content: content.update(run=identity))
 
 
 @pytest.fixture(autouse=True)

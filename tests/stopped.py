@@ -68,6 +68,8 @@ def main() -> None:
             status = ended(child)
         if status != 0:
             statuses.append(status)
+        # The folder may be in its place already when the signal comes.
+        if not os.path.isdir("out"):
             continue
         finished += 1
         # The first one may have had to wait for others.

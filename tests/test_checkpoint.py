@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import reseal
 
 from mtkit import checkpoint, train
 from mtkit.checkpoint import (
@@ -30,6 +31,7 @@ from mtkit.checkpoint import (
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
+from mtkit.trainer import Trainer
 from mtkit.translate import Translator
 
 
@@ -314,6 +316,57 @@ def test_settings_that_may_change_may_be_edited(tiny_run: Run, tmp_path: Path):
     assert (run.config.decode.beam_size, run.config.train.max_steps) == (2, 5)
 
 
+@pytest.mark.parametrize("setting", ["seed", "label_smoothing"])
+def test_a_checkpoint_of_another_run_is_not_used(
+    setting: str, tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    settings = tiny_config.train.model_copy(update={setting: 0.5 if "label" in setting else 2})
+    config = tiny_config.model_copy(update={"train": settings})
+    other = tmp_path / "other"
+    train.run(config, tiny_data, other, device="cpu")
+    expected = Run.open(other).select("last")[0]
+    place = other / "checkpoints" / "step-00000004"
+    shutil.rmtree(place)
+    shutil.copytree(tiny_run.path / "checkpoints" / "step-00000004", place)
+    with pytest.raises(MtkitError, match=r"step-00000004: belongs to another run") as error:
+        Translator.load(other, device="cpu")
+    one_line(error)
+    # Training continues from its own checkpoint before that.
+    train.run(config, tiny_data, other, device="cpu")
+    found = Run.open(other).select("last")[0]
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_setting_that_a_later_version_adds_has_its_default(tiny_run: Run, tmp_path: Path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+    # As a version wrote it that did not know the setting.
+    reseal(folder / "manifest.json", lambda it: it["settings"].pop("train.decay_steps"))
+    assert Run.open(folder).config == tiny_run.config
+    change_config(folder, "decay_steps: 0", "decay_steps: 3")
+    with pytest.raises(MtkitError, match=r"train\.decay_steps was changed .* from 0 to 3"):
+        Run.open(folder)
+
+
+def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
+    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = Trainer.update
+
+    def moved(self: Trainer, batches: Any) -> Any:
+        if self.step == 2:
+            (tmp_path / "run").rename(tmp_path / "old")
+            (tmp_path / "run").mkdir()
+        return original(self, batches)
+
+    monkeypatch.setattr(Trainer, "update", moved)
+    with pytest.raises(MtkitError, match="was moved or deleted while it was trained") as error:
+        train.run(tiny_config, tiny_data, tmp_path / "run", device="cpu")
+    one_line(error)
+    assert not list((tmp_path / "run").glob("*"))
+    assert steps(Run.open(tmp_path / "old")) == [2]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
@@ -326,12 +379,10 @@ def test_settings_that_may_change_may_be_edited(tiny_run: Run, tmp_path: Path):
 def test_weights_of_another_model_are_refused_in_one_line(
     key: str, value: int, words: str, tiny_run: Run, tmp_path: Path
 ):
-    # As if somebody had made a run of one configuration and put the weights of another there.
     model = tiny_run.config.model.model_copy(update={key: value})
     config = tiny_run.config.model_copy(update={"model": model})
     run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
-    shutil.rmtree(run.path / "checkpoints")
-    shutil.copytree(tiny_run.path / "checkpoints", run.path / "checkpoints")
+    run.save(4, weights=tiny_run.select("last")[0], optimizer={}, state={})
     with pytest.raises(MtkitError, match="do not fit") as error:
         Translator.load(run.path, device="cpu")
     assert words in one_line(error)

@@ -299,8 +299,9 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
     (checkpoint,) = exported.checkpoints()
     assert checkpoint.step == 4
     assert not list(out.rglob("optimizer*"))
-    assert exported.manifest["exported"]["run"] == "tiny"
-    assert exported.manifest["exported"]["steps"] == [2, 4]
+    assert exported.manifest.exported is not None
+    assert exported.manifest.exported["run"] == "tiny"
+    assert exported.manifest.exported["steps"] == [2, 4]
     # The mean of the two checkpoints, worked out here.
     two = [saved.load_weights() for saved in tiny_run.checkpoints()]
     for name, tensor in checkpoint.load_weights().items():
@@ -424,8 +425,9 @@ def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
 def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(
     tiny_run: Run, tmp_path: Path
 ) -> None:
-    run = Run(tiny_run.path, tiny_run.config, dict(tiny_run.manifest))
-    run.manifest["data"] = tiny_run.manifest["data"] | {"path": str(tmp_path / "gone")}
+    data = tiny_run.manifest.data.model_copy(update={"path": str(tmp_path / "gone")})
+    manifest = tiny_run.manifest.model_copy(update={"data": data})
+    run = Run(tiny_run.path, tiny_run.config, manifest)
     out = tmp_path / "out"
     export(run, out, format="safetensors")
     samples = len(run.samples()[-1]["samples"])

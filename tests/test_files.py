@@ -136,7 +136,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from mtkit.files import lock
-with lock(Path(sys.argv[1]), error="x: is in use"):
+with lock(Path(sys.argv[1]), what=Path("x"), doing="used"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -148,14 +148,14 @@ def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_pat
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     with (
-        pytest.raises(MtkitError, match=rf"^x: is in use by process {holder.pid} on \S+ since 2"),
-        lock(path, error="x: is in use"),
+        pytest.raises(MtkitError, match=rf"^x: is being used by process {holder.pid} on \S+ s"),
+        lock(path, what=Path("x"), doing="used"),
     ):
         pytest.fail("it was held twice")
     holder.send_signal(signal.SIGKILL)
     holder.wait(timeout=60)
     holder.stdout.close()
-    with lock(path, error="x: is in use"):
+    with lock(path, what=Path("x"), doing="used"):
         assert path.exists()
     assert not path.exists()
 
@@ -163,9 +163,9 @@ def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_pat
 def test_a_lock_can_be_taken_again_and_again_by_one_process(tmp_path: Path):
     for _ in range(3):
         with (
-            lock(tmp_path / ".lock", error="x"),
+            lock(tmp_path / ".lock", what=Path("x"), doing="used"),
             pytest.raises(MtkitError),
-            lock(tmp_path / ".lock", error="x"),
+            lock(tmp_path / ".lock", what=Path("x"), doing="used"),
         ):
             pytest.fail("it was held twice")
     assert list(tmp_path.iterdir()) == []
@@ -174,7 +174,7 @@ def test_a_lock_can_be_taken_again_and_again_by_one_process(tmp_path: Path):
 def test_a_lock_in_a_folder_that_is_not_there_is_one_line(tmp_path: Path):
     with (
         pytest.raises(MtkitError, match="No such file"),
-        lock(tmp_path / "nowhere" / ".lock", error="x"),
+        lock(tmp_path / "nowhere" / ".lock", what=Path("x"), doing="used"),
     ):
         pytest.fail("it was held")
 
@@ -186,5 +186,5 @@ def test_without_locks_in_the_file_system_a_warning_is_given(
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    with lock(tmp_path / ".lock", error="x"):
+    with lock(tmp_path / ".lock", what=Path("x"), doing="used"):
         assert "has no locks" in caplog.text

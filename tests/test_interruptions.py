@@ -103,7 +103,7 @@ def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_
     for _, errors, status in ended:
         if status == 1:
             (line,) = errors.splitlines()
-            assert "being written by another process" in line or "exists already" in line
+            assert "is being written by process" in line or "exists already" in line
     assert [path.name for path in tmp_path.rglob("*tiny*")] == ["tiny"]
     alone = started(arguments_of(tiny_text, "--out", "alone"), tmp_path)
     assert alone.communicate(timeout=60) == ("", "")

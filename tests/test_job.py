@@ -96,9 +96,9 @@ def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "windows", "message"),
     [
-        (HOW | {"decode.beam_size": "5"}, WINDOWS, "begun with decode.beam_size 4, not 5"),
-        (HOW, [["one", "two"], ["other"], ["three"]], r"other input \(from line 3 on\)"),
-        (HOW, WINDOWS[:1], "begun with more input"),
+        (HOW | {"decode.beam_size": "5"}, WINDOWS, "started with decode.beam_size 4, not 5"),
+        (HOW, [["one", "two"], ["other"], ["three"]], r"different input \(from line 3 on\)"),
+        (HOW, WINDOWS[:1], "started with more input"),
     ],
 )
 def test_something_else_is_never_mixed_in(

@@ -371,15 +371,16 @@ def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_too_high
     # 512^-½ · 4000^-½ = 6.99e-4, the paper's.
     text = train.forecast_without_data(load_config("base"))
     assert (
-        "# learning rate: 7.0e-04 at its highest, at update 4,000, 1 times the paper's for a width "
-        "of 512\n"
+        "# learning rate: peak 7.0e-04 at update 4,000, 1 times the paper's for d_model of 512\n"
     ) in text
     falling = load_config("base", ["train.decay_steps=20000"])
-    assert "; falls to zero over the last 20,000 updates\n" in train.forecast_without_data(falling)
+    assert "; linear decay to zero over the last 20,000 updates\n" in train.forecast_without_data(
+        falling
+    )
     assert not caplog.records
     # 16^-½ · 4^-½ = 0.125, √1000 = 32 times 16^-½ · 4000^-½.
     text = train.forecast(config, tiny_data, device="cpu")
-    assert "# learning rate: 1.2e-01 at its highest, at update 4, 32 times the paper's" in text
+    assert "# learning rate: peak 1.2e-01 at update 4, 32 times the paper's" in text
     (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in record.message
     assert "lower train.learning_rate_scale or raise train.warmup_steps" in record.message
@@ -616,7 +617,8 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     with monkeypatch.context() as patch, caplog.at_level("INFO", logger="mtkit"):
         patch.setattr(Trainer, "update", interrupted_at_4)
         assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
-    told = f"saved step 4 in {tmp_path / 'stopped'}; the same command continues"
+    told = f"saved step 4 in {tmp_path / 'stopped'}; to continue, run the same command, without "
+    told += "--restart"
     assert told in caplog.messages
     assert signal.getsignal(number) is before
     assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 4
@@ -671,11 +673,11 @@ def test_a_signal_while_a_row_is_logged_is_not_lost(
 @pytest.mark.parametrize(
     ("at", "told"),
     [
-        (1, "stopped at once; nothing was saved; the same command begins again"),
+        (1, "stopped without saving; nothing was saved"),
         (
             5,
-            "stopped at once; the last good checkpoint is step 3; the same command continues from "
-            "there",
+            "stopped without saving; the last good checkpoint is step 3; to continue, run the "
+            "same command, without --restart",
         ),
     ],
 )
@@ -790,10 +792,10 @@ def test_a_run_refuses_other_settings_by_name(
     ("decay_steps", "stop", "end", "told"),
     [
         # Of 8 updates the last three have 3/3, 2/3 and 1/3 of the rate.
-        (3, 7, 20, "began to fall at step 7"),
-        (3, 8, 20, "began to fall at step 7"),
+        (3, 7, 20, "began to decay at step 7"),
+        (3, 8, 20, "began to decay at step 7"),
         # Of 6 updates the fifth would have had 2/3.
-        (3, 5, 6, "would have begun to fall at step 5"),
+        (3, 5, 6, "would have begun to decay at step 5"),
         (3, 6, 20, None),
         (3, 4, 6, None),
         (0, 7, 20, None),

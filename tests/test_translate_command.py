@@ -387,7 +387,9 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
         process.send_signal(signal.SIGINT)
         told = read_until(screen, b"from there").decode()
         assert process.wait(PATIENCE) == 130
-    assert "mtkit: interrupted: the first 2 lines are saved; the same command goes on" in told
+    assert (
+        "mtkit: interrupted: the first 2 lines are saved; to continue, run the same command" in told
+    )
     with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
         # It begins where the first one ended.
         read_until(screen, b"| 2/6 [")
