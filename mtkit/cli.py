@@ -713,7 +713,7 @@ def _refuse_to_replace(output: Path, source: Path | None, prefixes: Path | None)
                 raise click.UsageError("--output would replace the standard input")
     for option, path in (("--input", source), ("--target-prefix", prefixes)):
         if path is not None and path.exists() and output.samefile(path):
-            raise click.UsageError(f"--output would replace the file of {option}")
+            raise click.UsageError(f"--output would replace the {option}")
 
 
 def _how_text_is_given(words: Sequence[str]) -> str:

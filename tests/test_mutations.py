@@ -72,6 +72,9 @@ def test_every_file_of_both_folders_is_changed(tiny_run: Run, tiny_data: Prepare
         assert sorted(str(path.relative_to(folder)) for path in files_of(folder)) == sorted(names)
 
 
+# Hundreds of changes of a file, each with up to four operations.
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("which", "name"), [*(("run", name) for name in RUN), *(("data", name) for name in DATA)]
 )

@@ -371,7 +371,7 @@ def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_too_high
     # 512^-½ · 4000^-½ = 6.99e-4, the paper's.
     text = train.forecast_without_data(load_config("base"))
     assert (
-        "# learning rate: peak 7.0e-04 at update 4,000, 1 times the paper's for d_model of 512\n"
+        "# learning rate: peak 7.0e-04 at update 4,000, 1 times the paper's for d_model 512\n"
     ) in text
     falling = load_config("base", ["train.decay_steps=20000"])
     assert "; linear decay to zero over the last 20,000 updates\n" in train.forecast_without_data(
@@ -1479,7 +1479,7 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
     try:
         journal = Journal(run, 0)
         for step in range(1, 51):
-            journal.log({"step": step, "l": 1})
+            journal.log({"step": step, "lr": 1})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert [row["step"] for row in run.metrics()] == list(range(1, 51))
@@ -1488,7 +1488,7 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
     assert "training goes on" in told
     # With room again nothing is written behind the event that was cut.
     size = max(file.stat().st_size for file in run.board_path.iterdir())
-    journal.log({"step": 51, "l": 1})
+    journal.log({"step": 51, "lr": 1})
     assert max(file.stat().st_size for file in run.board_path.iterdir()) == size <= 1200
 
 
