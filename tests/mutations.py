@@ -250,6 +250,8 @@ class Subject:
         self._text = text
         config = Run.open(run).config
         self._page = _no_page
+        # What an operation warns of on folders that nobody has changed.
+        self._usual: dict[str, list[str]] = {}
         self._config = changed(config, "train", max_steps=config.train.max_steps + 2)
         self.operations = {
             "resume": self._resume,
@@ -258,10 +260,13 @@ class Subject:
             "export": self._export,
         }
         with self._copies() as (run_copy, data_copy):
-            self._expected = {
-                name: self._in_a_copy(work, run_copy, data_copy)
-                for name, work in self.operations.items()
-            }
+            self._expected: dict[str, Any] = {}
+            for name, work in self.operations.items():
+                package, warnings = logging.getLogger("mtkit"), _Warnings()
+                package.addHandler(warnings)
+                self._expected[name] = self._in_a_copy(work, run_copy, data_copy)
+                package.removeHandler(warnings)
+                self._usual[name] = warnings.texts
 
     def try_out(self, which: str, mutation: Mutation) -> dict[str, Outcome]:
         """What each operation makes of a change of the run or of the data."""
@@ -286,7 +291,7 @@ class Subject:
             return Outcome("traceback", repr(error)[:500])
         finally:
             package.removeHandler(warnings)
-        said = " ".join(warnings.texts)
+        said = " ".join(text for text in warnings.texts if text not in self._usual[name])
         if found == self._expected[name]:
             return Outcome("fell back" if said else "same", said)
         return Outcome("used" if mutation.is_allowed_to_matter else "differs", said)
