@@ -364,7 +364,8 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
         train.run(tiny_config, tiny_data, tmp_path / "run", device="cpu")
     one_line(error)
     assert not list((tmp_path / "run").glob("*"))
-    assert steps(Run.open(tmp_path / "old")) == [2]
+    # The checkpoint that was being saved while the folder moved may be lost.
+    assert steps(Run.open(tmp_path / "old")) in ([], [2])
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,8 @@ MISTAKES = {
     "word that is said to be a number": Mistake("train: {seed: !!int few}", ("'few'", "int")),
     "word that is said to be true": Mistake("train: {compile: !!bool few}", ("'few'", "bool")),
     "bytes": Mistake("data: {dir: !!binary '?'}", ("not YAML",)),
-    "3,000 brackets": Mistake("model: " + "[" * 3000 + "]" * 3000, ("not YAML", "within one")),
-    "3,000 lists": Mistake("- " * 3000 + "a", ("not YAML", "within one")),
+    "3,000 brackets": Mistake("model: " + "[" * 3000 + "]" * 3000, ("not YAML", "levels deep")),
+    "3,000 lists": Mistake("- " * 3000 + "a", ("not YAML", "levels deep")),
     "list as a key": Mistake("train: {? [1] : 2}", ("not YAML", "[1] cannot be a key")),
     "merge": Mistake("model: &m {}\ntrain: {<<: *m}", ("train.<<",)),
     "more layers than anybody has": Mistake("model: {encoder_layers: 10000000}", ("10000000",)),
@@ -185,7 +185,7 @@ def test_a_fraction_is_read_as_the_core_schema_of_yaml_says(written: str, number
 
 
 def test_a_vocabulary_beyond_all_bounds_is_one_line():
-    with pytest.raises(MtkitError, match=r"^vocab_size: expected .*10000000, not 4294967297$"):
+    with pytest.raises(MtkitError, match=r"^vocab_size: expected .*4194304, not 4294967297$"):
         prepare_config({"vocab_size": 4294967297})
 
 
