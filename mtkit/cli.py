@@ -89,7 +89,7 @@ def _run() -> None:
             _say(f"mtkit: interrupted{f': {reason}' if reason else ''}")
         _leave(130)
     except BrokenPipeError:
-        # Whoever reads has enough.
+        # The reader closed the pipe.
         _leave(1)
     except Exception as error:
         # A worker that meets such a fault is started again, if --max-restarts says so.
@@ -695,7 +695,7 @@ def translate(
         try:
             for text in translated(_numbered(ready)):
                 output.write(text)
-                # At once, so that whoever reads it need not wait.
+                # At once, so that the reader does not wait.
                 output.flush()
         except KeyboardInterrupt:
             if typed:
@@ -717,7 +717,7 @@ def _refuse_to_replace(output: Path, source: Path | None, prefixes: Path | None)
 
 
 def _how_text_is_given(words: Sequence[str]) -> str:
-    """What to say to somebody who gives text, or the name of a file, as arguments."""
+    """The usage error for text, or the name of a file, that is given as an argument."""
     for word in words:
         if os.path.isfile(word):
             return f"{shlex.quote(word)} is a file: give it with --input {shlex.quote(word)}"

@@ -132,7 +132,7 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
             raise not_utf8(f"{name}, line {number}", error) from None
 
 
-# What is told of such text; the shell reads the command as it is written here.
+# The message about such text; the command can be pasted into a shell.
 OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
 
 

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -303,9 +304,10 @@ def _sign(descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    try:
-        holder = _Holder.model_validate_json(os.pread(descriptor, 4096, 0))
-    except (OSError, ValidationError):
-        # It has only just taken the lock.
-        return "another process"
-    return f"process {holder.process} on {holder.host} since {holder.since}"
+    # One that has only just taken the lock signs it in a moment.
+    for _ in range(50):
+        with contextlib.suppress(OSError, ValidationError):
+            holder = _Holder.model_validate_json(os.pread(descriptor, 4096, 0))
+            return f"process {holder.process} on {holder.host} since {holder.since}"
+        time.sleep(0.01)
+    return "another process"

@@ -92,7 +92,7 @@ class _Output(io.BufferedWriter):
             return
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise MtkitError(f"{self._title}: {error.strerror}") from error
-        # Whoever reads has enough, as in `| head -1`; or it is an error already.
+        # The reader closed the pipe, as `| head -1` does; or it is an MtkitError already.
         raise error
 
 

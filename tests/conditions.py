@@ -107,7 +107,7 @@ def forget_home() -> None:
 
 
 def cannot_write() -> None:
-    """As an ordinary user in a folder of somebody else."""
+    """As an ordinary user in a folder of another user."""
     for folder in (".", "data", "runs"):
         os.chmod(folder, 0o555)
     if os.getuid() == 0:

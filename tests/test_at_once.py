@@ -120,14 +120,20 @@ def test_of_two_translations_into_one_file_one_is_refused_and_the_other_undistur
     assert not list(tmp_path.glob(".*"))
 
 
+def held_up_training(folder: Path, config: Config, data: PreparedData) -> tuple[list[str], Forked]:
+    """A training that holds its lock, and its command line."""
+    (folder / "tiny.yaml").write_text(dump_config(config), encoding="utf-8")
+    arguments = ["train", "--config", "tiny.yaml", "--data", str(data.path)]
+    arguments += ["--device", "cpu", "--run", "run"]
+    holder = start(folder, arguments, "holder")
+    wait_for(lambda: list(folder.glob("holding-*")))
+    return arguments, holder
+
+
 def test_a_killed_training_leaves_its_folder_free_at_once(
     tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ) -> None:
-    (tmp_path / "tiny.yaml").write_text(dump_config(tiny_config), encoding="utf-8")
-    arguments = ["train", "--config", "tiny.yaml", "--data", str(tiny_data.path)]
-    arguments += ["--device", "cpu", "--run", "run"]
-    holder = start(tmp_path, arguments, "holder")
-    wait_for(lambda: list(tmp_path.glob("holding-*")))
+    arguments, holder = held_up_training(tmp_path, tiny_config, tiny_data)
     assert start(tmp_path, arguments, "refused").wait(timeout=SECONDS) == 1
     holder.kill()
     assert holder.wait(timeout=SECONDS) == -signal.SIGKILL
@@ -140,11 +146,7 @@ def test_a_killed_training_leaves_its_folder_free_at_once(
 def test_a_run_with_other_settings_and_no_checkpoint_is_not_replaced(
     tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ) -> None:
-    (tmp_path / "tiny.yaml").write_text(dump_config(tiny_config), encoding="utf-8")
-    arguments = ["train", "--config", "tiny.yaml", "--data", str(tiny_data.path)]
-    arguments += ["--device", "cpu", "--run", "run"]
-    holder = start(tmp_path, arguments, "holder")
-    wait_for(lambda: list(tmp_path.glob("holding-*")))
+    arguments, holder = held_up_training(tmp_path, tiny_config, tiny_data)
     holder.kill()
     holder.wait(timeout=SECONDS)
     other = [*arguments, "--set", "train.seed=2"]
