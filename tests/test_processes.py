@@ -61,7 +61,7 @@ def dies_at_five(number: int, *, how: str) -> int:
 
 def sleeps(number: int) -> int:
     if number:
-        time.sleep(100)
+        time.sleep(1000)  # longer than a test may last
     return number
 
 
@@ -148,10 +148,8 @@ def test_who_has_enough_ends_all_processes_busy_as_they_are():
     results = ordered_map(sleeps, [0, *range(1, 100)], workers=2)
     assert next(results) == 0
     assert len(active_children()) == 2
-    started = time.monotonic()
     results.close()  # type: ignore[attr-defined]
     assert active_children() == []
-    assert time.monotonic() - started < 10
 
 
 def test_an_error_among_the_items_ends_all_processes():
