@@ -2,10 +2,12 @@
 
     python benchmarks/busy.py --data data/multi30k [--run runs/multi30k-small] [--rounds 5]
 
-OpenMP's threads wait for each other in a loop by default (`OMP_WAIT_POLICY` not set), or asleep
-(`PASSIVE`). Both are measured alone, and with one endless loop pinned to each core. A round has
-every combination once, in an order that turns round from one round to the next, each in a process
-of its own; what is reported are medians, the ratios of paired rounds, and their range.
+OpenMP's threads wait for each other some milliseconds in a loop by default, or asleep
+(`OMP_WAIT_POLICY=PASSIVE`), or for a moment in a loop and then asleep, as the command line of mtkit
+lets them (`mtkit.cli.WAIT_BRIEFLY`). All are measured alone, and with one endless loop pinned to
+each core. A round has every combination once, in an order that turns round from one round to the
+next, each in a process of its own; what is reported are medians, the ratios of paired rounds, and
+their range.
 
 Translating is the time of a whole process for the first lines of the data's test text. Training is
 the time of updates after three that nobody counts.
@@ -26,10 +28,24 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-POLICIES = {"default": None, "PASSIVE": "PASSIVE"}
+from mtkit.cli import WAIT_BRIEFLY, WAITING
+
+POLICIES = {
+    "default": {},
+    "asleep": {"OMP_WAIT_POLICY": "PASSIVE"},
+    "mtkit": WAIT_BRIEFLY,
+}
 WORK = ("translate", "train")
 WARM_UP = 3
-LOOP = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+# It ends with the benchmark, however that ends.
+LOOP = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000):
+        pass
+"""
 
 Key = tuple[str, str, bool]
 
@@ -94,9 +110,8 @@ def busy_cores() -> Iterator[None]:
 
 def measure(work: str, policy: str, options: argparse.Namespace, lines: str) -> float:
     """Seconds of a piece of work in a process of its own."""
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    if (value := POLICIES[policy]) is not None:
-        environment["OMP_WAIT_POLICY"] = value
+    environment = {key: value for key, value in os.environ.items() if key not in WAITING}
+    environment |= POLICIES[policy]
     command = [sys.executable, __file__, "--child", work, "--data", str(options.data)]
     command += ["--config", options.config, "--steps", str(options.steps)]
     command += ["--run", str(options.run)]
@@ -135,21 +150,21 @@ def report(taken: dict[Key, list[float]], options: argparse.Namespace) -> None:
         f"{len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads; "
         f"{options.rounds} rounds\n"
     )
-    print("| work | OMP_WAIT_POLICY | seconds alone | seconds beside busy cores | times as long |")
+    print("| work | waiting | seconds alone | seconds beside busy cores | times as long |")
     print("|---|---|---|---|---|")
     what = {"translate": f"{options.lines} lines", "train": f"{options.steps} training steps"}
     for work, policy in product(WORK, POLICIES):
         alone, busy = (taken[work, policy, beside] for beside in (False, True))
         cells = what[work], policy, spread(alone, ".2f"), spread(busy, ".2f"), ratios(busy, alone)
         print(f"| {' | '.join(cells)} |")
-    print("\n| work | PASSIVE over default, alone | PASSIVE over default, beside busy cores |")
-    print("|---|---|---|")
-    for work in WORK:
+    print("\n| work | waiting | over default, alone | over default, beside busy cores |")
+    print("|---|---|---|---|")
+    for work, policy in product(WORK, list(POLICIES)[1:]):
         cells = [
-            ratios(taken[work, "PASSIVE", beside], taken[work, "default", beside])
+            ratios(taken[work, policy, beside], taken[work, "default", beside])
             for beside in (False, True)
         ]
-        print(f"| {what[work]} | {' | '.join(cells)} |")
+        print(f"| {what[work]} | {policy} | {' | '.join(cells)} |")
 
 
 def main() -> None:

@@ -46,16 +46,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PathArgument = click.Path(path_type=Path)
 
 
-# How threads wait for each other: at full speed, or so that other programs have the core.
+# Variables that say how threads wait for each other, and what is set where a user sets none of
+# them: for a moment in a loop, then asleep, so that other programs have the core. By default they
+# stay in the loop so long that training takes half as long again where other programs run
+# (benchmarks/busy.py). GOMP_SPINCOUNT, in turns of that loop, is for the library that PyTorch has
+# on Linux; others read OMP_WAIT_POLICY.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+WAIT_BRIEFLY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 
 
 def main() -> None:
     """The program `mtkit`: runs a command and turns what went wrong into a line and a status."""
     if not any(name in os.environ for name in WAITING):
-        # Before PyTorch is loaded. On a quiet machine it makes no difference; beside other
-        # programs, threads that spin while they wait for one another halve the speed.
-        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.update(WAIT_BRIEFLY)  # before PyTorch is loaded
     with standard_streams():
         _run()
 
