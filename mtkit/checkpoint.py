@@ -69,7 +69,9 @@ _STEP = re.compile(r"step-(\d{8,})")
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 
 FORMAT = 1
-_OTHER_CHECKPOINT = "use another checkpoint"
+_OTHER_CHECKPOINT = (
+    "give another (--checkpoint last, or a step); mtkit train passes over a damaged newest one"
+)
 _TRAIN_AGAIN = "restore the file from a copy, or train again (with --restart)"
 
 
@@ -244,6 +246,15 @@ class Checkpoint:
             raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 
 
+def _is_manifest_of_run(path: Path) -> bool:
+    """Whether it is the undamaged manifest of a run; prepared data has a manifest too."""
+    try:
+        read_record(path, RunManifest, advice=_TRAIN_AGAIN)
+    except MtkitError:
+        return False
+    return True
+
+
 class Run:
     """A run folder.
 
@@ -271,8 +282,8 @@ class Run:
         """
         if self._held is not None and not self._held.is_in_place():
             raise MtkitError(
-                f"{self.path}: was moved or deleted while it was trained; nothing more is written "
-                "there"
+                f"{self.path}: the folder or its lock file {_LOCK} was moved or deleted while "
+                "it was trained; nothing more is written there"
             )
 
     @classmethod
@@ -349,7 +360,7 @@ class Run:
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
         if _MANIFEST in names:
-            return _CONFIG in names  # prepared data has a manifest too
+            return _CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # What `create` leaves when it is killed; it makes the folder of checkpoints first.
@@ -369,6 +380,11 @@ class Run:
             MtkitError: if there is none, or a setting that may not change was changed.
         """
         if not cls.is_run(path):
+            if (path / _CHECKPOINTS).is_dir() and (path / _CONFIG).is_file():
+                raise MtkitError(
+                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train in "
+                    "another folder (--run)"
+                )
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")
         manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
@@ -424,7 +440,7 @@ class Run:
         for name in names:
             if sha256_of(self.path / name) != self.manifest.files[name]:
                 raise MtkitError(
-                    f"{self.path / name}: changed since the run was made (by its checksum); "
+                    f"{self.path / name}: changed since the run was made (its checksum is wrong); "
                     f"{_TRAIN_AGAIN}"
                 )
         found = [Tokenizer.load(self.path / name) for name in names]

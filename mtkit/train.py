@@ -148,12 +148,15 @@ def _run_locked(
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
             if workers.first:
+                further = "set train.max_steps above that"
+                if config.train.decay_steps:
+                    further += " and give another --run, because the learning rate has decayed"
                 log.info(
-                    "%s has reached step %d already; to train further, set train.max_steps above "
-                    "that (now %d)",
+                    "%s has reached step %d of %d already; to train further, %s",
                     run_path,
                     trainer.step,
                     config.train.max_steps,
+                    further,
                 )
             return True
         if workers.first:

@@ -893,7 +893,7 @@ def test_a_finished_run_says_so_and_changes_nothing(
     before = content(begun / "checkpoints")
     with caplog.at_level("INFO", logger="mtkit"):
         assert train.run(tiny_config, tiny_data, begun, device="cpu")
-    assert "has reached step 4 already" in caplog.text
+    assert "has reached step 4 of 4 already" in caplog.text
     assert "train.max_steps" in caplog.text
     assert content(begun / "checkpoints") == before
 
@@ -907,6 +907,24 @@ def test_restart_begins_again_with_whatever_settings(
     assert train.run(other, tiny_data, tmp_path / "new", device="cpu")
     assert_same_state(begun, tmp_path / "new")
     assert rows_of(begun, "loss") == rows_of(tmp_path / "new", "loss")
+
+
+def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    (begun / "config.yaml").unlink()
+    before = content(begun)
+    with pytest.raises(MtkitError, match=r"config.yaml: No such file; restore .* --restart"):
+        train.run(tiny_config, tiny_data, begun, device="cpu")
+    assert content(begun) == before
+    assert train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
+    assert Run.open(begun).config == tiny_config
+
+
+def test_a_run_without_its_manifest_says_so(begun: Path):
+    (begun / "manifest.json").unlink()
+    with pytest.raises(MtkitError, match=r"manifest.json: No such file; restore .* another folder"):
+        Run.open(begun)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -1485,7 +1503,7 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
     assert [row["step"] for row in run.metrics()] == list(range(1, 51))
     (told,) = [record.getMessage() for record in caplog.records]
     assert "tfevents" in told
-    assert "training goes on" in told
+    assert "training continues" in told
     # With room again nothing is written behind the event that was cut.
     size = max(file.stat().st_size for file in run.board_path.iterdir())
     journal.log({"step": 51, "lr": 1})
