@@ -172,7 +172,7 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
             f"{advice}"
         )
     if checksum != sha256_of_json(content):
-        raise MtkitError(f"{path}: changed since it was written (by its checksum); {advice}")
+        raise MtkitError(f"{path}: changed since it was written (its checksum is wrong); {advice}")
     if "kind" in kind.model_fields and "kind" in content:
         (wanted,) = get_args(kind.model_fields["kind"].annotation)
         if content["kind"] != wanted:
@@ -269,12 +269,14 @@ def _locked(path: Path, what: Path, doing: str) -> int:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise MtkitError(f"{what}: is being {doing} by {_holder(descriptor)}") from None
+                raise MtkitError(
+                    f"{what}: is being {doing} by {_holder(descriptor)}; wait until it ends"
+                ) from None
             except OSError as refusal:
                 if refusal.errno not in _NO_LOCKS:
                     raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
                 log.warning(
-                    "%s: this file system has no locks; start nothing else that writes there",
+                    "%s: this file system has no locks; let no other process write there",
                     path.parent,
                 )
             if _is_same(path, descriptor):

@@ -136,7 +136,7 @@ class Journal:
             write()
         except (MtkitError, OSError) as error:
             if not self._failed:
-                log.warning("%s; training goes on, its metrics will have gaps", error)
+                log.warning("%s; training continues, the metrics will have gaps", error)
             self._failed = True
             return False
         return True

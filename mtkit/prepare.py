@@ -776,7 +776,9 @@ def _refuse_changed(sources: Sequence[Source], origins: Sequence[dict[str, Any]]
 
 
 def _changed(source: Source, why: str = "") -> MtkitError:
-    return MtkitError(f"{source.name}: changed while it was being prepared; start again{why}")
+    return MtkitError(
+        f"{source.name}: changed while it was being prepared; run the same command again{why}"
+    )
 
 
 def _taken(block: Block, indices: list[int]) -> Block:

@@ -850,7 +850,9 @@ def _encoded(text: str) -> bytes:
 
 
 def _changed(path: Path) -> MtkitError:
-    return MtkitError(f"{path}: its columns changed since it was opened; start again")
+    return MtkitError(
+        f"{path}: its columns changed since it was opened; run the same command again"
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

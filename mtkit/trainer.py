@@ -514,7 +514,7 @@ class Trainer:
                 run.forget_metrics_after(self.step)
             except MtkitError as error:
                 log.warning("%s; its rows after step %d stay", error, self.step)
-            renamed = f" (renamed: {', '.join(aside)})" if aside else ""
+            renamed = f"; set aside: {', '.join(aside)}" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
     def _check_decay(self, run: Run, old: int, step: int) -> None:
@@ -550,8 +550,9 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
             raise MtkitError(
-                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; lower "
-                f"train.device_batch_tokens (now {self._fits_at_a_time}) and start again"
+                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; run "
+                "the same command with a lower train.device_batch_tokens (now "
+                f"{self._fits_at_a_time})"
             ) from error
 
     def _on_worker(self) -> str:
@@ -955,7 +956,9 @@ def _stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     def handle(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if not quiet:
-            log.warning("stopping after this step and saving; once more to stop at once")
+            log.warning(
+                "saving after this step, then stopping; press Ctrl-C again to stop without saving"
+            )
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 

@@ -209,7 +209,9 @@ def test_a_source_of_any_kind_that_changes_before_a_pass_is_refused(
     source, rewrite = place_in(tmp_path, pairs, kind)
     change_at(monkeypatch, source, reading, 0, lambda: rewrite(turned(pairs)))
     message = refused(tmp_path, source)
-    assert message == f"{source.name}: changed while it was being prepared; start again"
+    assert (
+        message == f"{source.name}: changed while it was being prepared; run the same command again"
+    )
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -222,7 +224,9 @@ def test_a_file_that_is_replaced_before_a_pass_is_refused(
     source, rewrite = place_in(tmp_path, pairs, kind)
     change_at(monkeypatch, source, reading, 0, lambda: rewrite(turned(pairs), by_rename=True))
     message = refused(tmp_path, source)
-    assert message == f"{source.name}: changed while it was being prepared; start again"
+    assert (
+        message == f"{source.name}: changed while it was being prepared; run the same command again"
+    )
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -234,7 +238,9 @@ def test_a_file_that_changes_in_the_middle_of_a_pass_is_refused(
     source, rewrite = place_in(tmp_path, pairs, "lines")
     change_at(monkeypatch, source, reading, 5, lambda: rewrite(louder(pairs)))
     message = refused(tmp_path, source)
-    assert message == f"{source.name}: changed while it was being prepared; start again"
+    assert (
+        message == f"{source.name}: changed while it was being prepared; run the same command again"
+    )
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -270,7 +276,9 @@ def test_whatever_becomes_of_a_file_it_is_told_as_a_change(
     }
     change_at(monkeypatch, source, reading, 0, lambda: (changes[change](), None)[1])
     message = refused(tmp_path, source)
-    assert message.startswith(f"{source.name}: changed while it was being prepared; start again")
+    assert message.startswith(
+        f"{source.name}: changed while it was being prepared; run the same command again"
+    )
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -288,7 +296,9 @@ def test_the_text_of_the_other_splits_is_that_of_the_checksums(
     change_at(monkeypatch, source, 1, block, lambda: rewrite(new, by_rename=by_rename))
     train = memory("train", number_pairs(200, seed=1))
     message = refused(tmp_path, train, **{split: source})
-    assert message == f"{source.name}: changed while it was being prepared; start again"
+    assert (
+        message == f"{source.name}: changed while it was being prepared; run the same command again"
+    )
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -394,6 +404,7 @@ def test_the_command_ends_with_one_line_and_status_1(
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"mtkit: error: {src} and {tgt}: changed while it was being prepared; start again\n"
+        f"mtkit: error: {src} and {tgt}: changed while it was being prepared; "
+        "run the same command again\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == before
