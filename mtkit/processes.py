@@ -20,9 +20,10 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from mtkit.errors import LostWorkerError, MtkitError
@@ -35,7 +36,7 @@ _AT_A_TIME = 2
 # Items that are not worth a process, which takes half a second to start.
 _FEW = 2
 # How a process ends that is asked for processes while it is being started: the main script, which
-# it imports, works when it is imported. It is no status that Python or a shell gives.
+# it imports, works when it is imported. Neither Python nor a shell gives this status.
 _IMPORTING = 86
 # Seconds until a worker that has closed its pipe has ended.
 _PATIENCE = 5.0
@@ -131,17 +132,14 @@ class Worker(Generic[Item, Result]):
         self.pipe, its_end = _spawn.Pipe()
         # Daemonic, so that Python ends it if nobody does.
         self._process = _spawn.Process(target=_serve, args=(its_end, function, what), daemon=True)
-        # Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in
-        # a new process, from its first moment on; but what is started first with the first one
-        # would unblock it.
+        # What is started with the first process would unblock the interrupt.
         resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._process.start()
+            with _interrupt_delayed():
+                self._process.start()
         except BrokenPipeError:
             raise self._lost() from None
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             # Its end is the only one then, and closes with it.
             its_end.close()
 
@@ -198,6 +196,34 @@ class Worker(Generic[Item, Result]):
         return LostWorkerError(
             f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
         )
+
+
+@contextmanager
+def _interrupt_delayed() -> Iterator[None]:
+    """Let Ctrl-C wait while a process is started, and keep it away from the new process.
+
+    Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in a new
+    process, from its first moment on. Another thread of the parent may receive it all the same,
+    and Python would then raise in the first thread, in the middle of what the new process reads.
+    """
+    received = False
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        received = True
+
+    # Only the first thread may set a handler, and only there Python raises.
+    is_first = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, wait) if is_first else None
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if received:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str) -> None:

@@ -243,6 +243,39 @@ def test_however_the_parent_ends_its_workers_do_and_print_nothing(
         time.sleep(0.05)
 
 
+INTERRUPTED_AT_A_START = """
+import multiprocessing.util, os, signal, sys, threading, time
+sys.path.insert(0, {here!r})
+from mtkit.processes import Worker
+from test_processes import squared
+spawn = multiprocessing.util.spawnv_passfds
+def spawn_and_interrupt(*arguments):
+    process = spawn(*arguments)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+    return process
+if __name__ == "__main__":
+    # A second thread: the signal reaches the process although its first thread blocks it.
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    Worker(squared).end()  # what is started once, is
+    multiprocessing.util.spawnv_passfds = spawn_and_interrupt
+    try:
+        Worker(squared)
+    except KeyboardInterrupt:
+        print("interrupted")
+    time.sleep(0.5)
+"""
+
+
+def test_an_interrupt_waits_until_a_worker_has_started(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED_AT_A_START.format(here=str(HERE)))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
