@@ -2,12 +2,11 @@
 
     python benchmarks/busy.py --data data/multi30k [--run runs/multi30k-small] [--rounds 5]
 
-OpenMP's threads wait for each other some milliseconds in a loop by default, or asleep
-(`OMP_WAIT_POLICY=PASSIVE`), or for a moment in a loop and then asleep, as the command line of mtkit
-lets them (`mtkit.cli.WAIT_BRIEFLY`). All are measured alone, and with one endless loop pinned to
-each core. A round has every combination once, in an order that turns round from one round to the
-next, each in a process of its own; what is reported are medians, the ratios of paired rounds, and
-their range.
+OpenMP's threads wait for each other some milliseconds in a loop by default, or for a moment in a
+loop and then asleep, as the command line of mtkit lets them (`mtkit.cli.WAIT_BRIEFLY`). Both are
+measured alone, and with one endless loop pinned to each core. A round has every combination once,
+in an order that turns round from one round to the next, each in a process of its own; what is
+reported are medians, the ratios of paired rounds, and their range.
 
 Translating is the time of a whole process for the first lines of the data's test text. Training is
 the time of updates after three that nobody counts.
@@ -32,7 +31,6 @@ from mtkit.cli import WAIT_BRIEFLY, WAITING
 
 POLICIES = {
     "default": {},
-    "asleep": {"OMP_WAIT_POLICY": "PASSIVE"},
     "mtkit": WAIT_BRIEFLY,
 }
 WORK = ("translate", "train")
