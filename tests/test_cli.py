@@ -105,7 +105,7 @@ def place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Place:
     """An empty working directory."""
-    folder = tmp_path / "work"
+    folder = tmp_path / "place"
     folder.mkdir()
     return Place(folder, monkeypatch, capfd)
 
@@ -392,7 +392,7 @@ def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_
     assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
 
 
-@pytest.mark.parametrize("out", [".", "..", "/", "../work", "../work/."])
+@pytest.mark.parametrize("out", [".", "..", "/", "../place", "../place/."])
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_the_folder_one_stands_in_is_not_replaced(
     out: str, force: list[str], trained: Place, tiny_text: TinyText
@@ -1038,7 +1038,9 @@ def test_the_program_is_installed_and_a_mistake_ends_with_status_1(tmp_path: Pat
 
 
 @pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "5"}])
-def test_threads_wait_asleep_soon_unless_the_user_says_how_they_wait(given: dict[str, str]):
+def test_waiting_threads_sleep_after_a_moment_unless_the_user_sets_how_they_wait(
+    given: dict[str, str],
+):
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
     script = """
 import os, sys

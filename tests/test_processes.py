@@ -257,7 +257,7 @@ def spawn_and_interrupt(*arguments):
 if __name__ == "__main__":
     # A second thread: the signal reaches the process although its first thread blocks it.
     threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-    Worker(squared).end()  # what is started once, is
+    Worker(squared).end()  # starts what all workers share
     multiprocessing.util.spawnv_passfds = spawn_and_interrupt
     try:
         Worker(squared)

@@ -228,8 +228,8 @@ class Person:
     def type(self, keys: bytes) -> None:
         os.write(self.screen, keys)
 
-    def leaves_with(self, key: bytes) -> int:
-        """The status, after a key that ends the program.
+    def status_after(self, key: bytes) -> int:
+        """Press a key that ends the program; its exit status.
 
         The key is pressed again where nothing happens: Python misses an interrupt that comes
         between its prompt and the moment when it begins to wait.
@@ -238,7 +238,7 @@ class Person:
             self.type(key)
             with suppress(subprocess.TimeoutExpired):
                 return self.process.wait(PATIENCE / 12)
-        raise AssertionError("the program goes on")
+        raise AssertionError("the program did not end")
 
     def waits_for(self, text: str) -> str:
         """What appears until this does."""
@@ -288,7 +288,7 @@ def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
         # What is no text is answered as well.
         somebody.type(b"\xff one\n")
         somebody.waits_for("\nen> ")
-        assert somebody.leaves_with(key) == status
+        assert somebody.status_after(key) == status
         assert somebody.process.stderr is not None
         notes = somebody.process.stderr.read().decode()
     assert "mtkit: translating what you type; end with Ctrl-D\n" in notes
@@ -303,7 +303,7 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
         assert notes is not None
         somebody.type(b"one two\n")
         assert data.readline().decode() == f"{answer}\n"
-        assert somebody.leaves_with(b"\x03") == 130
+        assert somebody.status_after(b"\x03") == 130
         assert data.read() == b""
         assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
 
