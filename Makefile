@@ -30,7 +30,7 @@ test: $(VENV)/compared ## format and lint checks, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 format: $(VENV)/installed ## format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

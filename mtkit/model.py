@@ -484,6 +484,12 @@ class Transformer(nn.Module):
 
     def compile_layers(self) -> None:
         """Compile every layer with torch.compile; layers of one kind share their graphs."""
+        # PyTorch reuses compiled code from disk, and does not look for which vector instructions
+        # it was made: code for AVX2 that runs with AVX-512 writes beyond the end of its tensors.
+        config = torch.compiler.config
+        capability = torch.backends.cpu.get_cpu_capability()
+        if capability not in config.cache_key_tag:
+            config.cache_key_tag += f" {capability}"
         for layer in self.layers():
             layer.compile(dynamic=True)
 

@@ -465,6 +465,21 @@ def test_dropout_repeats_under_one_seed_and_does_nothing_in_evaluation():
     assert layer.eval()(x) is x
 
 
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+def test_compiled_code_is_not_reused_on_a_cpu_with_other_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Code for one kind, run on the other, corrupts memory: the process aborts.
+    monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
+    tags = []
+    for capability in ("AVX2", "AVX512", "AVX512"):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda it=capability: it)
+        torch.compiler.config.cache_key_tag = "mine"
+        build().compile_layers()
+        tags.append(torch.compiler.config.cache_key_tag)
+    assert tags == ["mine AVX2", "mine AVX512", "mine AVX512"]
+
+
 def test_a_model_whose_weights_come_from_a_run_costs_no_import() -> None:
     # PyTorch imports SymPy and eight hundred modules more to draw a normal number that is none.
     program = """
