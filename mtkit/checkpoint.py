@@ -70,7 +70,7 @@ _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 
 FORMAT = 1
 _OTHER_CHECKPOINT = (
-    "give another (--checkpoint last, or a step); mtkit train passes over a damaged newest one"
+    "use an earlier checkpoint (mtkit train does it by itself; else give its step: --checkpoint)"
 )
 _TRAIN_AGAIN = "restore the file from a copy, or train again (with --restart)"
 
@@ -380,10 +380,10 @@ class Run:
             MtkitError: if there is none, or a setting that may not change was changed.
         """
         if not cls.is_run(path):
-            if (path / _CHECKPOINTS).is_dir() and (path / _CONFIG).is_file():
+            if (path / _CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
-                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train in "
-                    "another folder (--run)"
+                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train "
+                    "again in another folder"
                 )
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")

@@ -983,7 +983,10 @@ Saved = tuple[Checkpoint, Tensors, Tensors, _State]
 def _read(checkpoint: Checkpoint) -> Saved:
     """A checkpoint with its weights, its optimizer's tensors and its counters."""
     state = parse_record(
-        checkpoint.load_state(), _State, name=str(checkpoint.path), advice="use another checkpoint"
+        checkpoint.load_state(),
+        _State,
+        name=str(checkpoint.path),
+        advice="use an earlier checkpoint",
     )
     return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
 
