@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import ModelConfig
+from mtkit.convert.exporting import CTranslate2Model, joined, to_marian, write_ctranslate2
 from mtkit.data import read_lines
-from mtkit.export import CTranslate2Model, joined, to_marian, write_ctranslate2
 from mtkit.model import LAYER_NORM_EPSILON, Transformer, sinusoidal_positions
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator

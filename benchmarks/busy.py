@@ -64,7 +64,7 @@ def train(options: argparse.Namespace) -> None:
     from mtkit.config import load_config
     from mtkit.data import PreparedData
     from mtkit.devices import choose_matrix_route, keep_freed_memory
-    from mtkit.trainer import Trainer
+    from mtkit.train.trainer import Trainer
 
     keep_freed_memory()
     choose_matrix_route(torch.device("cpu"))
@@ -80,9 +80,9 @@ def train(options: argparse.Namespace) -> None:
 
 def new_run(options: argparse.Namespace, folder: Path) -> Path:
     """A run that was hardly trained, to translate with where no other is given."""
-    from mtkit import train as training
     from mtkit.config import load_config
     from mtkit.data import PreparedData
+    from mtkit.train import assembly as training
 
     # As long as its source, so that the time is that of a model that has learned to stop.
     few = [f"train.max_steps={WARM_UP}", "decode.max_extra_length=0"]

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 import mtkit
 from mtkit.config import load_config
 from mtkit.devices import keep_freed_memory
-from mtkit.inference import Engine
-from mtkit.loss import label_smoothed_loss
 from mtkit.model import Transformer, sinusoidal_positions
-from mtkit.search import beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.train.loss import label_smoothed_loss
+from mtkit.translate.engine import Engine
+from mtkit.translate.search import beam_search
 
 VOCABULARY, LENGTH = 8_000, 15
 SMOOTHING = 0.1

@@ -183,7 +183,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
     from mtkit.config import load_config
     from mtkit.data import PreparedData
     from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
-    from mtkit.trainer import Trainer
+    from mtkit.train.trainer import Trainer
 
     size = setting.size
     config = load_config(

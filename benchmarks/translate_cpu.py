@@ -160,10 +160,10 @@ def mtkit(setting: Setting) -> Engine:
 
     from mtkit.config import DecodeConfig
     from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
-    from mtkit.inference import Engine as Decoder
-    from mtkit.inference import prepare
-    from mtkit.search import Constraints, beam_search
     from mtkit.translate import Translator
+    from mtkit.translate.engine import Engine as Decoder
+    from mtkit.translate.engine import prepare
+    from mtkit.translate.search import Constraints, beam_search
 
     device = choose_device("cpu")
     precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]
@@ -664,7 +664,7 @@ def write_models(
     model: Any, tokenizer: Any, folder: Path, *, longest: int, precisions: list[str], marian: bool
 ) -> None:
     """Write the weights for CTranslate2 and, if it takes part, for MarianMTModel."""
-    from mtkit.export import to_marian, write_ctranslate2
+    from mtkit.convert.exporting import to_marian, write_ctranslate2
 
     for precision in precisions:
         write_ctranslate2(

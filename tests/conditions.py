@@ -35,7 +35,7 @@ decode: {max_extra_length: 5, average_checkpoints: 1}
 LIBRARIES = ["torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
 LIBRARIES += ["resource", "tensorboardX", "sacrebleu", "rich.table", "tqdm"]
 LIBRARIES += [f"mtkit.{name}" for name in ("prepare", "train", "translate", "export", "job")]
-LIBRARIES += ["mtkit.progress", "mtkit.report", "mtkit.run_page", "mtkit.score"]
+LIBRARIES += ["mtkit.cli.progress", "mtkit.cli.tables", "mtkit.train.report_page", "mtkit.score"]
 
 TEXT = "--src-lang=en --tgt-lang=de --vocab-size=300 --workers=1"
 

@@ -235,7 +235,7 @@ def tiny_run(
     tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Run:
     """The tiny configuration trained on the tiny data. Copy the folder before changing it."""
-    from mtkit import train
+    from mtkit.train import assembly as train
 
     place = tmp_path_factory.mktemp("tiny-run") / "tiny"
     train.run(tiny_config, tiny_data, place, device="cpu", command=["mtkit", "train"])

@@ -15,7 +15,8 @@ import signal
 import sys
 import time
 
-from mtkit import cli, prepare
+from mtkit import cli
+from mtkit.prepare import pipeline as prepare
 
 
 def run(arguments: list[str], out: str) -> int:

@@ -19,7 +19,7 @@ import pytest
 import torch
 from conftest import reseal
 
-from mtkit import checkpoint, train
+from mtkit import checkpoint
 from mtkit.checkpoint import (
     CheckpointWriter,
     DataOrigin,
@@ -31,7 +31,8 @@ from mtkit.checkpoint import (
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
-from mtkit.trainer import Trainer
+from mtkit.train import assembly as train
+from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
 

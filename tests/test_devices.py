@@ -12,9 +12,9 @@ import torch
 
 from mtkit import devices
 from mtkit.checkpoint import Run
+from mtkit.convert.exporting import export
 from mtkit.devices import is_out_of_memory, memory_explained
 from mtkit.errors import MtkitError
-from mtkit.export import export
 from mtkit.translate import Translator
 
 
@@ -130,7 +130,7 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
 
     with Translator.load(untrained, device="cpu") as translator:
-        monkeypatch.setattr("mtkit.decoding.beam_search", no_room)
+        monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
         with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
             list(translator.translate(lines))
     assert told in str(error.value)
@@ -143,10 +143,10 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     def no_room(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("mtkit.translate.Transformer", no_room)
+    monkeypatch.setattr("mtkit.translate.translator.Transformer", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
         Translator.load(untrained, device="cpu")
     monkeypatch.undo()
-    monkeypatch.setattr("mtkit.export._check_text", no_room)
+    monkeypatch.setattr("mtkit.convert.exporting._check_text", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
         export(untrained, tmp_path / "out", format="safetensors")

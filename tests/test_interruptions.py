@@ -138,7 +138,7 @@ def test_a_folder_that_may_not_be_written_is_refused(tiny_text: TinyText, tmp_pa
 MEMORY = """
 import resource
 from pathlib import Path
-from mtkit import prepare
+from mtkit.prepare import pipeline as prepare
 from mtkit.prepare import prepare_files
 if __name__ == "__main__":
     prepare.BLOCK = 1000

@@ -15,8 +15,8 @@ import sentencepiece as spm
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mtkit.encoder import BlockEncoder
 from mtkit.errors import MtkitError
+from mtkit.prepare.text_to_ids import BlockEncoder
 from mtkit.tokenizer import ModelType, Tokenizer
 from mtkit.words import WordCounts, count_words
 

@@ -1,0 +1,865 @@
+r"""Where sentence pairs come from: files of several formats, the hub, the demo corpora, a list.
+
+Every place is a `Source`, which gives its pairs as blocks of bytes, as often as wanted and in
+bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` make one; a
+missing file, a folder or a pipe, and columns that are not there are told when the source is made,
+anything further inside when it is read. What becomes of the pairs is the business of `prepare`:
+here nothing is judged and nothing dropped, not even bytes that are no UTF-8.
+
+This is the only home of pyarrow, which is slow to import and so is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+from xml.parsers import expat
+
+from mtkit.data import (
+    OLD_LINE_ENDS,
+    Split,
+    damage_told,
+    has_old_line_ends,
+    open_binary,
+)
+from mtkit.errors import MtkitError, encodable
+from mtkit.files import sha256_of
+from mtkit.prepare.demo import demo_corpus
+from mtkit.prepare.hub import Corpus, HubSplit, fetch, fetch_split
+
+# n source and n target sentences in step: bytes as they were found, and no line ends in them.
+Block = tuple[list[bytes], list[bytes]]
+
+# What is asked of a file at a time: a few thousand lines, which stay in the processor's cache.
+_CHUNK = 1 << 18
+# Rows that are decoded together, where a format has rows.
+_BATCH_ROWS = 1000
+_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HUB_PREFIX = "hf:"
+# Beyond it an epoch would never end.
+_LARGEST_WEIGHT = 1_000_000
+
+# What `Source.notes` counts.
+MARK = "byte-order mark"
+CRLF = "CRLF line end"
+BREAK = "line break within a sentence"
+
+
+@dataclass
+class _Reading:
+    """One iteration under way: what was mended so far, and how far it is."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    files: list[tuple[IO[bytes], int]] = field(default_factory=list)
+    share: float | None = None
+
+    @property
+    def progress(self) -> float | None:
+        if not self.files:
+            return self.share
+        size = sum(size for _, size in self.files)
+        done = sum(size if file.closed else file.tell() for file, size in self.files)
+        return min(1.0, done / size) if size else None
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[IO[bytes]]:
+        """The plain bytes of a file, whose position is watched; what goes wrong is told."""
+        _check_regular(path)
+        with damage_told(path), path.open("rb", buffering=0) as raw:
+            self.files.append((raw, path.stat().st_size))
+            with open_binary(path, raw=raw) as stream:
+                yield stream
+
+
+class Source(ABC):
+    """Sentence pairs from one place, to be read as often as wanted.
+
+    Attributes:
+        name: what a dropped pair is reported under, such as "train.en and train.de".
+        unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
+        weight: how often an epoch sees its pairs.
+        notes: what the last whole iteration found and mended, counted: `MARK`, `CRLF`, `BREAK`.
+    """
+
+    def __init__(self, name: str, *, unit: str, weight: float) -> None:
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise MtkitError(f"{name}: the weight must be a number, not {weight!r}")
+        if not 0 < weight <= _LARGEST_WEIGHT:
+            raise MtkitError(
+                f"{name}: the weight must be above 0 and at most {_LARGEST_WEIGHT:,}, not {weight}"
+            )
+        self.name = name
+        self.unit = unit
+        self.weight = weight
+        self._reading: _Reading | None = None
+        self._notes: dict[str, int] = {}
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The pairs from the beginning, in order: blocks of `size` pairs, the last of fewer.
+
+        Raises:
+            MtkitError: naming the file, and the line or row where there is one, to be mended.
+        """
+        reading = self._reading = _Reading()
+        try:
+            yield from self._read(size, reading)
+            self._notes = dict(reading.found)
+        finally:
+            if self._reading is reading:
+                self._reading = None
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the input that the iteration under way has read; None if that is not known.
+
+        Of files it is the share of their bytes, compressed as they are.
+        """
+        return None if self._reading is None else self._reading.progress
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """What the last whole iteration found and mended, counted."""
+        return dict(self._notes)
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the place, as JSON: its kind, where it is, its SHA-256."""
+        place = {
+            key: encodable(value) if isinstance(value, str) else value
+            for key, value in self._place().items()
+        }
+        return {**place, "weight": self.weight}
+
+    @abstractmethod
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        """What `blocks` gives."""
+
+    @abstractmethod
+    def _place(self) -> dict[str, Any]:
+        """The facts, but for the weight."""
+
+
+def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
+    r"""Two files, plain or compressed, in which line n of one translates line n of the other.
+
+    Lines end at \n and nowhere else. A byte-order mark at the start and the \r of a \r\n are no
+    part of a line; the last line may lack its end.
+
+    Raises:
+        MtkitError: for a file that is missing, or that cannot be read more than once. While
+            reading: for damaged compression, and with both counts if one file has more lines.
+    """
+    return _ParallelFiles(Path(src), Path(tgt), weight=weight)
+
+
+def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0) -> Source:
+    """The source that a user names in one word.
+
+    Args:
+        text: one of
+
+            - FILE.tsv: a pair a line, source and target in two columns; or in the columns that
+              the first line names, if it names both languages. A quotation mark is text.
+            - FILE.tmx: a unit of translation memory a pair. Of its variants those of the two
+              languages are taken, and of these the text without the codes. A unit that lacks a
+              language has an empty side. Entities must not be declared, so that a small file
+              cannot grow large.
+            - FILE.parquet: a row a pair, in the columns that are named by the languages, or in
+              the fields of the column "translation".
+            - FILE.jsonl: an object a line, likewise.
+            - PREFIX, where PREFIX.<src_lang> and PREFIX.<tgt_lang> are two files of lines.
+            - hf:OWNER/DATASET[:CONFIG][:SPLIT], of the Hugging Face hub; the split is "train"
+              unless given, and the configuration the only one (hf:OWNER/DATASET::SPLIT).
+
+            Files but Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz. An ending may
+            be in capitals.
+        src_lang, tgt_lang: language codes, as the place spells them.
+        weight: how often an epoch sees the pairs.
+
+    Raises:
+        MtkitError: if it is none of these, is missing, or lacks a column of a language.
+    """
+    languages = src_lang, tgt_lang
+    if text.startswith(_HUB_PREFIX):
+        return _hub_source(text, languages, weight=weight)
+    path = Path(text)
+    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
+    kind = plain.suffix.lower()
+    if kind in _FORMATS:
+        return _FORMATS[kind](path, languages, weight=weight)
+    sides = [_side_of_prefix(text, language) for language in languages]
+    if sides[0] is not None and sides[1] is not None:
+        return parallel_files(sides[0], sides[1], weight=weight)
+    if os.path.isfile(path):
+        raise MtkitError(
+            f"{text}: its format is not known by its ending; these are: {', '.join(_FORMATS)}. "
+            "Two files of lines are given together, or by what is common to both names"
+        )
+    lacking = [
+        f"{text}.{language}"
+        for language, side in zip(languages, sides, strict=True)
+        if side is None
+    ]
+    raise MtkitError(
+        f"{text}: no such file, and no pair of files by that prefix: there is no "
+        f"{' nor '.join(lacking)}, plain or compressed ({' '.join(_COMPRESSIONS)})"
+    )
+
+
+def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
+    """The splits of a corpus of the catalogue, fetched from the hub if need be.
+
+    Raises:
+        MtkitError: as `corpora.fetch`.
+    """
+    if corpus.built_in:
+        demo = demo_corpus()
+        return {
+            "train": _built_in(corpus, "train", demo.train),
+            "valid": _built_in(corpus, "valid", demo.valid),
+            "test": _built_in(corpus, "test", demo.test),
+        }
+    hub = fetch(corpus)
+    return {
+        "train": _HubSource(hub.train),
+        "valid": _HubSource(hub.valid),
+        "test": _HubSource(hub.test),
+    }
+
+
+def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
+    """Pairs that are at hand already."""
+    return _Memory(name, pairs, {"kind": "memory"})
+
+
+# ---------------------------------------------------------------------------------------------
+# Lines
+
+
+def _lines(
+    path: Path, size: int, reading: _Reading, *, skip: int = 0
+) -> Generator[list[bytes], None, None]:
+    r"""The lines of a file without their ends, `size` at a time; the first `skip` left out."""
+    ready: list[bytes] = []
+    begun: list[bytes] = []  # the pieces of a line whose end has not come yet
+    with reading.open(path) as stream:
+        is_one_line = True
+        chunk = stream.read(_CHUNK)
+        if chunk.startswith(_BYTE_ORDER_MARK):
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK) or stream.read(_CHUNK)
+            reading.found[MARK] += 1
+        while chunk:
+            lines = chunk.split(b"\n")
+            begun.append(lines[0])
+            if len(lines) > 1:
+                is_one_line = False
+                lines[0] = b"".join(begun)
+                begun = [lines.pop()]
+                if b"\r" in chunk or lines[0].endswith(b"\r"):
+                    lines = _without_returns(lines, reading.found)
+                ready += lines[skip:]
+                skip = max(0, skip - len(lines))
+                whole = len(ready) - len(ready) % size
+                for start in range(0, whole, size):
+                    yield ready[start : start + size]
+                del ready[:whole]
+            chunk = stream.read(_CHUNK)
+        last = [b"".join(begun)]
+        if is_one_line and has_old_line_ends(last[0]):
+            raise MtkitError(f"{path}: {OLD_LINE_ENDS}")
+        if last[0] and not skip:
+            ready += _without_returns(last, reading.found)
+        if ready:  # while the files are open, so that `progress` has its last word
+            yield ready
+
+
+def _without_returns(lines: list[bytes], found: Counter[str]) -> list[bytes]:
+    returns = sum(line.endswith(b"\r") for line in lines)
+    if not returns:
+        return lines
+    found[CRLF] += returns
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+class _ParallelFiles(Source):
+    def __init__(self, src: Path, tgt: Path, *, weight: float) -> None:
+        for path in (src, tgt):
+            _check_file(path)
+        super().__init__(f"{src} and {tgt}", unit="line", weight=weight)
+        self._src, self._tgt = src, tgt
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        count = 0
+        with ExitStack() as stack:
+            # Closed with whatever goes wrong in the other.
+            sides = [
+                stack.enter_context(closing(_lines(path, size, reading)))
+                for path in (self._src, self._tgt)
+            ]
+            for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
+                if len(src) != len(tgt):
+                    counts = [
+                        count + len(lines) + sum(map(len, side))
+                        for lines, side in zip((src, tgt), sides, strict=True)
+                    ]
+                    raise MtkitError(
+                        f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
+                        "line n of one must translate line n of the other"
+                    )
+                count += len(src)
+                yield src, tgt
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "kind": "lines",
+            "src": str(self._src),
+            "tgt": str(self._tgt),
+            "src_sha256": _sha256(self._src),
+            "tgt_sha256": _sha256(self._tgt),
+        }
+
+
+def _check_file(path: Path) -> None:
+    # Before it is opened: a pipe would block, and it can be read only once.
+    _check_regular(path)
+    open_binary(path).close()
+
+
+def _check_regular(path: Path) -> None:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
+
+
+def _sha256(path: Path) -> str:
+    _check_regular(path)
+    return sha256_of(path)
+
+
+def _side_of_prefix(prefix: str, language: str) -> Path | None:
+    """The one file of a language, plain or compressed; None if there is none."""
+    plain = f"{prefix}.{language}"
+    folder, name = os.path.split(plain)
+    endings: Iterable[str] = ("", *_COMPRESSIONS)
+    # A folder may be one that cannot be listed, or not there.
+    with suppress(OSError):
+        beside = os.listdir(folder or ".")
+        endings = [other[len(name) :] for other in sorted(beside) if other.startswith(name)]
+    there = [
+        f"{plain}{ending}"
+        for ending in endings
+        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{plain}{ending}")
+    ]
+    if len(there) > 1:
+        raise MtkitError(
+            f"{prefix}: {' and '.join(there)} are both there; remove one, or name the two files"
+        )
+    return Path(there[0]) if there else None
+
+
+# ---------------------------------------------------------------------------------------------
+# One file with both sides
+
+
+class _File(Source):
+    """A file that holds both sides."""
+
+    kind: str
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, unit: str, weight: float) -> None:
+        _check_file(path)
+        super().__init__(str(path), unit=unit, weight=weight)
+        self._path = path
+        self._languages = languages
+
+    def _place(self) -> dict[str, Any]:
+        return {"kind": self.kind, "path": str(self._path), "sha256": _sha256(self._path)}
+
+
+class _Tsv(_File):
+    kind = "tsv"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        super().__init__(path, languages, unit="line", weight=weight)
+        self._header, self._columns, self._width = self._layout()
+        if self._header:
+            self.unit = "row"  # so that the first pair is row 1, although it is on line 2
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        if self._layout() != (self._header, self._columns, self._width):
+            raise _changed(self._path)
+        number = 1 + self._header
+        src, tgt = self._columns
+        for lines in _lines(self._path, size, reading, skip=int(self._header)):
+            for line, text in enumerate(lines, start=number):
+                if text.count(b"\t") != self._width - 1:
+                    columns = text.count(b"\t") + 1
+                    raise MtkitError(
+                        f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} "
+                        f"and must have {self._width}, separated by tabs; {self._expected()}"
+                    )
+            number += len(lines)
+            # All at once, which takes half the time of a list per line.
+            cells = b"\t".join(lines).split(b"\t")
+            yield cells[src :: self._width], cells[tgt :: self._width]
+
+    def _layout(self) -> tuple[bool, list[int], int]:
+        """Whether the first line is a header, the columns of both sides, and how many there are."""
+        first = next(_lines(self._path, 1, _Reading()), [b""])[0]
+        header = [cell.strip().lower() for cell in first.split(b"\t")]
+        names = [language.lower().encode() for language in self._languages]
+        if all(name in header for name in names):
+            if twice := [name.decode() for name in names if header.count(name) > 1]:
+                raise MtkitError(
+                    f"{self._path}: the first line names the column '{twice[0]}' twice"
+                )
+            return True, [header.index(name) for name in names], len(header)
+        return False, [0, 1], 2
+
+    def _expected(self) -> str:
+        if self._header:
+            return "those that the first line names"
+        return (
+            "the source and the target, or as many as the first line names if both "
+            f"{' and '.join(self._languages)} are among the names"
+        )
+
+
+class _JsonLines(_File):
+    kind = "jsonl"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        super().__init__(path, languages, unit="line", weight=weight)
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        number = itertools.count(1)
+        for lines in _lines(self._path, size, reading):
+            rows = [self._pair(line, next(number)) for line in lines]
+            src, tgt = ([row[side] for row in rows] for side in (0, 1))
+            yield _on_one_line(src, reading.found), _on_one_line(tgt, reading.found)
+
+    def _pair(self, line: bytes, number: int) -> list[bytes]:
+        place = f"{self._path}, line {number}"
+        try:
+            # Bytes that are no UTF-8 pass through, as they do in the other formats.
+            record = json.loads(line.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError) as error:
+            raise MtkitError(f"{place}: not JSON ({_one_line(error)})") from error
+        if isinstance(record, dict) and isinstance(record.get("translation"), dict):
+            record = record["translation"]
+        if not isinstance(record, dict):
+            raise MtkitError(
+                f"{place}: not an object, as in "
+                + json.dumps(dict.fromkeys(self._languages, "…"), ensure_ascii=False)
+            )
+        sides = []
+        for language in self._languages:
+            if language not in record:
+                raise MtkitError(f"{place}: no field '{language}', only {_listed(record)}")
+            side = record[language]
+            if side is not None and not isinstance(side, str):
+                raise MtkitError(f"{place}: the field '{language}' is no text")
+            sides.append(_encoded(side or ""))
+        return sides
+
+
+class _Parquet(_File):
+    kind = "parquet"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        if path.suffix.lower() != ".parquet":
+            raise MtkitError(f"{path}: Parquet is compressed within; decompress the file")
+        super().__init__(path, languages, unit="row", weight=weight)
+        with self._told(), self._open() as file:
+            self._schema = file.schema_arrow
+        columns = {column.name: column.type for column in self._schema}
+        record: Any = columns.get("translation")
+        fields = {f.name: f.type for f in record} if _is_record(record) else {}
+        if all(language in columns for language in languages):
+            prefix, types = "", columns
+        elif all(language in fields for language in languages):
+            prefix, types = "translation.", fields
+        else:
+            raise MtkitError(
+                f"{path}: no columns '{languages[0]}' and '{languages[1]}', and no column "
+                f"'translation' with these, only {_listed(columns)}"
+            )
+        self._columns = [prefix + language for language in languages]
+        for column, language in zip(self._columns, languages, strict=True):
+            if not _is_text(types[language]):
+                raise MtkitError(f"{path}: the column '{column}' is no text but {types[language]}")
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        return _regrouped(self._batches(reading), size)
+
+    def _batches(self, reading: _Reading) -> Iterator[Block]:
+        from pyarrow import Table
+
+        with self._told(), self._open() as file:
+            if not file.schema_arrow.equals(self._schema):
+                raise _changed(self._path)
+            total, done = file.metadata.num_rows, 0
+            batches = file.iter_batches(_BATCH_ROWS, columns=self._columns, use_threads=False)
+            for batch in batches:
+                done += batch.num_rows
+                reading.share = done / total if total else None
+                table = Table.from_batches([batch]).flatten()
+                yield _block(table, self._columns, reading.found)
+
+    def _open(self) -> Any:
+        from pyarrow import parquet
+
+        _check_regular(self._path)
+        # Through a buffer, because a row group may be as large as the file.
+        return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        from pyarrow import ArrowException
+
+        try:
+            yield
+        except (ArrowException, OSError) as error:
+            raise MtkitError(f"{self._path}: cannot be read: {_one_line(error)}") from error
+
+
+def _is_record(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return isinstance(kind, pa.StructType)
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
+    """Two columns of text of an Arrow table without records; what is null is empty."""
+    import pyarrow as pa
+
+    def side(name: str) -> list[bytes]:
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        # To binary, which costs nothing: the bytes are the same.
+        values: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
+        return _on_one_line(values, found)
+
+    return side(columns[0]), side(columns[1])
+
+
+# ---------------------------------------------------------------------------------------------
+# Translation memory
+
+
+class _Tmx(_File):
+    """TMX 1.4b (Localization Industry Standards Association, 2005), and the versions before."""
+
+    kind = "tmx"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        super().__init__(path, languages, unit="unit", weight=weight)
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        return _regrouped(self._units(reading), size)
+
+    def _units(self, reading: _Reading) -> Iterator[Block]:
+        units = _Units(self._path, self._languages, reading.found)
+        with reading.open(self._path) as stream:
+            while chunk := stream.read(_CHUNK):
+                units.feed(chunk)
+                yield units.take()
+            units.finish()
+            yield units.take()
+
+
+# Elements within a segment whose text is a code of the format that was translated.
+_CODES = {"bpt", "ept", "it", "ph", "ut"}
+
+
+class _Units:
+    """The translation units of a stream of XML, which is never held as a tree.
+
+    The events of the parser come to the methods `_start`, `_end` and, within a segment, `_text`.
+    """
+
+    def __init__(self, path: Path, languages: tuple[str, str], found: Counter[str]) -> None:
+        self._path = path
+        self._languages = languages
+        self._wanted = [_code(language) for language in languages]
+        self._found = found
+        self._block: Block = ([], [])
+        self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: what `_places` says
+        self._met = [False, False]
+        self._root: str | None = None
+        # Of the unit at hand: its sides, and how well the language of each fits.
+        self._sides = [b"", b""]
+        self._fit = [9, 9]
+        self._variant: list[tuple[int, int]] = []  # where the variant at hand belongs
+        # Of the segment at hand: its text, and whether text is kept at each depth within it.
+        self._parts: list[str] = []
+        self._kept: list[bool] = []
+        parser = self._parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.EntityDeclHandler = self._refuse_entity
+        parser.SkippedEntityHandler = self._refuse_unknown
+
+    def feed(self, chunk: bytes) -> None:
+        self._parse(chunk, last=False)
+
+    def finish(self) -> None:
+        self._parse(b"", last=True)
+        for language, met in zip(self._languages, self._met, strict=True):
+            if not met and self._seen:
+                raise MtkitError(
+                    f"{self._path}: no unit has a variant in '{language}', "
+                    f"only in {_listed(self._seen)}"
+                )
+
+    def take(self) -> Block:
+        """The units since the last time."""
+        block, self._block = self._block, ([], [])
+        src, tgt = (_on_one_line(side, self._found) for side in block)
+        return src, tgt
+
+    def _parse(self, chunk: bytes, *, last: bool) -> None:
+        try:
+            self._parser.Parse(chunk, last)
+        except expat.ExpatError as error:
+            reason = expat.errors.messages[error.code]
+            raise MtkitError(
+                f"{self._path}, line {error.lineno}, column {error.offset + 1}: "
+                f"not well-formed XML: {reason}"
+            ) from error
+        except (ValueError, LookupError) as error:  # from the codec that the file asks for
+            raise MtkitError(
+                f"{self._path}: its encoding cannot be read ({_one_line(error)}); "
+                "convert the file to UTF-8"
+            ) from error
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._kept:
+            self._kept.append(tag == "sub" or (self._kept[-1] and tag not in _CODES))
+            self._parser.CharacterDataHandler = self._parts.append if self._kept[-1] else None
+        elif tag == "seg":
+            if self._variant:
+                self._parts = []
+                self._kept.append(True)
+                self._parser.CharacterDataHandler = self._parts.append
+        elif tag == "tuv":
+            language = attributes.get("xml:lang") or attributes.get("lang") or ""
+            places = self._seen.get(language)
+            self._variant = self._places(language) if places is None else places
+        elif tag == "tu":
+            self._sides = [b"", b""]
+            self._fit = [9, 9]
+        elif self._root is None:
+            self._root = tag
+            if tag != "tmx":
+                raise MtkitError(
+                    f"{self._path}: not TMX, because its first element is <{tag[:60]}>"
+                )
+
+    def _end(self, tag: str) -> None:
+        if self._kept:
+            self._kept.pop()
+            if self._kept:
+                self._parser.CharacterDataHandler = self._parts.append if self._kept[-1] else None
+                return
+            self._parser.CharacterDataHandler = None
+            for side, fit in self._variant:
+                if fit < self._fit[side]:
+                    self._fit[side] = fit
+                    self._sides[side] = "".join(self._parts).encode()
+        elif tag == "tuv":
+            self._variant = []
+        elif tag == "tu":
+            self._block[0].append(self._sides[0])
+            self._block[1].append(self._sides[1])
+
+    def _places(self, language: str) -> list[tuple[int, int]]:
+        """The sides that a variant may take, each with how well it fits: the less, the better."""
+        code = _code(language)
+        places = []
+        for side, wanted in enumerate(self._wanted):
+            if code == wanted:
+                places.append((side, 0))
+            # Two countries' English, say, are told apart by the whole code alone.
+            elif code[:1] == wanted[:1] and self._wanted[0][:1] != self._wanted[1][:1]:
+                places.append((side, 1))
+        for side, _ in places:
+            self._met[side] = True
+        if len(self._seen) < 1000:
+            self._seen[language] = places
+        return places
+
+    def _refuse_entity(self, name: str, *_: object) -> None:
+        raise MtkitError(
+            f"{self._path}, line {self._parser.CurrentLineNumber}: declares the entity '{name}', "
+            "which is not read, because a few of these can grow without bound; write the text "
+            "in its place"
+        )
+
+    def _refuse_unknown(self, name: str, *_: object) -> None:
+        raise MtkitError(
+            f"{self._path}, line {self._parser.CurrentLineNumber}: the entity '{name}' is not "
+            "declared here; write the text in its place"
+        )
+
+
+def _code(language: str) -> list[str]:
+    """The subtags of a language code: en_GB and EN-gb are the same."""
+    return language.strip().lower().replace("_", "-").split("-")
+
+
+_FORMATS: dict[str, Callable[..., Source]] = {
+    ".tsv": _Tsv,
+    ".tmx": _Tmx,
+    ".parquet": _Parquet,
+    ".jsonl": _JsonLines,
+}
+
+# ---------------------------------------------------------------------------------------------
+# What is no file
+
+
+def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Source:
+    named = re.fullmatch(
+        r"(?P<repository>[^/:\s]+/[^/:\s]+)(:(?P<config>[^:]*))?(:(?P<split>\w+([.-]\w+)*))?",
+        text.removeprefix(_HUB_PREFIX),
+    )
+    if named is None:
+        raise MtkitError(
+            f"{text}: a dataset of the hub is named as in hf:owner/dataset, "
+            "hf:owner/dataset:config, hf:owner/dataset:config:split or hf:owner/dataset::split"
+        )
+    split = fetch_split(
+        named["repository"],
+        src_lang=languages[0],
+        tgt_lang=languages[1],
+        config=named["config"] or None,
+        split=named["split"] or "train",
+    )
+    source = _HubSource(split, weight=weight)
+    if named["config"]:
+        source.name = f"{named['repository']} {named['config']} {split.source.split}"
+    return source
+
+
+class _HubSource(Source):
+    def __init__(self, split: HubSplit, *, weight: float = 1.0) -> None:
+        origin = split.source
+        super().__init__(f"{origin.repository} {origin.split}", unit="row", weight=weight)
+        self._split = split
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        return _regrouped(self._batches(reading), size)
+
+    def _batches(self, reading: _Reading) -> Iterator[Block]:
+        done = 0
+        for table in self._split.tables():
+            done += table.num_rows
+            reading.share = done / len(self._split)
+            yield _block(table, ("src", "tgt"), reading.found)
+
+    def _place(self) -> dict[str, Any]:
+        return {"kind": "hub", **asdict(self._split.source)}
+
+
+class _Memory(Source):
+    def __init__(self, name: str, pairs: Sequence[tuple[str, str]], place: dict[str, Any]) -> None:
+        super().__init__(name, unit="row", weight=1.0)
+        self._pairs = pairs
+        self._where = place
+
+    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+        for start in range(0, len(self._pairs), size):
+            pairs = self._pairs[start : start + size]
+            reading.share = (start + len(pairs)) / len(self._pairs)
+            src, tgt = ([_encoded(pair[side]) for pair in pairs] for side in (0, 1))
+            yield _on_one_line(src, reading.found), _on_one_line(tgt, reading.found)
+
+    def _place(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for src, tgt in self._pairs:
+            digest.update(_encoded(src) + b"\0" + _encoded(tgt) + b"\n")
+        return {**self._where, "sha256": digest.hexdigest()}
+
+
+def _built_in(corpus: Corpus, split: Split, pairs: Sequence[tuple[str, str]]) -> Source:
+    # The demo corpus is English first.
+    turned = pairs if corpus.src_lang == "en" else [(tgt, src) for src, tgt in pairs]
+    place = {"kind": corpus.source, "corpus": corpus.name, "split": split}
+    return _Memory(f"{corpus.name} {split}", turned, place)
+
+
+# ---------------------------------------------------------------------------------------------
+# What several have in common
+
+
+def _regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
+    """The same pairs in blocks of `size`."""
+    src: list[bytes] = []
+    tgt: list[bytes] = []
+    for block in blocks:
+        src += block[0]
+        tgt += block[1]
+        whole = len(src) - len(src) % size
+        for start in range(0, whole, size):
+            yield src[start : start + size], tgt[start : start + size]
+        del src[:whole], tgt[:whole]
+    if src:
+        yield src, tgt
+
+
+def _on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
+    """The sentences without line breaks: a text file would have two lines for one sentence."""
+    together = b"".join(sentences)  # so that one search tells that there is nothing to do
+    if b"\n" not in together and b"\r" not in together:
+        return sentences
+    mended = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
+    found[BREAK] += sum(map(bytes.__ne__, sentences, mended))
+    return mended
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8, and of half a surrogate pair, which is no character, bytes that are no UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        pass
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+
+
+def _changed(path: Path) -> MtkitError:
+    return MtkitError(
+        f"{path}: its columns changed since it was opened; run the same command again"
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    first = list(itertools.islice(names, 21))
+    cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
+    return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,155 @@
+"""What a run tells while it trains: metrics, TensorBoard's files, samples, and its page.
+
+A journal never stops training. What cannot be written, because the disk is full for instance, is
+told of once.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mtkit.checkpoint import Run, goodness
+from mtkit.config import dump_config
+from mtkit.errors import MtkitError
+from mtkit.train.report_page import RunFacts, run_page
+from mtkit.translate import Translation
+
+log = logging.getLogger(__name__)
+
+SAMPLES = 6
+
+
+class Journal:
+    """The journal of a run, from a step on.
+
+    Args:
+        run: where it is kept.
+        step: updates made before.
+        active: False for workers that do not write.
+    """
+
+    def __init__(self, run: Run, step: int, *, active: bool = True) -> None:
+        self._run = run
+        self._step = step
+        self._active = active
+        self._failed = False
+        # The file of TensorBoard's events.
+        self._board: str | None = None
+        # Read once; every validation asks for all of them several times.
+        self._rows: list[dict[str, Any]] = []
+        if active:
+            self._attempt(self._read)
+            self._open_board()
+
+    def log(self, row: Mapping[str, float | int]) -> None:
+        """Write down a row of training or validation metrics, with its `step`."""
+        if not self._active:
+            return
+        self._rows.append(dict(row))
+        self._attempt(lambda: self._run.log(dict(row)))
+        kind = "valid" if "valid_loss" in row else "train"
+        scalars = {key.removeprefix("valid_"): row[key] for key in row if key != "step"}
+        values = [{"tag": f"{kind}/{key}", "simple_value": value} for key, value in scalars.items()]
+        self._draw({"step": int(row["step"]), "summary": {"value": values}})
+
+    def add_samples(
+        self,
+        step: int,
+        src: Sequence[str],
+        tgt: Sequence[str],
+        translations: Sequence[Translation],
+    ) -> None:
+        """Keep a few translations of a validation, of the same lines every time."""
+        if not self._active:
+            return
+        places = [place * len(src) // SAMPLES for place in range(min(SAMPLES, len(src)))]
+        samples = [
+            {"src": src[place], "ref": tgt[place], "hyp": translations[place].text}
+            for place in dict.fromkeys(places)
+        ]
+        self._attempt(lambda: self._run.add_samples(step, samples))
+
+    def validations(self) -> list[dict[str, Any]]:
+        """The rows of all validations so far, oldest first."""
+        return [row for row in self._rows if "valid_loss" in row]
+
+    def losses(self) -> list[float]:
+        """The training losses of the last rows, oldest first."""
+        return [row["loss"] for row in self._rows if "loss" in row][-20:]
+
+    def write_page(self, summary: Mapping[str, str], findings: Sequence[str]) -> None:
+        """Write `report.html` anew."""
+        if not self._active:
+            return
+
+        def write() -> None:
+            by = self._run.config.train.best_by
+            scored = [(goodness(row, by), row["step"]) for row in self.validations()]
+            # The newest of equals, as `Run.best` has it.
+            best = max(((v, step) for v, step in scored if v is not None), default=(0.0, None))[1]
+            facts = RunFacts(
+                name=self._run.name,
+                summary=summary,
+                config_yaml=dump_config(self._run.config),
+                metrics=self._rows,
+                samples=self._run.samples(),
+                findings=findings,
+                best_step=best,
+            )
+            self._run.write_page(run_page(facts))
+
+        self._attempt(write)
+
+    def _read(self) -> None:
+        self._rows = self._run.metrics()
+
+    def _open_board(self) -> None:
+        # Names are told apart by second and step.
+        now = int(time.time())
+        self._board = f"events.out.tfevents.{now}.{socket.gethostname()}.{self._step}"
+        first = {"file_version": "brain.Event:2"}
+        if not self._step:
+            self._draw(first)
+            return
+        # Rows beyond the step that a run continues from are written again.
+        again = self._step + 1
+        self._draw(first, {"step": again, "session_log": {"status": "START"}})
+
+    def _draw(self, *events: Mapping[str, Any]) -> None:
+        """Write events for TensorBoard, unless that has failed before."""
+        if self._board is None:
+            return
+        content = b"".join(_record(event) for event in events)
+        if not self._attempt(partial(self._run.add_to_board, self._board, content)):
+            # Nothing can be read behind an event of which only a part was written.
+            self._board = None
+
+    def _attempt(self, write: Callable[[], object]) -> bool:
+        """Whether that could be written."""
+        try:
+            write()
+        except (MtkitError, OSError) as error:
+            if not self._failed:
+                log.warning("%s; training continues, the metrics will have gaps", error)
+            self._failed = True
+            return False
+        return True
+
+
+def _record(event: Mapping[str, Any]) -> bytes:
+    """An event as TensorBoard's files have it: length, checksum, message, checksum."""
+    # tensorboardX knows TensorBoard's messages without TensorBoard and what that depends on. Its
+    # own writer has a thread, which a full disk ends, and then waits for it for ever.
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    message = Event(wall_time=time.time(), **event).SerializeToString()
+    length = struct.pack("<Q", len(message))
+    parts = (length, struct.pack("<I", masked_crc32c(length)))
+    return b"".join((*parts, message, struct.pack("<I", masked_crc32c(message))))

@@ -1,0 +1,1022 @@
+"""One run's training (Section 5): the update, validation, and the order of events.
+
+`Trainer.fit` owns the order of events, `Trainer.update` the arithmetic. Every worker runs the
+same code on its share of an update; the first one writes and prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from mtkit import __version__
+from mtkit.batches import TokenBatches, make_batch, plan_batches, split
+from mtkit.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Run,
+    Tensors,
+    all_goodness,
+)
+from mtkit.config import Config
+from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
+from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
+from mtkit.errors import MtkitError
+from mtkit.files import Record, parse_record
+from mtkit.model import Transformer, parameter_counts
+from mtkit.score import score
+from mtkit.tokenizer import EOS_ID, PAD_ID
+from mtkit.train.bpe_dropout import GROWTH, SubwordDropout
+from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss, is_flat, paragraph
+from mtkit.train.distributed import (
+    Workers,
+    is_launched,
+    load_whole_state,
+    whole_state,
+    whole_weights,
+)
+from mtkit.train.flops import Spent, training_flops
+from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
+from mtkit.train.metrics import Journal
+from mtkit.translate import Translation, Translator
+
+log = logging.getLogger(__name__)
+
+_CONTINUE = "to continue, run the same command, without --restart"
+# Target tokens, and source tokens, that are taken to fit a device at a time.
+FITS = {"cuda": 25_000, "cpu": 4096}
+# Seconds after which training says that it still goes on.
+SILENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How the model does on the validation set.
+
+    Attributes:
+        loss: natural-logarithm cross-entropy per target token, without smoothing.
+        bleu, chrf: of the greedy translations, on detokenised text.
+        translations: of every line.
+    """
+
+    loss: float
+    bleu: float
+    chrf: float
+    translations: list[Translation]
+
+    @property
+    def perplexity(self) -> float:
+        """e to the loss, per subword."""
+        return math.exp(min(self.loss, 700.0))
+
+    def row(self) -> dict[str, float]:
+        """Its row of metrics, without the step."""
+        return {
+            "valid_loss": self.loss,
+            "valid_perplexity": self.perplexity,
+            "valid_bleu": self.bleu,
+            "valid_chrf": self.chrf,
+        }
+
+
+class _Position(Record):
+    """Where in the data a run is, as `TokenBatches.state_dict` has it."""
+
+    epoch: int = Field(ge=0)
+    position: int = Field(ge=0)
+
+
+class _Scores(Record):
+    """A validation that is over."""
+
+    step: int = Field(ge=1)
+    valid_loss: float
+    valid_perplexity: float
+    valid_bleu: float
+    valid_chrf: float
+
+
+class _Cost(Record):
+    """What a run has cost so far, as `Spent` has it."""
+
+    tokens: int = Field(ge=0)
+    flops: float = Field(ge=0)
+    seconds: float = Field(ge=0)
+
+
+class _State(Record):
+    """The counters of a checkpoint.
+
+    Attributes:
+        max_steps: of the run at that time; the learning rate may depend on it.
+        batches: where in the data the run is.
+        spent: what it has cost.
+        validations: all of them, oldest first; they decide what is best and when to stop.
+        valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
+    """
+
+    max_steps: int = Field(ge=1)
+    batches: _Position
+    spent: _Cost
+    validations: list[_Scores]
+    valid_loss: float | None = None
+    valid_perplexity: float | None = None
+    valid_bleu: float | None = None
+    valid_chrf: float | None = None
+
+
+class Trainer:
+    """Owns the model, the optimizer, the batches and the counters of a run.
+
+    Args:
+        config: of the run.
+        data: what to train on.
+        device: where.
+        workers: who trains with this process; by default nobody.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: PreparedData,
+        *,
+        device: torch.device,
+        workers: Workers | None = None,
+    ) -> None:
+        self.config = config
+        self.settings = config.train
+        self.device = device
+        self.workers = workers or Workers()
+        self.src_tokenizer, self.tokenizer = data.tokenizers()
+        self.step = 0
+        self.spent = Spent()
+        # The rows of all validations, of the first worker; a checkpoint has them.
+        self.validations: list[dict[str, Any]] = []
+        self.pairs = data.pairs("train")
+        self.valid_pairs = data.pairs("valid")
+        self.valid_text = data.text("valid")
+        self.precision = choose_precision(self.settings.precision, device)
+        self.batches = self._plan()
+        self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
+        # Of source and target, or none.
+        self._dropout = [
+            SubwordDropout(
+                tokenizer,
+                probability=self.settings.subword_dropout,
+                seed=self.settings.seed,
+            )
+            for tokenizer in (self.src_tokenizer, self.tokenizer)
+            if self.settings.subword_dropout
+        ]
+        self.parts = self.parts_for(self.workers.world_size)
+        torch.manual_seed(self.settings.seed)
+        self.model = self._new_model().to(device)
+        if self.settings.compile:
+            self.model.compile_layers()
+        if self.settings.sharded:
+            self._parallel = self.workers.shard(self.model, self.model.layers())
+        else:
+            self._parallel = self.workers.share_gradients(self.model)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            betas=(self.settings.adam_beta1, self.settings.adam_beta2),
+            eps=self.settings.adam_epsilon,
+            fused=True,
+        )
+        self.data_name = data.name
+        self.direction = f"{data.src_lang} to {data.tgt_lang}"
+        self._was_flat = False
+        self._unseen: int | None = None
+        self._frequency_loss: float | None = None
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of an update, over all workers."""
+        return self.batches.per_update * self.parts
+
+    def fit(self, run: Run) -> bool:
+        """Train to `max_steps`, to an early stop or to a signal, then save.
+
+        Returns:
+            False if a signal ended it.
+        """
+        settings, first = self.settings, self.workers.first
+        meter = Meter(self.spent)
+        saved = self.step
+        stopped = early = False
+        validation: Validation | None = None
+        with (
+            _stop_on_signal(quiet=not first) as signals,
+            self._progress_bar() as bar,
+            CheckpointWriter(run) as writer,
+            self._reporting_last_checkpoint(run, writer),
+        ):
+            journal = Journal(run, self.step, active=first)
+            early = self.workers.any(self._should_stop())
+            while self.step < settings.max_steps and not stopped and not early:
+                with self._explaining_memory(writer):
+                    meter.add(self.update(next(self.batches)))
+                bar.update()
+                last = self.step == settings.max_steps
+                validation, best = None, False
+                if last or self.step % settings.log_every == 0:
+                    self._log(writer, journal, meter, bar)
+                elif first:
+                    self._tell_speed(meter, bar)
+                if last or self.step % settings.valid_every == 0:
+                    with meter.paused(), self._explaining_memory(writer):
+                        validation = self.validate()
+                        early, best = self._record(journal, validation, last=last)
+                due = last or early or self.step % settings.checkpoint_every == 0
+                if due or best:
+                    if first:
+                        run.check_held()
+                    with meter.paused():
+                        self.save(writer, validation, extra=not due)
+                        saved = self.step
+                writer.settle(wait=False)
+                stopped = self.workers.any(bool(signals))
+            if saved != self.step:
+                self.save(writer, validation)
+            writer.finish()
+            self.workers.barrier()
+        unfinished = stopped and self.step < settings.max_steps
+        if unfinished and first:
+            log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
+        return not unfinished
+
+    def update(self, batches: Sequence[IntArray]) -> Tensor:
+        """One optimizer step on the pairs of these batches, shared out among all workers.
+
+        The gradient is that of the mean loss per target token over all of them.
+
+        Returns:
+            The summed loss of this worker's share.
+        """
+        settings, workers = self.settings, self.workers
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(self.step)
+        self.model.train()
+        shares = list(enumerate(split(batches, self.parts)))[workers.rank :: workers.world_size]
+        segmented = [self._segmented(batches, place, indices) for place, indices in shares]
+        tokens = self._spend(batches, segmented)
+        summed = torch.zeros((), device=self.device)
+        for (place, _), (pairs, indices) in zip(shares, segmented, strict=True):
+            # Dropout depends on seed, step and place alone: a resumed run needs no random state,
+            # and who works on a share makes no difference.
+            torch.manual_seed(_mix(settings.seed, self.step, place))
+            last = place == shares[-1][0]
+            with workers.waiting() if last else workers.no_sync(self._parallel):
+                loss = self._share_of_loss(pairs, indices, label_smoothing=settings.label_smoothing)
+                # Gradients are averaged over the workers.
+                torch.autograd.backward(loss * (workers.world_size / tokens))
+            summed += loss.detach()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return summed
+
+    def _segmented(
+        self, batches: Sequence[IntArray], place: int, indices: IntArray
+    ) -> tuple[SentencePairs, IntArray]:
+        """The pairs of a share of an update, in the pieces they are read in this time."""
+        if not self._dropout or not len(indices):
+            return self.pairs, indices
+        sides = (self.pairs.src, self.pairs.tgt)
+        # A bound that does not depend on how a batch is shared out.
+        longest = self._may_grow_to(batches[place // self.parts])
+        src, tgt = (
+            dropout.sample(side, indices, step=self.step, side=number, longest=longest)
+            for number, (dropout, side) in enumerate(zip(self._dropout, sides, strict=True))
+        )
+        return SentencePairs(src, tgt), np.arange(len(indices))
+
+    def _may_grow_to(self, indices: IntArray) -> int:
+        """Tokens that a sentence of these pairs may have with subword dropout."""
+        sides = (self.pairs.src, self.pairs.tgt)
+        longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
+        if self.config.model.positions == "learned":
+            longest = min(longest, self.config.model.max_positions)
+        return longest
+
+    def _worst(self, indices: IntArray) -> tuple[SentencePairs, IntArray]:
+        """Pairs as large as these may ever become."""
+        if not self._dropout:
+            return self.pairs, indices
+        longest = self._may_grow_to(indices)
+        # A piece that both sides have.
+        least = min(len(tokenizer) for tokenizer in (self.src_tokenizer, self.tokenizer))
+        ids = np.full((len(indices), longest), least - 1)
+        ids[:, -1] = EOS_ID
+        side = TokenArray(ids.ravel(), np.full(len(indices), longest))
+        return SentencePairs(side, side), np.arange(len(indices))
+
+    def _spend(
+        self, batches: Sequence[IntArray], segmented: Sequence[tuple[SentencePairs, IntArray]]
+    ) -> int:
+        """Count an update's work; gives its target tokens, those of all workers."""
+        # Without dropout everybody knows all lengths.
+        mine = segmented if self._dropout else [(self.pairs, np.concatenate(batches))]
+        tokens = flops = 0.0
+        for pairs, indices in mine:
+            src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
+            tokens += int(tgt.sum())
+            flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
+        if self._dropout:
+            spent = torch.tensor([tokens, flops], dtype=torch.float64)
+            tokens, flops = self.workers.sum(spent).tolist()
+        self.spent.tokens += int(tokens)
+        self.spent.flops += flops
+        return int(tokens)
+
+    def validate(self) -> Validation:
+        """Loss, BLEU and chrF on the validation set; workers share the work."""
+        model, workers = self.model, self.workers
+        if self.settings.sharded:
+            # A search takes no predictable number of steps, so the parts cannot be fetched on the
+            # way: the first worker puts the model together and works alone.
+            model, workers = self._whole_model(), Workers()
+            if not self.workers.first:
+                self.workers.barrier()
+                return Validation(math.nan, 0.0, 0.0, [])
+        with torch.inference_mode(), arithmetic(self.precision, self.device):
+            validation = self._validate(model.eval(), workers)
+        if self.settings.sharded:
+            self.workers.barrier()
+        return validation
+
+    def _validate(self, model: Transformer, workers: Workers) -> Validation:
+        pairs = self.valid_pairs
+        longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+        budget = max(min(self.batches.budget, self._fits_at_a_time), longest)
+        plan = plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=budget)
+        summed = torch.zeros((), dtype=torch.float64)
+        for indices in plan[workers.rank :: workers.world_size]:
+            summed += self._loss(model, pairs, indices, label_smoothing=0.0).item()
+            self.workers.progress()
+        loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
+        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
+        greedy = self.config.decode.greedy()
+        translator = Translator(
+            model,
+            self.tokenizer,
+            greedy,
+            device=self.device,
+            src_tokenizer=self.src_tokenizer,
+        )
+        src, tgt = self.valid_text
+        mine = []
+        share = src[workers.rank :: workers.world_size]
+        for (found,) in translator.translate_nbest(share, n_best=1):
+            mine.append([found.text, found.score, found.log_prob, found.finished])
+            self.workers.progress()
+        shares = workers.gather(mine)
+        translations = [Translation("", 0.0, 0.0)] * len(src)
+        for rank, rows in enumerate(shares):
+            translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]
+        texts = [translation.text for translation in translations]
+        bleu, chrf = (score(texts, [tgt], metric=metric).value for metric in ("bleu", "chrf"))
+        return Validation(loss, bleu, chrf, translations)
+
+    def check_memory(self) -> None:
+        """Run the largest micro-batch forward and backward, before the first update.
+
+        Raises:
+            MtkitError: if it does not fit, with the setting to lower and a value that fits.
+        """
+        indices = self.batches.largest(self.parts)
+        self.model.train()
+        try:
+            # Also the first time that workers exchange gradients.
+            with self.workers.waiting():
+                loss = self._share_of_loss(*self._worst(indices), label_smoothing=0.1)
+                torch.autograd.backward(loss)
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            slots, longest = self._slots(indices), self._longest()
+        finally:
+            self.optimizer.zero_grad()
+        fits, width = slots, slots // len(indices)
+        while fits > longest:
+            some = indices[: fits // 2 // width]
+            if self._slots(some) < longest:
+                lengths = np.maximum(self.pairs.src.lengths, self.pairs.tgt.lengths)
+                some = np.array([lengths.argmax()])
+            fits = self._slots(some)
+            if self._fits(some):
+                raise MtkitError(
+                    f"a micro-batch of {slots} tokens does not fit in memory{self._on_worker()}, "
+                    f"one of {fits} does; "
+                    f"give --set train.device_batch_tokens={fits}"
+                )
+        raise MtkitError(
+            f"not even the longest pair alone, {longest} tokens, fits in memory; a smaller model "
+            "would (model.d_model), or more memory"
+        )
+
+    def save(
+        self,
+        writer: CheckpointWriter,
+        validation: Validation | None = None,
+        *,
+        extra: bool = False,
+    ) -> None:
+        """Begin to write a checkpoint.
+
+        Args:
+            writer: of the run.
+            validation: of this step, if there was one.
+            extra: as for `Run.save`.
+
+        Raises:
+            MtkitError: if a weight is not a finite number; nothing is saved then.
+        """
+        weights, optimizer = self.state_dict()
+        if not self.workers.first:
+            return
+        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+            raise self._diverged(writer, self.step, "the weights are not finite")
+        state: dict[str, Any] = {
+            "max_steps": self.settings.max_steps,
+            "batches": self.batches.state_dict(),
+            "spent": asdict(self.spent),
+            "validations": self.validations,
+        }
+        if validation is not None:
+            state |= validation.row()
+        writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
+
+    def state_dict(self) -> tuple[Tensors, Tensors]:
+        """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
+
+        Of workers that share a model out, the first gets all of it.
+        """
+        if self.settings.sharded:
+            weights, moments = whole_state(self.model, self.optimizer)
+        elif self.workers.first:
+            weights = dict(self.model.state_dict())
+            named = self.model.named_parameters()
+            moments = {name: self.optimizer.state[parameter] for name, parameter in named}
+        else:
+            return {}, {}
+        flat = {
+            f"{name}.{key}": value
+            for name, state in moments.items()
+            for key, value in state.items()
+        }
+        return (
+            {name: _copy(tensor) for name, tensor in weights.items()},
+            {name: _copy(tensor) for name, tensor in flat.items()},
+        )
+
+    def resume(self, run: Run) -> None:
+        """Go on from the newest checkpoint that is whole.
+
+        The first worker chooses it: on a shared file system another may not see it listed yet.
+
+        Raises:
+            MtkitError: if every checkpoint is damaged, or some workers cannot read the chosen one.
+        """
+        found = _newest_whole(run) if self.workers.first else None
+        # By its place in the run, whose folder may have another name on another machine.
+        chosen = self.workers.gather(
+            found and (found[0].step, str(found[0].path.relative_to(run.path)))
+        )[0]
+        if chosen is None:
+            raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
+        step, place = chosen
+        _, weights, optimizer, state = self.workers.together(
+            lambda: found or _read(run.checkpoint(run.path / place, step))
+        )
+        self._check_decay(run, state.max_steps, step)
+        run.check_sizes(weights)
+        self._load(weights, optimizer)
+        self.batches.load_state_dict(state.batches.model_dump())
+        self.spent = Spent(**state.spent.model_dump())
+        self.validations = [scores.model_dump() for scores in state.validations]
+        self.step = step
+        aside = self.workers.together(
+            lambda: run.set_aside_after(step) if self.workers.first else []
+        )
+        if self.workers.first:
+            try:
+                run.forget_metrics_after(self.step)
+            except MtkitError as error:
+                log.warning("%s; its rows after step %d stay", error, self.step)
+            renamed = f"; set aside: {', '.join(aside)}" if aside else ""
+            log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
+
+    def _check_decay(self, run: Run, old: int, step: int) -> None:
+        """Refuse another `max_steps` where the learning rate decays already.
+
+        Args:
+            run: that is continued.
+            old: its `train.max_steps` so far.
+            step: updates made so far.
+
+        Raises:
+            MtkitError: if some of these updates had a rate that decays towards the old end, or
+                would have had one that decays towards the new end.
+        """
+        new = self.settings.max_steps
+        if old == new:
+            return
+        for end, verb in ((old, "began"), (new, "would have begun")):
+            decayed = first_decayed(end, self.settings.decay_steps)
+            if decayed is not None and step >= decayed:
+                raise MtkitError(
+                    f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
+                    f"learning rate {verb} to decay at step {decayed} (train.decay_steps); keep "
+                    f"train.max_steps={old}, or give another --run, or --restart"
+                )
+
+    @contextmanager
+    def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
+        """Turn memory that runs out after all, in an update, into one line."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MtkitError(
+                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; run "
+                "the same command with a lower train.device_batch_tokens (now "
+                f"{self._fits_at_a_time})"
+            ) from error
+
+    def _on_worker(self) -> str:
+        return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of an update."""
+        settings = self.settings
+        rate = learning_rate(
+            step,
+            self.config.model.d_model,
+            settings.warmup_steps,
+            max_steps=settings.max_steps,
+            decay_steps=settings.decay_steps,
+        )
+        return rate * settings.learning_rate_scale
+
+    def _load(self, weights: Tensors, optimizer: Tensors) -> None:
+        moments: dict[str, Tensors] = {name: {} for name in weights}
+        for name, value in optimizer.items():
+            owner, _, key = name.rpartition(".")
+            moments[owner][key] = value
+        if self.settings.sharded:
+            load_whole_state(self.model, self.optimizer, weights, moments)
+            return
+        self.model.load_state_dict(weights)
+        for name, parameter in self.model.named_parameters():
+            self.optimizer.state[parameter] = {
+                # Adam keeps its step count where the kernel wants it: on the device too.
+                key: value.to(self.device)
+                for key, value in moments[name].items()
+            }
+
+    def _new_model(self) -> Transformer:
+        src, tgt = self.src_tokenizer, self.tokenizer
+        src_vocab_size = None if src is tgt else len(src)
+        return Transformer(self.config.model, len(tgt), PAD_ID, src_vocab_size)
+
+    def _whole_model(self) -> Transformer:
+        """A copy of the sharded model in one piece; on the first worker only."""
+        weights = whole_weights(self.model)
+        with torch.device("meta"):
+            model = self._new_model()
+        if weights:
+            model.load_state_dict(weights, assign=True)
+            model = model.to(self.device)
+        return model
+
+    def _share_of_loss(
+        self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
+    ) -> Tensor:
+        """Summed loss of a share of an update, whose gradient goes to everybody."""
+        if len(indices):
+            return self._loss(self._parallel, pairs, indices, label_smoothing=label_smoothing)
+        # Nothing to do in this share, but the others wait for its gradient, which is zero.
+        some = np.zeros(1, np.int64)
+        return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
+
+    def _loss(
+        self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
+    ) -> Tensor:
+        batch = make_batch(pairs, indices).to(self.device)
+        if torch.is_grad_enabled() and self.device.type == "cpu" and self.precision == "fp32":
+            output = partial(
+                loss_of_states,
+                tgt_out=batch.tgt_out,
+                label_smoothing=label_smoothing,
+                pad_id=PAD_ID,
+            )
+            summed: Tensor = model(batch.src, batch.tgt_in, output=output)
+            return summed
+        with arithmetic(self.precision, self.device):
+            logits = model(batch.src, batch.tgt_in)
+        summed, _ = label_smoothed_loss(
+            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
+        )
+        return summed
+
+    def _plan(self) -> TokenBatches:
+        wanted = self.settings.batch_tokens
+        # Every batch must hold the longest pair; `plan_batches` refuses if one alone cannot.
+        groups = max(1, min(self.settings.length_groups, wanted // self._longest()))
+        return TokenBatches(
+            self.pairs,
+            budget=wanted // groups,
+            per_update=groups,
+            seed=self.settings.seed,
+            batching=self.settings.batching,
+        )
+
+    def parts_for(self, world_size: int) -> int:
+        """Into how many micro-batches every batch is cut, so that each fits and all can share.
+
+        Args:
+            world_size: how many workers share.
+
+        Raises:
+            MtkitError: if the longest pair does not fit.
+        """
+        fits, longest = self._fits_at_a_time, self._longest()
+        if self._dropout:
+            # Sentences in more pieces fit as well.
+            fits = int(fits / GROWTH)
+        if longest > fits:
+            more = f", and up to {GROWTH} times as many with train.subword_dropout"
+            raise MtkitError(
+                f"train.device_batch_tokens: {self._fits_at_a_time} tokens at a time cannot hold "
+                f"the longest pair, which has {longest}{more if self._dropout else ''}; raise it"
+            )
+        parts = self.batches.parts_that_fit(fits)
+        while parts * self.batches.per_update % world_size:
+            parts += 1
+        return parts
+
+    def _longest(self) -> int:
+        """Tokens of the longest side of a training pair."""
+        return int(max(self.pairs.src.lengths.max(), self.pairs.tgt.lengths.max()))
+
+    def _slots(self, indices: IntArray) -> int:
+        """Slots of the larger side of a micro-batch."""
+        lengths = (side.lengths[indices] for side in (self.pairs.src, self.pairs.tgt))
+        return len(indices) * max(int(length.max(initial=0)) for length in lengths)
+
+    def _fits(self, indices: IntArray) -> bool:
+        """Whether a micro-batch can be computed."""
+        try:
+            loss = self._loss(self.model, self.pairs, indices, label_smoothing=0.1)
+            torch.autograd.backward(loss)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.optimizer.zero_grad()
+        return True
+
+    def _log(
+        self, writer: CheckpointWriter, journal: Journal, meter: Meter, bar: tqdm[Any]
+    ) -> None:
+        row = meter.read(self.step, self.workers)
+        row["lr"] = self.optimizer.param_groups[0]["lr"]
+        row["epoch"] = self.batches.epoch
+        if (bad := meter.first_not_finite) is not None:
+            step, loss = bad
+            writer.settle()
+            # Everybody comes here, and says the same once the first has settled.
+            self.workers.barrier()
+            raise self._diverged(writer, step, f"the loss is {loss}")
+        journal.log(row)
+        if not self.workers.first:
+            return
+        facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
+        bar.set_postfix_str(facts)
+        if bar.disable:
+            self._tell(facts, row["seconds_per_step"])
+        meter.was_told()
+
+    def _tell_speed(self, meter: Meter, bar: tqdm[Any]) -> None:
+        """Between two rows: after the first update, and then when nothing was told for long.
+
+        The first worker does this alone, with what it knows by itself.
+        """
+        if not meter.is_silent:
+            return
+        tokens_per_second, seconds_per_step = meter.speed()
+        facts = f"{tokens_per_second:,.0f} tok/s"
+        if bar.disable:
+            self._tell(facts, seconds_per_step)
+        elif not bar.postfix:
+            # Later rows have more to say, and stay where they are.
+            bar.set_postfix_str(facts)
+        meter.was_told()
+
+    def _tell(self, facts: str, seconds_per_step: float) -> None:
+        left = (self.settings.max_steps - self.step) * seconds_per_step
+        log.info(
+            "step %d of %d: %s, %s left", self.step, self.settings.max_steps, facts, clock(left)
+        )
+
+    @contextmanager
+    def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
+        """When training is stopped at once, say from where it can go on."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.workers.first:
+                saved = writer.last_good()
+                advice = f"; {_CONTINUE}" if run.checkpoints() else ""
+                log.warning("stopped without saving; %s%s", saved, advice)
+            raise
+
+    def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
+        return MtkitError(
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {writer.last_good()}; "
+            "try a longer train.warmup_steps or a lower train.learning_rate_scale"
+        )
+
+    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> tuple[bool, bool]:
+        """Write down a validation.
+
+        Returns:
+            Whether training should stop early because of it, and whether it is the best so far.
+        """
+        early = best = False
+        if self.workers.first:
+            row = {"step": self.step, **validation.row()}
+            self.validations.append(row)
+            journal.log(row)
+            journal.add_samples(self.step, *self.valid_text, validation.translations)
+            log.info(
+                "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
+                self.step,
+                validation.loss,
+                validation.perplexity,
+                validation.bleu,
+                validation.chrf,
+            )
+            early, best = self._should_stop(), self._is_best()
+            found = self._findings(journal, validation)
+            # Whatever is best by: what counts as flat is known of this score.
+            flat = is_flat([row["valid_bleu"] for row in self.validations])
+            if found and (last or early or (flat and not self._was_flat)):
+                log.warning("%s", paragraph(found))
+            self._was_flat = flat
+            journal.write_page(self.summary(), found)
+        return self.workers.any(early), self.workers.any(best)
+
+    def _is_best(self) -> bool:
+        """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
+        values = all_goodness(self.validations, self.settings.best_by)
+        return bool(values) and values[-1] == max(values)
+
+    def _since_best(self) -> int:
+        """How many validations in a row have brought no new best."""
+        values = all_goodness(self.validations, self.settings.best_by)
+        return len(values) - 1 - values.index(max(values)) if values else 0
+
+    def _should_stop(self) -> bool:
+        """Whether the validations so far ask for an early stop; said by the first worker."""
+        patience = self.settings.early_stopping
+        if patience is None or not self.workers.first or self._since_best() < patience:
+            return False
+        log.info(
+            "stopping early: no better %s in %d validations (train.early_stopping)",
+            self.settings.best_by,
+            patience,
+        )
+        return True
+
+    def _findings(self, journal: Journal, validation: Validation) -> list[str]:
+        """What stands out, in plain sentences."""
+        src, tgt = self.valid_text
+        limit = self.config.decode.max_source_tokens
+        if self._unseen is None:
+            # Special and byte pieces need not occur.
+            src_counts = self.pairs.src.counts(len(self.src_tokenizer))
+            tgt_counts = self.pairs.tgt.counts(len(self.tokenizer))
+            joint = self.src_tokenizer is self.tokenizer
+            counts = (
+                [(self.tokenizer, src_counts + tgt_counts)]
+                if joint
+                else [(self.src_tokenizer, src_counts), (self.tokenizer, tgt_counts)]
+            )
+            self._unseen = sum(
+                int((of_pieces[tokenizer.fixed_pieces :] == 0).sum())
+                for tokenizer, of_pieces in counts
+            )
+            self._frequency_loss = frequency_loss(tgt_counts)
+        trained = Trained(
+            steps=self.step,
+            mean_tokens_per_update=self.spent.tokens / self.step,
+            epochs=self.spent.tokens / self.pairs.epoch_tokens(),
+            unseen_pieces=self._unseen,
+            vocab_size=len(self.tokenizer),
+            src_vocab_size=self.model.src_vocab_size,
+            losses=journal.losses(),
+            valid_loss=validation.loss,
+            earlier_valid_losses=[row["valid_loss"] for row in self.validations[:-1]],
+            frequency_loss=self._frequency_loss,
+        )
+        validated = Validated(
+            src=src,
+            tgt=tgt,
+            hyp=[translation.text for translation in validation.translations],
+            cut=[not translation.finished for translation in validation.translations],
+            cut_src=int((self.valid_pairs.src.lengths > limit).sum()),
+        )
+        return findings(self.config, trained, validated)
+
+    def summary(self) -> dict[str, str]:
+        """Facts about the run for its page."""
+        spent, count = self.spent, sum(parameter_counts(self.model).values())
+        others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
+        return {
+            "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
+            "Parameters": f"{count:,}",
+            "Device": f"{describe_device(self.device)}{others}, {self.precision}",
+            "Step": f"{self.step:,} of {self.settings.max_steps:,}",
+            "Target tokens": f"{spent.tokens:,}",
+            "Time in updates": clock(spent.seconds),
+            "Cost": f"{spent.flops:.2e} floating-point operations",
+            "Seed": str(self.settings.seed),
+            "Versions": f"mtkit {__version__}, torch {torch.__version__}",
+        }
+
+    def _progress_bar(self) -> tqdm[Any]:
+        return tqdm(
+            total=self.settings.max_steps,
+            initial=self.step,
+            desc="training",
+            unit="step",
+            dynamic_ncols=True,
+            # Off where standard error is no terminal.
+            disable=None if self.workers.first else True,
+            bar_format="{desc} {n_fmt}/{total_fmt} {bar} {postfix} {remaining} left",
+        )
+
+
+class Meter:
+    """Loss and speed between two rows of metrics; pauses do not count."""
+
+    def __init__(self, spent: Spent) -> None:
+        self.first_not_finite: tuple[int, float] | None = None
+        self._spent = spent
+        self._marked = time.perf_counter()
+        self._begun = False
+        self._told: float | None = None
+        self._start_row()
+
+    def add(self, loss: Tensor) -> None:
+        """Count one update; the loss stays on its device until it is read."""
+        if not self._begun:
+            # A device may still be at work, and the speed of the first update is told at once.
+            loss.item()
+            self._begun = True
+        self._losses.append(loss)
+        self._charge()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was told yet, or not for a minute."""
+        return self._told is None or time.perf_counter() - self._told >= SILENCE
+
+    def was_told(self) -> None:
+        """The user has heard of the run just now."""
+        self._told = time.perf_counter()
+
+    def speed(self) -> tuple[float, float]:
+        """Target tokens a second and seconds an update, since the last row."""
+        seconds = self._spent.seconds - self._before.seconds
+        tokens = self._spent.tokens - self._before.tokens
+        return tokens / seconds, seconds / len(self._losses)
+
+    def read(self, step: int, workers: Workers) -> dict[str, float | int]:
+        """A row of metrics, from everybody's losses; counting begins again."""
+        losses = workers.sum(torch.stack(self._losses)).tolist()
+        self._charge()
+        self.first_not_finite = next(
+            (
+                (step - len(losses) + 1 + place, loss)
+                for place, loss in enumerate(losses)
+                if not math.isfinite(loss)
+            ),
+            None,
+        )
+        tokens = self._spent.tokens - self._before.tokens
+        seconds = self._spent.seconds - self._before.seconds
+        row: dict[str, float | int] = {
+            "step": step,
+            "loss": sum(losses) / tokens,
+            "tokens_per_second": tokens / seconds,
+            "seconds_per_step": seconds / len(self._losses),
+            "tokens": self._spent.tokens,
+            "flops": self._spent.flops,
+        }
+        self._start_row()
+        return row
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave what happens inside out of the speed."""
+        yield
+        self._marked = time.perf_counter()
+
+    def _start_row(self) -> None:
+        self._losses: list[Tensor] = []
+        self._before = replace(self._spent)
+
+    def _charge(self) -> None:
+        now = time.perf_counter()
+        self._spent.seconds += now - self._marked
+        self._marked = now
+
+
+@contextmanager
+def _stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
+    """A list that the first SIGINT or SIGTERM is put into; the second acts as always."""
+    received: list[int] = []
+    previous: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if not quiet:
+            log.warning(
+                "saving after this step, then stopping; press Ctrl-C again to stop without saving"
+            )
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+    try:
+        # Those who start workers ask them to save by SIGINT, and mean SIGTERM as it is.
+        for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
+            previous[wanted] = signal.signal(wanted, handle)
+    except ValueError:
+        # Python takes signals in the main thread only; elsewhere the caller owns them.
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+
+Saved = tuple[Checkpoint, Tensors, Tensors, _State]
+
+
+def _read(checkpoint: Checkpoint) -> Saved:
+    """A checkpoint with its weights, its optimizer's tensors and its counters."""
+    state = parse_record(
+        checkpoint.load_state(), _State, name=str(checkpoint.path), advice="use another checkpoint"
+    )
+    return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
+
+
+def _newest_whole(run: Run) -> Saved | None:
+    """The newest checkpoint that can be read; those that cannot are told of."""
+    for checkpoint in reversed(run.checkpoints()):
+        try:
+            return _read(checkpoint)
+        except MtkitError as error:
+            log.warning("%s", error)
+    return None
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy on the CPU that nobody else writes to."""
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
+
+
+def _mix(*numbers: int) -> int:
+    """A 63-bit seed from some numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def clock(seconds: float) -> str:
+    """A duration as a person reads it, such as 1:05:09."""
+    hours, rest = divmod(round(seconds), 3600)
+    days, hours = divmod(hours, 24)
+    text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+    return f"{days} d {text}" if days else text

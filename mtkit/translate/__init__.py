@@ -1,0 +1,17 @@
+"""From a run and text to text."""
+
+from __future__ import annotations
+
+from mtkit.translate.decoder import Translation
+from mtkit.translate.resumable import Job
+from mtkit.translate.translator import Scored, Translator, Window, ready_lines, windows
+
+__all__ = [
+    "Job",
+    "Scored",
+    "Translation",
+    "Translator",
+    "Window",
+    "ready_lines",
+    "windows",
+]

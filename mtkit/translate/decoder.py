@@ -1,0 +1,273 @@
+"""Batches of ids in, translations out.
+
+`Decoder` decodes with models of this process; `Decodes` is what it and `pool.Pool`, which has
+others do it, have in common.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mtkit.config import DecodeConfig
+from mtkit.devices import memory_explained
+from mtkit.model import Transformer
+from mtkit.score import mutual_chrf
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.sampling import Sampling, sample, uniforms
+from mtkit.translate.search import Constraints, Hypothesis, beam_search
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis for one line.
+
+    Attributes:
+        text: detokenised, on one line.
+        score: log-probability over the length penalty, or by minimum Bayes risk the mean chrF
+            with the other samples; 0 for a blank line.
+        log_prob: sum of the natural log-probabilities of its tokens.
+        finished: False if it was cut off at the longest output allowed.
+        pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
+        log_probs: natural log-probability of each.
+        seconds: that its batch took.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    finished: bool = True
+    pieces: tuple[str, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """Sentences that are decoded together.
+
+    Attributes:
+        sources: ids of each, without EOS; none is empty.
+        prefixes: ids that each translation begins with, which may be none.
+        numbers: of each, which with the seed fix what is drawn for it.
+        n_best: translations wanted of each.
+    """
+
+    sources: list[list[int]]
+    prefixes: list[list[int]]
+    numbers: list[int]
+    n_best: int = 1
+
+
+@dataclass(eq=False)
+class Work:
+    """A request that was begun, and what has come of it so far."""
+
+    batch: Request
+    found: list[list[Translation]] | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `finish` need not wait."""
+        return self.found is not None or self.error is not None
+
+
+class Decodes(Protocol):
+    """What `Decoder` and `Pool` both are.
+
+    Attributes:
+        capacity: how many batches it takes to keep everybody busy.
+    """
+
+    capacity: int
+
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
+        """Take batches on, to be decoded in this order."""
+
+    def finish(self, work: Work) -> list[list[Translation]]:
+        """What was found for each sentence of a batch, best first."""
+
+    def forget(self, work: Sequence[Work]) -> None:
+        """Leave out what is not being decoded yet."""
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        """Whether there is enough to do besides this work, so that no more need be begun."""
+
+    def close(self) -> None:
+        """End all processes; the next batch starts new ones."""
+
+
+class Decoder:
+    """Decodes with models in this process.
+
+    Args:
+        models: on their device, in evaluation mode; their weights are used where they are. Of
+            several, the mean of the probabilities counts.
+        tokenizer: of the target of all of them.
+        config: how to search or draw, and limits.
+        device: where the models are.
+    """
+
+    capacity = 1
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.device = device
+        engines = [Engine(model) for model in models]
+        self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
+
+    @torch.inference_mode()
+    def decode(self, batch: Request) -> list[list[Translation]]:
+        """Up to `n_best` translations of each sentence, best first; samples as they were drawn."""
+        started = time.perf_counter()
+        draws = self.config.sample or self.config.mbr_samples > 0
+        with memory_explained(self._to_lower(batch)):
+            found = self._draw(batch) if draws else self._search(batch)
+        seconds = time.perf_counter() - started
+        results = [[self._translation(h, seconds) for h in hypotheses] for hypotheses in found]
+        if self.config.mbr_samples:
+            results = [_by_risk(translations)[: batch.n_best] for translations in results]
+        return results
+
+    def _to_lower(self, batch: Request) -> str:
+        """What was translated when memory ran out, and what would take less of it."""
+        config, count = self.config, len(batch.sources)
+        if count > 1:
+            return (
+                f"translating {count} sentences at a time; lower decode.batch_tokens, which is "
+                f"{config.batch_tokens} (--batch-tokens)"
+            )
+        return (
+            f"translating a sentence of {len(batch.sources[0])} subwords with "
+            f"{hypotheses_of(config, batch.n_best)} hypotheses; lower decode.beam_size or "
+            "decode.max_source_tokens, or translate on a machine with more memory"
+        )
+
+    def _search(self, batch: Request) -> list[list[Hypothesis]]:
+        config = self.config
+        return beam_search(
+            self.engine.step,
+            self._start(batch),
+            max_lengths=self._limits(batch),
+            beam_size=hypotheses_of(config, batch.n_best),
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=config.length_penalty,
+            penalty_form=config.length_penalty_form,
+            n_best=batch.n_best,
+            constraints=self._constraints(batch),
+            rank_cut_off=config.max_length is not None,
+            device=self.device,
+        )
+
+    def _draw(self, batch: Request) -> list[list[Hypothesis]]:
+        config = self.config
+        limits = self._limits(batch)
+        numbers = uniforms(
+            config.seed,
+            batch.numbers,
+            n_samples=hypotheses_of(config, batch.n_best),
+            steps=max(limits),
+        )
+        return sample(
+            self.engine.step,
+            self._start(batch),
+            max_lengths=limits,
+            uniforms_BWT=numbers,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=config.length_penalty,
+            penalty_form=config.length_penalty_form,
+            sampling=Sampling(config.temperature, config.top_k, config.top_p),
+            constraints=self._constraints(batch),
+            device=self.device,
+        )
+
+    def _start(self, batch: Request) -> Any:
+        src = padded([[*ids, EOS_ID] for ids in batch.sources])
+        return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
+
+    def _constraints(self, batch: Request) -> Constraints:
+        return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
+
+    def _translation(self, found: Hypothesis, seconds: float) -> Translation:
+        ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
+        return Translation(
+            self.tokenizer.decode(found.tokens),
+            found.score,
+            found.log_prob,
+            found.finished,
+            tuple(self.tokenizer.piece(i) for i in ids),
+            found.token_log_probs,
+            seconds,
+        )
+
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
+        """Nothing yet: `finish` decodes."""
+        return [Work(batch) for batch in batches]
+
+    def finish(self, work: Work) -> list[list[Translation]]:
+        """Decode a batch, once."""
+        if work.found is None:
+            work.found = self.decode(work.batch)
+        return work.found
+
+    def forget(self, work: Sequence[Work]) -> None:
+        """Nothing, as nothing was begun."""
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        """True: looking ahead would gain nothing."""
+        return True
+
+    def close(self) -> None:
+        """Nothing: there are no other processes."""
+
+    def _limits(self, batch: Request) -> list[int]:
+        """The most tokens of each output, EOS counted."""
+        limits = []
+        for source, prefix in zip(batch.sources, batch.prefixes, strict=True):
+            longest = len(source) + 1 + self.config.max_extra_length
+            if self.config.max_length is not None:
+                longest = min(longest, self.config.max_length)
+            limits.append(max(longest, len(prefix) + 1))
+        return limits
+
+
+def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
+    """How many hypotheses of a sentence are worked on at a time."""
+    if config.mbr_samples:
+        # Whatever is asked to be shown: the winner depends on what it is compared with.
+        return config.mbr_samples
+    return n_best if config.sample else max(config.beam_size, n_best)
+
+
+def _by_risk(drawn: list[Translation]) -> list[Translation]:
+    """Each text once, those most like all samples first; of equal ones the first drawn."""
+    risks = mutual_chrf([translation.text for translation in drawn])
+    scored: dict[str, Translation] = {}
+    for translation, score in zip(drawn, risks, strict=True):
+        scored.setdefault(translation.text, replace(translation, score=score))
+    return sorted(scored.values(), key=lambda translation: -translation.score)
+
+
+def padded(sentences: list[list[int]]) -> Tensor:
+    """(B, T) ids of the sentences, padded to the longest."""
+    ids = torch.full((len(sentences), max(map(len, sentences))), PAD_ID)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)] = torch.tensor(sentence)
+    return ids

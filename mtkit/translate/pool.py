@@ -1,0 +1,365 @@
+"""Several processes that decode for one that reads and writes.
+
+`Pool` has the interface of `decoding.Decoder` and hands batches to processes that it starts. On a
+CPU these have the weights in common: they lie once in memory, in the form that decoding wants.
+What 8-bit weights are packed into, and what a GPU needs, each process makes for itself, from
+weights that lie once.
+
+A worker that loses its parent, however that ended, ends at once: it reads from a pipe that nobody
+else writes to. One that is lost itself is an error of one line, after which none is left.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import reduction
+from multiprocessing.connection import wait
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.devices import choose_matrix_route, keep_freed_memory
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.processes import Worker
+from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.translate.decoder import Decoder, Request, Translation, Work
+from mtkit.translate.engine import Precision, prepare, weight_places
+
+CPU = torch.device("cpu")
+
+# Batches that a worker has at a time: one that it decodes, and one to go on with at once.
+_AT_A_TIME = 2
+# Bytes to whose multiples weights are aligned: a cache line.
+_ALIGNMENT = 64
+
+
+class Pool:
+    """Decodes in processes of its own, which are started when there is work for them.
+
+    A process that is started imports the main script anew, as always with Python's `spawn`: a
+    script that makes one must do so under `if __name__ == "__main__":`.
+
+    Threads may share a pool; one at a time looks for results.
+
+    Args:
+        models: on the CPU, in evaluation mode, as they were trained. They are changed in place:
+            their weights go to memory that the workers share, and for a CPU into the form that
+            decoding wants.
+        tokenizer: of the target of all of them.
+        config: how to search or draw, and limits.
+        precision: of the workers, from `inference.choose_precision`.
+        devices: one for each worker.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        precision: Precision,
+        devices: Sequence[torch.device],
+    ) -> None:
+        on_cpu = devices[0].type == "cpu"
+        # What 8 bits are packed into is not memory that PyTorch lets us share.
+        prepared = on_cpu and precision != "int8"
+        together = nn.ModuleList(models)
+        if prepared:
+            prepare(together, precision, CPU)
+        self._setup = _Setup(
+            [(model.config, model.src_vocab_size) for model in models],
+            _shared(together),
+            _memory_of(tokenizer.model),
+            config,
+            precision=precision,
+            prepared=prepared,
+            threads=max(1, torch.get_num_threads() // len(devices)),
+            device=devices[0],
+        )
+        if on_cpu and not prepared:
+            prepare(together, precision, CPU)
+        self.capacity = _AT_A_TIME * len(devices)
+        self._devices = devices
+        self._workers: list[_Worker] = []
+        self._queue: deque[Work] = deque()
+        self._lock = threading.RLock()
+
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
+        """Take batches on, to be decoded in this order, and start workers if there are too few."""
+        work = [Work(batch) for batch in batches]
+        with self._talking():
+            self._queue.extend(work)
+            busy = sum(bool(worker.work) for worker in self._workers)
+            wanted = min(len(self._devices), busy + len(self._queue))
+            while len(self._workers) < wanted:
+                device = self._devices[len(self._workers)]
+                self._workers.append(_Worker(replace(self._setup, device=device)))
+            self._feed()
+        return work
+
+    def finish(self, work: Work) -> list[list[Translation]]:
+        """What was found for a batch.
+
+        Raises:
+            MtkitError: if a worker ended, or met this error.
+        """
+        while not work.is_done:
+            with self._talking():
+                if not work.is_done:
+                    self._receive(timeout=None)
+        if work.error is not None:
+            raise work.error
+        assert work.found is not None
+        return work.found
+
+    def forget(self, work: Sequence[Work]) -> None:
+        """Leave out what no worker has yet."""
+        with self._lock:
+            dropped = set(map(id, work))
+            self._queue = deque(item for item in self._queue if id(item) not in dropped)
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        """Whether every worker has two batches ahead besides this work."""
+        with self._talking():
+            self._receive(timeout=0)
+            of_work = sum(not item.is_done for item in work)
+            ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
+            return ahead - of_work >= self.capacity
+
+    def close(self) -> None:
+        """End the workers, whatever they do; the next batch starts new ones.
+
+        While another thread waits in `finish`, that comes first.
+        """
+        with self._lock:
+            self._stop(MtkitError("translating was stopped"))
+
+    @property
+    def processes(self) -> list[int]:
+        """Ids of the processes that run."""
+        return [worker.pid for worker in self._workers]
+
+    def _feed(self) -> None:
+        """Give out what waits, to whom has least."""
+        while self._queue:
+            worker = min(self._workers, key=lambda worker: len(worker.work))
+            if len(worker.work) >= _AT_A_TIME:
+                return
+            # It stays in the queue until it is sent, so that it has the error if that fails.
+            worker.send(self._queue[0])
+            self._queue.popleft()
+
+    def _receive(self, timeout: float | None) -> None:
+        """Take whatever answers are there, waiting so many seconds for the first of them."""
+        by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.work}
+        if not by_pipe and timeout is None:
+            raise RuntimeError("nobody works on what is waited for")
+        for pipe in wait(list(by_pipe), timeout):
+            by_pipe[pipe].receive()
+        self._feed()
+
+    def _stop(self, error: MtkitError) -> None:
+        """End the workers; whatever was begun has met this error."""
+        for worker in self._workers:
+            self._queue.extend(worker.work)
+            worker.end()
+        self._workers.clear()
+        for work in self._queue:
+            work.error = error
+        self._queue.clear()
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Within it, this thread alone talks to the workers; they end if that goes wrong."""
+        with self._lock:
+            try:
+                yield
+            except MtkitError as error:
+                self._stop(error)
+                raise
+            except BaseException:
+                # An interrupt, for instance: half an answer may have been read.
+                self.close()
+                raise
+
+
+class _Worker:
+    """A process that decodes, seen from the one that started it.
+
+    Attributes:
+        work: what it has, in order.
+    """
+
+    def __init__(self, setup: _Setup) -> None:
+        self.work: deque[Work] = deque()
+        self._process: Worker[Request, list[list[Translation]]] = Worker(
+            _Decoding(setup),
+            what="a translation worker",
+            advice="fewer --workers or a smaller --batch-tokens need less",
+        )
+        self.pid = self._process.pid
+        self.pipe = self._process.pipe
+        self.end = self._process.end
+
+    def send(self, work: Work) -> None:
+        """Hand it a batch."""
+        self._process.send(work.batch)
+        self.work.append(work)
+
+    def receive(self) -> None:
+        """Take its next answer."""
+        answer = self._process.receive()
+        work = self.work.popleft()
+        if isinstance(answer, Exception):
+            work.error = answer
+        else:
+            work.found = answer
+
+
+# ---------------------------------------------------------------------------------------------
+# In a worker
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What a worker is made of.
+
+    It is small, because whoever starts a process waits until it has read this.
+
+    Attributes:
+        models: their shapes, each with the size of the source's own vocabulary, if it has one.
+        weights: of all of them, in the order of `weight_places`.
+        vocabulary: a SentencePiece model, of the target.
+        decode: how to search or draw, and limits.
+        precision: of matrix products.
+        prepared: whether the weights are in the form that decoding wants already.
+        threads: of PyTorch.
+        device: where to decode.
+    """
+
+    models: list[tuple[ModelConfig, int | None]]
+    weights: _Memory
+    vocabulary: _Memory
+    decode: DecodeConfig
+    precision: Precision
+    prepared: bool
+    threads: int
+    device: torch.device
+
+    def decoder(self) -> Decoder:
+        """The decoder of this process."""
+        torch.set_num_threads(self.threads)
+        tokenizer = Tokenizer(self.vocabulary.bytes.numpy().tobytes())
+        with torch.device("meta"):
+            models = [
+                Transformer(config, len(tokenizer), PAD_ID, src_vocab_size)
+                for config, src_vocab_size in self.models
+            ]
+        together = nn.ModuleList(models)
+        if self.prepared:
+            prepare(together, self.precision, CPU)
+        _place(together, self.weights)
+        together.to(self.device).eval()
+        if not self.prepared:
+            prepare(together, self.precision, self.device)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        choose_matrix_route(self.device)
+        keep_freed_memory()
+        return Decoder(models, tokenizer, self.decode, device=self.device)
+
+
+class _Decoding:
+    """Decodes batches with what is made of a setup when the first of them comes."""
+
+    def __init__(self, setup: _Setup) -> None:
+        self._setup = setup
+        self._decoder: Decoder | None = None
+
+    def __call__(self, batch: Request) -> list[list[Translation]]:
+        self._decoder = self._decoder or self._setup.decoder()
+        return self._decoder.decode(batch)
+
+
+# ---------------------------------------------------------------------------------------------
+# Memory of several processes
+
+
+class _Memory:
+    """Bytes that this process and those it hands this to have in common.
+
+    They go with the last of these processes, however it ends. /dev/shm, where PyTorch shares its
+    tensors, is often too small in a container, which kills whoever writes to it.
+
+    Args:
+        size: number of bytes, at least one.
+        descriptor: of memory that is there already; this object closes it.
+    """
+
+    def __init__(self, size: int, descriptor: int | None = None) -> None:
+        if descriptor is None:
+            descriptor = _new_descriptor(size)
+        self._size, self._descriptor = size, descriptor
+        weakref.finalize(self, os.close, descriptor)
+        self.bytes = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attached, (reduction.DupFd(self._descriptor), self._size)
+
+
+def _attached(descriptor: Any, size: int) -> _Memory:
+    return _Memory(size, descriptor.detach())
+
+
+def _new_descriptor(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("mtkit")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _shared(models: nn.Module) -> _Memory:
+    """Memory of the weights of models, which go there."""
+    memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
+    _place(models, memory)
+    return memory
+
+
+def _place(models: nn.Module, memory: _Memory) -> None:
+    """Let the weights of models be those in memory; weights that they have are written there."""
+    start = 0
+    for module, name in list(weight_places(models)):
+        weight: Tensor = getattr(module, name)
+        size = weight.numel() * weight.element_size()
+        there = memory.bytes[start : start + size].view(weight.dtype).view(weight.shape)
+        if not weight.is_meta:
+            there.copy_(weight.detach())
+        start += _room(weight)
+        if isinstance(weight, nn.Parameter):
+            there = nn.Parameter(there, requires_grad=False)
+        setattr(module, name, there)
+
+
+def _room(weight: Tensor) -> int:
+    return math.ceil(weight.numel() * weight.element_size() / _ALIGNMENT) * _ALIGNMENT
+
+
+def _memory_of(data: bytes) -> _Memory:
+    memory = _Memory(len(data))
+    memory.bytes.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    return memory

@@ -1,0 +1,601 @@
+"""Lines of text in, lines of text out, in order, in bounded memory.
+
+One line in is one line out, whatever is in it, and a translation does not depend on the lines
+around it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from mtkit.batches import plan_batches
+from mtkit.checkpoint import Run
+from mtkit.config import DecodeConfig
+from mtkit.devices import (
+    choose_device,
+    choose_matrix_route,
+    devices,
+    keep_freed_memory,
+    memory_explained,
+)
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from mtkit.translate.decoder import (
+    Decoder,
+    Decodes,
+    Request,
+    Translation,
+    Work,
+    hypotheses_of,
+    padded,
+)
+from mtkit.translate.engine import choose_precision, mean_probability, prepare, to_be_normalised
+from mtkit.translate.pool import Pool
+from mtkit.translate.search import length_penalty
+from mtkit.translate.sentences import join, split
+
+log = logging.getLogger(__name__)
+
+# Lines that are sorted by length together, and the characters at which a window is full anyway.
+WINDOW_LINES = 2048
+WINDOW_CHARACTERS = 1_000_000
+# Tokens of a batch below which sharing out costs more than it gains.
+SMALLEST_PART = 512
+# The hypotheses of a sentence that `decode.batch_tokens` is meant for; with more of them a batch
+# has fewer sentences, because its memory grows with both.
+USUAL_HYPOTHESES = 4
+# Sentences of a line have numbers of their own that are so far apart: no input has as many lines.
+NEXT_SENTENCE = 2**40
+
+T = TypeVar("T")
+
+
+class Window(NamedTuple):
+    """Lines that are sorted by length and translated together.
+
+    Attributes:
+        first_line: number of the first, from 1.
+        lines: of the source language.
+        prefixes: what each translation is to begin with; None for free choice.
+    """
+
+    first_line: int
+    lines: list[str]
+    prefixes: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the model thinks of a given translation.
+
+    Attributes:
+        pieces: subwords of the translation, with EOS at the end; none if both lines are blank.
+        log_probs: natural log-probability of each.
+        log_prob: their sum.
+        score: `log_prob` over the length penalty, as `Translation.score`.
+    """
+
+    pieces: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    log_prob: float
+    score: float
+
+
+class Translator:
+    """Translates lines of text with a trained model, or with the mean of several.
+
+    It may be used as a context manager, which closes it.
+
+    Args:
+        model: on its device, in evaluation mode; its weights are used where they are.
+        tokenizer: of the model; of its target, if the source has another.
+        config: how to search or draw, and limits.
+        device: where the model is.
+        others: models whose probabilities are averaged with those of the first, likewise.
+        decoder: who decodes; by default this process does, with the models.
+        src_tokenizer: of the source; by default the same.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+        others: Sequence[Transformer] = (),
+        decoder: Decodes | None = None,
+        src_tokenizer: Tokenizer | None = None,
+    ) -> None:
+        self.model = model
+        self._models = [model, *others]
+        self.tokenizer = tokenizer
+        self.src_tokenizer = src_tokenizer or tokenizer
+        self.config = config
+        self.device = device
+        self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
+        # What `load` knows: which weights of the run these are, in words, and the languages.
+        self.checkpoint = ""
+        self.src_lang = self.tgt_lang = ""
+
+    @classmethod
+    @memory_explained("loading the model; translate on a machine with more memory")
+    def load(
+        cls,
+        run: Run | Path | str | Sequence[Run | Path | str],
+        *,
+        checkpoint: str | None = None,
+        config: DecodeConfig | None = None,
+        device: str = "auto",
+        prepared: bool = True,
+        workers: int = 1,
+    ) -> Translator:
+        """The translator of a run folder, or of several that were trained on the same subwords.
+
+        With several workers, lines are translated by processes that start with the first of them
+        and end with `close`; texts are the same, and scores to 1e-5. Such a process imports the
+        main script anew, so that must do its work under `if __name__ == "__main__":`.
+
+        Args:
+            run: an open run, or its folder; of several the mean of the probabilities counts
+                (an ensemble).
+            checkpoint: `last`, `best`, a step or `average:N`; by default the average that the
+                run's configuration asks for.
+            config: how to search or draw; by default as the first run's configuration says.
+            device: `auto`, `cpu` or `cuda`.
+            prepared: bring the weights into the form that is fast and that `decode.precision`
+                asks for; False leaves the model as it was trained, for whoever wants the weights.
+            workers: how many processes translate; with 1 it is this one. On a CPU they share its
+                threads and the memory of the weights. Of several GPUs each gets one, and
+                `score_given`, which is this process's own, computes on the CPU.
+
+        Raises:
+            MtkitError: if there is no such run, checkpoint or device, or if runs cannot translate
+                together.
+        """
+        given = [run] if isinstance(run, Run | Path | str) else run
+        runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
+        if not runs:
+            raise ValueError("no run to translate with")
+        if workers > 1 and not prepared:
+            raise ValueError("weights as they were trained are for one worker")
+        first = runs[0]
+        tokenizers = first.tokenizers()
+        place = choose_device(device)
+        models, checkpoints = [], []
+        for one in runs:
+            src_tokenizer, tokenizer = tokenizers if one is first else one.tokenizers()
+            if (src_tokenizer.model, tokenizer.model) != tuple(each.model for each in tokenizers):
+                raise MtkitError(f"{one.path}: has other subwords than {first.path}")
+            if _languages(one) != _languages(first):
+                pair, other = (" to ".join(_languages(run)) for run in (one, first))
+                raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
+            weights, description = one.select(checkpoint)
+            one.check_sizes(weights)
+            with torch.device("meta"):
+                src_vocab_size = None if src_tokenizer is tokenizer else len(src_tokenizer)
+                model = Transformer(one.config.model, len(tokenizer), PAD_ID, src_vocab_size)
+            one.load_into(model, weights)
+            log.info("%s: %s", one.path, description)
+            models.append(model.eval())
+            checkpoints.append(description)
+        src_tokenizer, tokenizer = tokenizers
+        config = config or first.config.decode
+        decoder: Decodes | None = None
+        if workers > 1:
+            precision = choose_precision(config.precision, place)
+            places = devices(place, workers)
+            decoder = Pool(models, tokenizer, config, precision=precision, devices=places)
+            place = torch.device("cpu")
+        else:
+            together = nn.ModuleList(models).to(place)
+            if prepared:
+                prepare(together, choose_precision(config.precision, place), place)
+            keep_freed_memory()
+        choose_matrix_route(place)
+        model, *others = models
+        translator = cls(
+            model,
+            tokenizer,
+            config,
+            device=place,
+            others=others,
+            decoder=decoder,
+            src_tokenizer=src_tokenizer,
+        )
+        translator.checkpoint = ", ".join(checkpoints)
+        translator.src_lang, translator.tgt_lang = _languages(first)
+        return translator
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, if there are any; whatever is translated next starts new ones."""
+        self._decoder.close()
+
+    def translate(
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None
+    ) -> Iterator[str]:
+        """The best translation of each line, in order.
+
+        Reads `lines` in windows and yields a window's translations when all of it is translated;
+        memory is bounded by the window, and with workers by some windows.
+
+        Args:
+            lines: of the source language.
+            prefixes: what each translation is to begin with, a line each; empty for free choice.
+
+        Raises:
+            TypeError: if `lines` is one text and no list of lines.
+            ValueError: if there are more or fewer prefixes than lines, when that is reached.
+        """
+        found = self.translate_nbest(lines, n_best=1, prefixes=prefixes)
+        return (hypotheses[0].text for hypotheses in found)
+
+    def translate_nbest(
+        self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
+    ) -> Iterator[list[Translation]]:
+        """The `n_best` best translations of each line, best first; there may be fewer.
+
+        Where translations are drawn (`decode.sample`), they come in the order of the draws, and
+        equal ones as often as they were drawn. What is drawn depends on `decode.seed` and on the
+        number of the line, from 1. With `decode.split_sentences` a line has one translation.
+
+        Raises:
+            TypeError: if `lines` is one text and no list of lines.
+        """
+        _refuse_one_text(lines, prefixes)
+        if prefixes is None:
+            prefixes = itertools.repeat("")
+            pairs = zip(lines, prefixes, strict=False)
+        else:
+            pairs = zip(lines, prefixes, strict=True)
+        cut = windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
+        unzipped = (
+            Window(first, [line for line, _ in window], [prefix for _, prefix in window])
+            for first, window in cut
+        )
+        return (
+            translations
+            for found in self.translate_windows(unzipped, n_best=n_best)
+            for translations in found
+        )
+
+    def translate_window(
+        self,
+        lines: list[str],
+        *,
+        first_line: int = 1,
+        n_best: int = 1,
+        prefixes: list[str] | None = None,
+    ) -> list[list[Translation]]:
+        """Translate lines all at once; `first_line` is the number of the first.
+
+        Notes name it, and what is drawn depends on it.
+        """
+        window = Window(first_line, lines, prefixes)
+        return next(self.translate_windows([window], n_best=n_best))
+
+    def translate_windows(
+        self,
+        windows: Iterable[Window],
+        *,
+        n_best: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Iterator[list[list[Translation]]]:
+        """The `n_best` best translations of each line, a window at a time, in order.
+
+        With workers it looks ahead, at least a window and at most so many that each worker has
+        two batches to go on with, so that none of them waits where a window ends; should one take
+        long, it is no more windows than such batches. An empty window says that there may be no
+        more for a while: before the next one is asked for, everything is translated and yielded.
+        What comes of it is as empty.
+
+        An error of `windows` is raised after the windows before it.
+
+        Args:
+            windows: of lines.
+            n_best: how many translations of a line.
+            progress: told whenever some lines of the window that is awaited are translated, and
+                how many; a part of a line, where its sentences are translated one by one.
+        """
+        begun: deque[_Begun] = deque()
+        source = iter(windows)
+        failure: Exception | None = None
+        try:
+            while True:
+                try:
+                    window = next(source, None)
+                except Exception as error:
+                    failure, window = error, None
+                if window is not None:
+                    begun.append(self._begin(window, n_best=n_best))
+                while begun and (
+                    window is None
+                    or not window.lines
+                    or len(begun) > self._decoder.capacity
+                    or self._has_enough_besides(begun[0])
+                ):
+                    # It counts as begun until it is whole: an error leaves nothing to decode.
+                    found = self._finish(begun[0], progress)
+                    begun.popleft()
+                    yield found
+                if failure is not None:
+                    raise failure
+                if window is None:
+                    return
+        finally:
+            for left in begun:
+                self._decoder.forget(left.work)
+
+    def _has_enough_besides(self, first: _Begun) -> bool:
+        """Whether decoding goes on while one waits for a window; there may be no need to wait."""
+        return all(item.is_done for item in first.work) or self._decoder.is_busy_without(first.work)
+
+    def _begin(self, window: Window, *, n_best: int) -> _Begun:
+        numbers = range(window.first_line, window.first_line + len(window.lines))
+        texts, lines, draws, parts = window.lines, list(numbers), list(numbers), None
+        if self.config.split_sentences:
+            if n_best > 1 or any(window.prefixes or []):
+                raise MtkitError(
+                    "decode.split_sentences: a line then has one translation, without a forced "
+                    "beginning"
+                )
+            cut = [split(line, self.src_lang) for line in texts]
+            texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
+            places = [(n, i) for n, k in zip(numbers, parts, strict=True) for i in range(k)]
+            lines = [number for number, _ in places]
+            # Each is drawn by itself; a line of one sentence as if it had not been cut.
+            draws = [number + place * NEXT_SENTENCE for number, place in places]
+        if window.prefixes is not None and len(window.prefixes) != len(window.lines):
+            raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
+        encoded = self._encode_sources(texts, lines)
+        prefixes: list[list[int]] = [[]] * len(encoded)
+        if window.prefixes is not None and parts is None:
+            prefixes = self.tokenizer.encode_batch(window.prefixes)
+        # A blank line stays one; a model would invent a sentence for it.
+        results = [[Translation("", 0.0, 0.0)] for _ in encoded]
+        wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
+        if not len(wanted):
+            return _Begun(results, [], [], parts)
+        lengths = np.array([len(encoded[i]) + 1 for i in wanted])
+        hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
+        budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
+        if self._decoder.capacity > 1:
+            # Where there is little to do, it is still shared out.
+            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.capacity))
+        budget = max(budget, int(lengths.max()))
+        # The longest first, which nobody should have to wait for in the end.
+        plan = plan_batches(lengths, lengths, budget=budget)[::-1]
+        rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
+        batches = [
+            Request(
+                [encoded[i] for i in batch],
+                [prefixes[i] for i in batch],
+                [draws[i] for i in batch],
+                n_best=n_best,
+            )
+            for batch in rows
+        ]
+        return _Begun(results, rows, self._decoder.begin(batches), parts)
+
+    def _finish(
+        self, begun: _Begun, progress: Callable[[float], None] | None
+    ) -> list[list[Translation]]:
+        lines = len(begun.results if begun.parts is None else begun.parts)
+        for rows, work in zip(begun.rows, begun.work, strict=True):
+            for index, translations in zip(rows, self._decoder.finish(work), strict=True):
+                # Constraints can leave a line without any.
+                begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
+            if progress is not None:
+                progress(len(rows) * lines / len(begun.results))
+        if begun.parts is None:
+            return begun.results
+        found = iter(begun.results)
+        return [
+            [self._joined([best for (best,) in itertools.islice(found, count)])]
+            for count in begun.parts
+        ]
+
+    def _joined(self, sentences: list[Translation]) -> Translation:
+        """The translation of a line from those of its sentences."""
+        if len(sentences) == 1:
+            return sentences[0]
+        log_prob = sum(found.log_prob for found in sentences)
+        log_probs = tuple(itertools.chain(*(found.log_probs for found in sentences)))
+        if self.config.mbr_samples:
+            score = sum(found.score for found in sentences) / len(sentences)
+        else:
+            score = self._score(log_prob, len(log_probs))
+        return Translation(
+            join([found.text for found in sentences], self.tgt_lang),
+            score,
+            log_prob,
+            all(found.finished for found in sentences),
+            tuple(itertools.chain(*(found.pieces for found in sentences))),
+            log_probs,
+            max(found.seconds for found in sentences),
+        )
+
+    def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
+        """What the model thinks of given translations, a line of each at a time, in order.
+
+        A translation that the model found itself scores what `translate_nbest` reported, if it is
+        cut into the subwords that the model chose, and ended by EOS. Where both lines are blank
+        the score is 0, as there.
+
+        Raises:
+            TypeError: if one of them is one text and no list of lines.
+            ValueError: if one has more lines than the other, when that is reached.
+        """
+        _refuse_one_text(sources, translations)
+        return self._score_pairs(zip(sources, translations, strict=True))
+
+    def _score_pairs(self, pairs: Iterator[tuple[str, str]]) -> Iterator[Scored]:
+        first = 1
+        while window := list(itertools.islice(pairs, WINDOW_LINES)):
+            yield from self._score_window(*map(list, zip(*window, strict=True)), first_line=first)
+            first += len(window)
+
+    def _score_window(
+        self, sources: list[str], translations: list[str], *, first_line: int
+    ) -> list[Scored]:
+        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
+        tgt = self.tokenizer.encode_batch(translations)
+        results = [Scored((), (), 0.0, 0.0)] * len(src)
+        wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
+        if not len(wanted):
+            return results
+        lengths = [np.array([len(side[i]) + 1 for i in wanted]) for side in (src, tgt)]
+        longest = max(int(side.max()) for side in lengths)
+        for rows in plan_batches(*lengths, budget=max(self.config.batch_tokens, longest)):
+            batch = [int(i) for i in wanted[rows]]
+            found = self._score_batch([src[i] for i in batch], [tgt[i] for i in batch])
+            for index, scored in zip(batch, found, strict=True):
+                results[index] = scored
+        return results
+
+    def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
+        """Ids of each line without EOS, cut to what the configuration allows, with a note."""
+        encoded = self.src_tokenizer.encode_batch(lines)
+        for line, ids in zip(lines, encoded, strict=True):
+            if not line.strip():
+                # Some spaces, such as U+0085, are pieces to the tokenizer.
+                ids.clear()
+        limit = self.config.max_source_tokens - 1
+        for number, ids in zip(numbers, encoded, strict=True):
+            if len(ids) > limit:
+                log.warning(
+                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+                    number,
+                    len(ids) + 1,
+                    limit + 1,
+                )
+                del ids[limit:]
+        return encoded
+
+    @torch.inference_mode()
+    def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
+        tgt_out = padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
+        tgt_in = padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
+        src = padded([[*ids, EOS_ID] for ids in sources]).to(self.device)
+        by_model = []
+        for model in self._models:
+            logits = to_be_normalised(model(src, tgt_in))
+            truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+            by_model.append((truth - logits.logsumexp(-1)).double())
+        # Sums of many tokens are taken in float64.
+        log_probs = mean_probability(by_model).tolist()
+        results = []
+        for ids, row in zip(targets, log_probs, strict=True):
+            real = row[: len(ids) + 1]
+            log_prob = sum(real)
+            pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
+            results.append(Scored(pieces, tuple(real), log_prob, self._score(log_prob, len(real))))
+        return results
+
+    def _score(self, log_prob: float, length: int) -> float:
+        """A log-probability over the length penalty; nothing has a score of 0."""
+        config = self.config
+        penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
+        return log_prob / penalty if length else 0.0
+
+
+def _refuse_one_text(*given: Iterable[str] | None) -> None:
+    """A text is an iterable of characters, each of which would be translated as a line."""
+    for lines in given:
+        if isinstance(lines, str | bytes):
+            raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
+
+
+def _languages(run: Run) -> tuple[str, str]:
+    """Of source and target, as far as the run knows them."""
+    return run.manifest.data.src_lang, run.manifest.data.tgt_lang
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A window that is being translated: what is there already, and the rest by batches.
+
+    Attributes:
+        results: of each line; a batch puts its own in place.
+        rows: of each batch, the indices of its lines.
+        work: the batches.
+        parts: how many results each line has, if its sentences are translated one by one.
+    """
+
+    results: list[list[Translation]]
+    rows: list[list[int]]
+    work: list[Work]
+    parts: list[int] | None = None
+
+
+def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Windows of whatever lines are there: many from a file, one at a time from a person.
+
+    A thread reads ahead by at most a window, so memory stays bounded and nobody waits for a full
+    window. When there is no line yet to read, that is an empty window. An error while reading is
+    raised here, after the lines before it.
+    """
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except BaseException as error:  # told to the reader's owner
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        if waiting.empty():
+            yield []
+        item = waiting.get()
+        window: list[str] = []
+        characters = 0
+        while isinstance(item, str):
+            window.append(item)
+            characters += len(item)
+            if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+                break
+            try:
+                item = waiting.get_nowait()
+            except queue.Empty:
+                break
+        if window:
+            yield window
+        if item is None:
+            return
+        if isinstance(item, BaseException):
+            raise item
+
+
+def windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
+    """Full windows, each with the number of its first line, from 1; `size` is in characters."""
+    first, window, characters = 1, [], 0
+    for item in items:
+        window.append(item)
+        characters += size(item)
+        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+            yield first, window
+            first, window, characters = first + len(window), [], 0
+    if window:
+        yield first, window
