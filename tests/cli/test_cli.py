@@ -23,7 +23,8 @@ from conftest import change_settings, claim_checkpoints, reseal
 from mtkit import __version__
 from mtkit.__main__ import program
 from mtkit.checkpoint import Run
-from mtkit.cli import _configure_logging, commands, main
+from mtkit.cli import commands, main
+from mtkit.cli.console import configure_logging
 from mtkit.config import dump_config, load_config
 from mtkit.data import PreparedData
 from mtkit.prepare.hub import CATALOGUE
@@ -526,7 +527,7 @@ def test_notes_warnings_and_errors_are_told_apart_and_later_workers_have_errors_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def say() -> str:
-        _configure_logging(quiet=False)
+        configure_logging(quiet=False)
         logger = logging.getLogger("mtkit.test")
         logger.info("a note")
         logger.warning("take care")
