@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
+from mtkit.arrays import concat_ranges
 from mtkit.errors import LostWorkerError, MtkitError, column, one_line
 from mtkit.files import (
     Record,
@@ -36,7 +37,6 @@ from mtkit.files import (
     write_record,
 )
 from mtkit.tokenizer import PAD_ID, Tokenizer
-from mtkit.words import ranges
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -195,7 +195,7 @@ class TokenArray:
     def select(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """The ids of some sentences, one after another, and the length of each."""
         lengths = self.lengths[indices].astype(np.int64)
-        return self._ids[ranges(self._starts_of(indices), lengths)].astype(np.int64), lengths
+        return self._ids[concat_ranges(self._starts_of(indices), lengths)].astype(np.int64), lengths
 
     def counts(self, vocab_size: int) -> IntArray:
         """(V,): how often each id occurs."""

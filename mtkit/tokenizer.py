@@ -20,10 +20,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
 import sentencepiece as spm
 
 from mtkit.config import LARGEST_VOCABULARY
@@ -42,8 +40,6 @@ _TO_SPACE = str.maketrans("\t\n\r", "   ")
 SENTENCEPIECE_VERSION: str = spm.__version__
 
 ModelType = Literal["bpe", "unigram"]
-
-IntArray = npt.NDArray[np.integer[Any]]
 
 
 class Tokenizer:

@@ -11,12 +11,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.integer[Any]]
+from mtkit.arrays import IntArray, hash64
 
 # Lines that are counted or encoded at a time, so that what is known of them stays in the caches
 # of a processor.
@@ -28,8 +26,6 @@ _ENTRY_BYTES = 80
 LONGEST_LEARNT = 1 << 16
 # Of eight bytes the first n.
 _FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-# Odd numbers whose binary digits have no pattern.
-_MIXERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], np.uint64)
 
 
 class WordCounts:
@@ -154,11 +150,11 @@ class Words:
         offset = 16
         while len(rest):
             more = eight[starts[rest] + offset] & _FIRST[np.minimum(lengths[rest] - offset, 8)]
-            self.heads[rest] = mixed(self.heads[rest] ^ more, 0)
-            self.tails[rest] = mixed(self.tails[rest] + more, 1)
+            self.heads[rest] = hash64(self.heads[rest] ^ more, 0)
+            self.tails[rest] = hash64(self.tails[rest] + more, 1)
             offset += 8
             rest = rest[lengths[rest] > offset]
-        self.hashes = mixed(mixed(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
+        self.hashes = hash64(hash64(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -187,22 +183,5 @@ class Words:
                 & (self.lengths.take(other) == self.lengths.take(indices))
             )
             last[indices[same]] = other[same]
-            indices, hashes = indices[~same], mixed(hashes[~same], 2)
+            indices, hashes = indices[~same], hash64(hashes[~same], 2)
         return last
-
-
-def mixed(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
-    """Each number as another that seems to have nothing to do with it, but always the same.
-
-    Args:
-        numbers: any.
-        mixer: 0, 1 or 2, for three ways to mix.
-    """
-    product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
-    return product ^ (product >> np.uint64(32))
-
-
-def ranges(begins: IntArray, sizes: IntArray) -> IntArray:
-    """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
-    ends = np.cumsum(sizes)
-    return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)

@@ -35,8 +35,8 @@ import regex
 import xxhash
 from langcodes.data_dicts import LIKELY_SUBTAGS
 
+from mtkit.arrays import hash64
 from mtkit.config import PrepareConfig
-from mtkit.words import mixed
 
 REASONS = (
     "kept",
@@ -373,8 +373,8 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
         for start in range(0, total, _STRETCH):
             found = np.zeros(1, np.uint64)
             for name in names:
-                found = mixed(found, 0) + notes.read(name, start, _STRETCH)
-            found = mixed(found, 1)
+                found = hash64(found, 0) + notes.read(name, start, _STRETCH)
+            found = hash64(found, 1)
             mine = notes.read("verdicts", start, _STRETCH) == KEPT
             if parts > 1:
                 mine &= found % np.uint64(parts) == part

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.arrays import IntArray, concat_ranges, hash64
 from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.words import BLOCK, IntArray, Words, mixed, ranges
+from mtkit.words import BLOCK, Words
 
 # Bytes of a word beyond which it is hardly met a second time.
 _LONGEST_REMEMBERED = 400
@@ -77,7 +78,7 @@ class BlockEncoder:
         last = np.cumsum([line.count(" ") + 1 for line in lines]) - 1
         sizes[last] += 1  # For EOS.
         ends = np.cumsum(sizes)
-        ids = self._ids.take(ranges(begins, sizes))
+        ids = self._ids.take(concat_ranges(begins, sizes))
         ids[ends[last] - 1] = EOS_ID
         flat = ids.tobytes()
         line_ends = (ends[last] * self._dtype.itemsize).tolist()
@@ -107,7 +108,7 @@ class BlockEncoder:
             )
             found, at = rest[same], np.flatnonzero(same)
             begins[found], sizes[found] = rows[:, 3].take(at), rows[:, 4].take(at)
-            rest, hashes = rest[~same], mixed(hashes[~same], 2)
+            rest, hashes = rest[~same], hash64(hashes[~same], 2)
         return rest
 
     def _remember(self, words: Words, indices: IntArray, begins: IntArray, sizes: IntArray) -> None:
@@ -121,7 +122,7 @@ class BlockEncoder:
             # Of several words at one free place the last stays; the others are new once more.
             self._table[at[free]] = rows[free]
             self._known += int(free.sum())
-            rows, hashes = rows[~free], mixed(hashes[~free], 2)
+            rows, hashes = rows[~free], hash64(hashes[~free], 2)
 
     def _add(self, words: list[str]) -> tuple[IntArray, IntArray]:
         """Encode words; gives where the ids of each begin and how many they are."""

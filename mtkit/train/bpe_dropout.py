@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.arrays import concat_ranges, hash64
 from mtkit.data import IntArray, TokenArray
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
-from mtkit.words import mixed, ranges
 
 # How much longer than the longest plain sentence of its batch a sentence may become.
 GROWTH = 1.5
@@ -83,13 +83,13 @@ class SubwordDropout:
         ids, lengths = sentences.select(indices)
         starts = np.cumsum(lengths) - lengths
         spelling = self._spelling[ids]
-        letters = self._letters[ranges(self._begins[ids], spelling)]
+        letters = self._letters[concat_ranges(self._begins[ids], spelling)]
         sizes = np.add.reduceat(spelling, starts)
         ends = np.cumsum(sizes)
         noise = indices.astype(np.uint64)
         for number in (self._seed, step, side):
             noise = _chance(noise + np.uint64(number))
-        places = ranges(np.zeros_like(sizes), sizes).astype(np.uint64)
+        places = concat_ranges(np.zeros_like(sizes), sizes).astype(np.uint64)
         pieces, left = self._merge(letters, _chance(np.repeat(noise, sizes) + places))
         sampled = np.add.reduceat(left, ends - sizes, dtype=np.int64)
         # From here on the plain sentences stand behind the sampled ones, to choose from both.
@@ -98,7 +98,7 @@ class SubwordDropout:
         too_long = sampled > longest
         begins[too_long] = (starts + sampled.sum())[too_long]
         sampled[too_long] = lengths[too_long]
-        return TokenArray(both[ranges(begins, sampled)], sampled)
+        return TokenArray(both[concat_ranges(begins, sampled)], sampled)
 
     def _merge(
         self, letters: IntArray, noise: npt.NDArray[np.uint64]
@@ -158,4 +158,4 @@ class SubwordDropout:
 def _chance(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Each number as one that is anywhere below 2 ** 64, by chance as it seems."""
     # Mixed but once, the results of x and x + c would differ by much the same for every x.
-    return mixed(mixed(numbers, 0), 1)
+    return hash64(hash64(numbers, 0), 1)

@@ -1,0 +1,30 @@
+"""Idioms of numpy that several modules need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+# Odd numbers whose binary digits have no pattern.
+_MIXERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], np.uint64)
+
+
+def hash64(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
+    """A hash of each number: the same for the same number, and otherwise without a pattern.
+
+    Args:
+        numbers: any.
+        mixer: 0, 1 or 2, for three different hashes.
+    """
+    product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
+    return product ^ (product >> np.uint64(32))
+
+
+def concat_ranges(begins: IntArray, sizes: IntArray) -> IntArray:
+    """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
+    ends = np.cumsum(sizes)
+    return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
