@@ -50,7 +50,7 @@ Key = tuple[str, str, bool]
 
 def translate(options: argparse.Namespace) -> None:
     """Translate the lines on standard input, in this process."""
-    from mtkit import Translator
+    from mtkit.translate.translator import Translator
 
     with Translator.load(options.run, device="cpu") as translator:
         for text in translator.translate(line.rstrip("\n") for line in sys.stdin):

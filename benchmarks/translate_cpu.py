@@ -162,7 +162,7 @@ def mtkit(setting: Setting) -> Engine:
     from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
     from mtkit.translate import Translator
     from mtkit.translate.engine import Engine as Decoder
-    from mtkit.translate.engine import prepare
+    from mtkit.translate.linear import pack_weights
     from mtkit.translate.search import Constraints, beam_search
 
     device = choose_device("cpu")
@@ -177,7 +177,7 @@ def mtkit(setting: Setting) -> Engine:
         assert setting.size is not None
         config = DecodeConfig()
         model = random_model(setting.size, setting.vocabulary)
-        prepare(model, precision, device)
+        pack_weights(model, precision, device)
         decoder = Decoder(model)
     route = choose_matrix_route(device)
     keep_freed_memory()

@@ -52,6 +52,7 @@ from mtkit.data import (
 )
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.files import Record, read_record, write_record
+from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -62,12 +63,12 @@ from mtkit.prepare.filters import (
     Verdicts,
     checksum_of,
     find_repeats,
-    find_shifts,
     keys_of,
     verdict,
 )
-from mtkit.prepare.hub import find_corpus
-from mtkit.prepare.readers import Block, Source, catalogue_sources, parallel_files
+from mtkit.prepare.misalignment import find_shifts
+from mtkit.prepare.readers import catalogue_sources, parallel_files
+from mtkit.prepare.source import Block, Source
 from mtkit.prepare.text_to_ids import BlockEncoder
 from mtkit.processes import available_cores, give_back_memory, ordered_map
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer

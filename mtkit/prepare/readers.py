@@ -1,4 +1,4 @@
-r"""Where sentence pairs come from: files of several formats, the hub, the demo corpora, a list.
+"""Where sentence pairs come from: files of several formats, the hub, the demo corpora, a list.
 
 Every place is a `Source`, which gives its pairs as blocks of bytes, as often as wanted and in
 bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` make one; a
@@ -16,29 +16,37 @@ import itertools
 import json
 import os
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
-from xml.parsers import expat
+from typing import Any
 
 from mtkit.data import (
     OLD_LINE_ENDS,
     Split,
-    damage_told,
     has_old_line_ends,
     open_binary,
 )
-from mtkit.errors import MtkitError, encodable
+from mtkit.errors import MtkitError
 from mtkit.files import sha256_of
+from mtkit.prepare.catalogue import Corpus
 from mtkit.prepare.demo import demo_corpus
-from mtkit.prepare.hub import Corpus, HubSplit, fetch, fetch_split
-
-# n source and n target sentences in step: bytes as they were found, and no line ends in them.
-Block = tuple[list[bytes], list[bytes]]
+from mtkit.prepare.hub import HubSplit, fetch, fetch_split
+from mtkit.prepare.source import (
+    CRLF,
+    MARK,
+    Block,
+    Reading,
+    Source,
+    check_regular,
+    in_one_line,
+    listed,
+    on_one_line,
+    regrouped,
+)
+from mtkit.prepare.tmx import TmxUnits
 
 # What is asked of a file at a time: a few thousand lines, which stay in the processor's cache.
 _CHUNK = 1 << 18
@@ -47,106 +55,6 @@ _BATCH_ROWS = 1000
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HUB_PREFIX = "hf:"
-# Beyond it an epoch would never end.
-_LARGEST_WEIGHT = 1_000_000
-
-# What `Source.notes` counts.
-MARK = "byte-order mark"
-CRLF = "CRLF line end"
-BREAK = "line break within a sentence"
-
-
-@dataclass
-class _Reading:
-    """One iteration under way: what was mended so far, and how far it is."""
-
-    found: Counter[str] = field(default_factory=Counter)
-    files: list[tuple[IO[bytes], int]] = field(default_factory=list)
-    share: float | None = None
-
-    @property
-    def progress(self) -> float | None:
-        if not self.files:
-            return self.share
-        size = sum(size for _, size in self.files)
-        done = sum(size if file.closed else file.tell() for file, size in self.files)
-        return min(1.0, done / size) if size else None
-
-    @contextmanager
-    def open(self, path: Path) -> Iterator[IO[bytes]]:
-        """The plain bytes of a file, whose position is watched; what goes wrong is told."""
-        _check_regular(path)
-        with damage_told(path), path.open("rb", buffering=0) as raw:
-            self.files.append((raw, path.stat().st_size))
-            with open_binary(path, raw=raw) as stream:
-                yield stream
-
-
-class Source(ABC):
-    """Sentence pairs from one place, to be read as often as wanted.
-
-    Attributes:
-        name: what a dropped pair is reported under, such as "train.en and train.de".
-        unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
-        weight: how often an epoch sees its pairs.
-        notes: what the last whole iteration found and mended, counted: `MARK`, `CRLF`, `BREAK`.
-    """
-
-    def __init__(self, name: str, *, unit: str, weight: float) -> None:
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            raise MtkitError(f"{name}: the weight must be a number, not {weight!r}")
-        if not 0 < weight <= _LARGEST_WEIGHT:
-            raise MtkitError(
-                f"{name}: the weight must be above 0 and at most {_LARGEST_WEIGHT:,}, not {weight}"
-            )
-        self.name = name
-        self.unit = unit
-        self.weight = weight
-        self._reading: _Reading | None = None
-        self._notes: dict[str, int] = {}
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """The pairs from the beginning, in order: blocks of `size` pairs, the last of fewer.
-
-        Raises:
-            MtkitError: naming the file, and the line or row where there is one, to be mended.
-        """
-        reading = self._reading = _Reading()
-        try:
-            yield from self._read(size, reading)
-            self._notes = dict(reading.found)
-        finally:
-            if self._reading is reading:
-                self._reading = None
-
-    @property
-    def progress(self) -> float | None:
-        """Share of the input that the iteration under way has read; None if that is not known.
-
-        Of files it is the share of their bytes, compressed as they are.
-        """
-        return None if self._reading is None else self._reading.progress
-
-    @property
-    def notes(self) -> dict[str, int]:
-        """What the last whole iteration found and mended, counted."""
-        return dict(self._notes)
-
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of the place, as JSON: its kind, where it is, its SHA-256."""
-        place = {
-            key: encodable(value) if isinstance(value, str) else value
-            for key, value in self._place().items()
-        }
-        return {**place, "weight": self.weight}
-
-    @abstractmethod
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
-        """What `blocks` gives."""
-
-    @abstractmethod
-    def _place(self) -> dict[str, Any]:
-        """The facts, but for the weight."""
 
 
 def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
@@ -247,7 +155,7 @@ def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
 
 
 def _lines(
-    path: Path, size: int, reading: _Reading, *, skip: int = 0
+    path: Path, size: int, reading: Reading, *, skip: int = 0
 ) -> Generator[list[bytes], None, None]:
     r"""The lines of a file without their ends, `size` at a time; the first `skip` left out."""
     ready: list[bytes] = []
@@ -298,7 +206,7 @@ class _ParallelFiles(Source):
         super().__init__(f"{src} and {tgt}", unit="line", weight=weight)
         self._src, self._tgt = src, tgt
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         count = 0
         with ExitStack() as stack:
             # Closed with whatever goes wrong in the other.
@@ -331,17 +239,12 @@ class _ParallelFiles(Source):
 
 def _check_file(path: Path) -> None:
     # Before it is opened: a pipe would block, and it can be read only once.
-    _check_regular(path)
+    check_regular(path)
     open_binary(path).close()
 
 
-def _check_regular(path: Path) -> None:
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
-
-
 def _sha256(path: Path) -> str:
-    _check_regular(path)
+    check_regular(path)
     return sha256_of(path)
 
 
@@ -394,7 +297,7 @@ class _Tsv(_File):
         if self._header:
             self.unit = "row"  # so that the first pair is row 1, although it is on line 2
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         if self._layout() != (self._header, self._columns, self._width):
             raise _changed(self._path)
         number = 1 + self._header
@@ -414,7 +317,7 @@ class _Tsv(_File):
 
     def _layout(self) -> tuple[bool, list[int], int]:
         """Whether the first line is a header, the columns of both sides, and how many there are."""
-        first = next(_lines(self._path, 1, _Reading()), [b""])[0]
+        first = next(_lines(self._path, 1, Reading()), [b""])[0]
         header = [cell.strip().lower() for cell in first.split(b"\t")]
         names = [language.lower().encode() for language in self._languages]
         if all(name in header for name in names):
@@ -440,12 +343,12 @@ class _JsonLines(_File):
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         super().__init__(path, languages, unit="line", weight=weight)
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         number = itertools.count(1)
         for lines in _lines(self._path, size, reading):
             rows = [self._pair(line, next(number)) for line in lines]
             src, tgt = ([row[side] for row in rows] for side in (0, 1))
-            yield _on_one_line(src, reading.found), _on_one_line(tgt, reading.found)
+            yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
 
     def _pair(self, line: bytes, number: int) -> list[bytes]:
         place = f"{self._path}, line {number}"
@@ -453,7 +356,7 @@ class _JsonLines(_File):
             # Bytes that are no UTF-8 pass through, as they do in the other formats.
             record = json.loads(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
-            raise MtkitError(f"{place}: not JSON ({_one_line(error)})") from error
+            raise MtkitError(f"{place}: not JSON ({in_one_line(error)})") from error
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):
             record = record["translation"]
         if not isinstance(record, dict):
@@ -464,7 +367,7 @@ class _JsonLines(_File):
         sides = []
         for language in self._languages:
             if language not in record:
-                raise MtkitError(f"{place}: no field '{language}', only {_listed(record)}")
+                raise MtkitError(f"{place}: no field '{language}', only {listed(record)}")
             side = record[language]
             if side is not None and not isinstance(side, str):
                 raise MtkitError(f"{place}: the field '{language}' is no text")
@@ -491,17 +394,17 @@ class _Parquet(_File):
         else:
             raise MtkitError(
                 f"{path}: no columns '{languages[0]}' and '{languages[1]}', and no column "
-                f"'translation' with these, only {_listed(columns)}"
+                f"'translation' with these, only {listed(columns)}"
             )
         self._columns = [prefix + language for language in languages]
         for column, language in zip(self._columns, languages, strict=True):
             if not _is_text(types[language]):
                 raise MtkitError(f"{path}: the column '{column}' is no text but {types[language]}")
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
-        return _regrouped(self._batches(reading), size)
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._batches(reading), size)
 
-    def _batches(self, reading: _Reading) -> Iterator[Block]:
+    def _batches(self, reading: Reading) -> Iterator[Block]:
         from pyarrow import Table
 
         with self._told(), self._open() as file:
@@ -518,7 +421,7 @@ class _Parquet(_File):
     def _open(self) -> Any:
         from pyarrow import parquet
 
-        _check_regular(self._path)
+        check_regular(self._path)
         # Through a buffer, because a row group may be as large as the file.
         return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
 
@@ -529,7 +432,7 @@ class _Parquet(_File):
         try:
             yield
         except (ArrowException, OSError) as error:
-            raise MtkitError(f"{self._path}: cannot be read: {_one_line(error)}") from error
+            raise MtkitError(f"{self._path}: cannot be read: {in_one_line(error)}") from error
 
 
 def _is_record(kind: Any) -> bool:
@@ -556,7 +459,7 @@ def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
             column = column.cast(column.type.value_type)
         # To binary, which costs nothing: the bytes are the same.
         values: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
-        return _on_one_line(values, found)
+        return on_one_line(values, found)
 
     return side(columns[0]), side(columns[1])
 
@@ -573,158 +476,17 @@ class _Tmx(_File):
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         super().__init__(path, languages, unit="unit", weight=weight)
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
-        return _regrouped(self._units(reading), size)
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._units(reading), size)
 
-    def _units(self, reading: _Reading) -> Iterator[Block]:
-        units = _Units(self._path, self._languages, reading.found)
+    def _units(self, reading: Reading) -> Iterator[Block]:
+        units = TmxUnits(self._path, self._languages, reading.found)
         with reading.open(self._path) as stream:
             while chunk := stream.read(_CHUNK):
                 units.feed(chunk)
                 yield units.take()
             units.finish()
             yield units.take()
-
-
-# Elements within a segment whose text is a code of the format that was translated.
-_CODES = {"bpt", "ept", "it", "ph", "ut"}
-
-
-class _Units:
-    """The translation units of a stream of XML, which is never held as a tree.
-
-    The events of the parser come to the methods `_start`, `_end` and, within a segment, `_text`.
-    """
-
-    def __init__(self, path: Path, languages: tuple[str, str], found: Counter[str]) -> None:
-        self._path = path
-        self._languages = languages
-        self._wanted = [_code(language) for language in languages]
-        self._found = found
-        self._block: Block = ([], [])
-        self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: what `_places` says
-        self._met = [False, False]
-        self._root: str | None = None
-        # Of the unit at hand: its sides, and how well the language of each fits.
-        self._sides = [b"", b""]
-        self._fit = [9, 9]
-        self._variant: list[tuple[int, int]] = []  # where the variant at hand belongs
-        # Of the segment at hand: its text, and whether text is kept at each depth within it.
-        self._parts: list[str] = []
-        self._kept: list[bool] = []
-        parser = self._parser = expat.ParserCreate()
-        parser.buffer_text = True
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.EntityDeclHandler = self._refuse_entity
-        parser.SkippedEntityHandler = self._refuse_unknown
-
-    def feed(self, chunk: bytes) -> None:
-        self._parse(chunk, last=False)
-
-    def finish(self) -> None:
-        self._parse(b"", last=True)
-        for language, met in zip(self._languages, self._met, strict=True):
-            if not met and self._seen:
-                raise MtkitError(
-                    f"{self._path}: no unit has a variant in '{language}', "
-                    f"only in {_listed(self._seen)}"
-                )
-
-    def take(self) -> Block:
-        """The units since the last time."""
-        block, self._block = self._block, ([], [])
-        src, tgt = (_on_one_line(side, self._found) for side in block)
-        return src, tgt
-
-    def _parse(self, chunk: bytes, *, last: bool) -> None:
-        try:
-            self._parser.Parse(chunk, last)
-        except expat.ExpatError as error:
-            reason = expat.errors.messages[error.code]
-            raise MtkitError(
-                f"{self._path}, line {error.lineno}, column {error.offset + 1}: "
-                f"not well-formed XML: {reason}"
-            ) from error
-        except (ValueError, LookupError) as error:  # from the codec that the file asks for
-            raise MtkitError(
-                f"{self._path}: its encoding cannot be read ({_one_line(error)}); "
-                "convert the file to UTF-8"
-            ) from error
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if self._kept:
-            self._kept.append(tag == "sub" or (self._kept[-1] and tag not in _CODES))
-            self._parser.CharacterDataHandler = self._parts.append if self._kept[-1] else None
-        elif tag == "seg":
-            if self._variant:
-                self._parts = []
-                self._kept.append(True)
-                self._parser.CharacterDataHandler = self._parts.append
-        elif tag == "tuv":
-            language = attributes.get("xml:lang") or attributes.get("lang") or ""
-            places = self._seen.get(language)
-            self._variant = self._places(language) if places is None else places
-        elif tag == "tu":
-            self._sides = [b"", b""]
-            self._fit = [9, 9]
-        elif self._root is None:
-            self._root = tag
-            if tag != "tmx":
-                raise MtkitError(
-                    f"{self._path}: not TMX, because its first element is <{tag[:60]}>"
-                )
-
-    def _end(self, tag: str) -> None:
-        if self._kept:
-            self._kept.pop()
-            if self._kept:
-                self._parser.CharacterDataHandler = self._parts.append if self._kept[-1] else None
-                return
-            self._parser.CharacterDataHandler = None
-            for side, fit in self._variant:
-                if fit < self._fit[side]:
-                    self._fit[side] = fit
-                    self._sides[side] = "".join(self._parts).encode()
-        elif tag == "tuv":
-            self._variant = []
-        elif tag == "tu":
-            self._block[0].append(self._sides[0])
-            self._block[1].append(self._sides[1])
-
-    def _places(self, language: str) -> list[tuple[int, int]]:
-        """The sides that a variant may take, each with how well it fits: the less, the better."""
-        code = _code(language)
-        places = []
-        for side, wanted in enumerate(self._wanted):
-            if code == wanted:
-                places.append((side, 0))
-            # Two countries' English, say, are told apart by the whole code alone.
-            elif code[:1] == wanted[:1] and self._wanted[0][:1] != self._wanted[1][:1]:
-                places.append((side, 1))
-        for side, _ in places:
-            self._met[side] = True
-        if len(self._seen) < 1000:
-            self._seen[language] = places
-        return places
-
-    def _refuse_entity(self, name: str, *_: object) -> None:
-        raise MtkitError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: declares the entity '{name}', "
-            "which is not read, because a few of these can grow without bound; write the text "
-            "in its place"
-        )
-
-    def _refuse_unknown(self, name: str, *_: object) -> None:
-        raise MtkitError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: the entity '{name}' is not "
-            "declared here; write the text in its place"
-        )
-
-
-def _code(language: str) -> list[str]:
-    """The subtags of a language code: en_GB and EN-gb are the same."""
-    return language.strip().lower().replace("_", "-").split("-")
 
 
 _FORMATS: dict[str, Callable[..., Source]] = {
@@ -767,10 +529,10 @@ class _HubSource(Source):
         super().__init__(f"{origin.repository} {origin.split}", unit="row", weight=weight)
         self._split = split
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
-        return _regrouped(self._batches(reading), size)
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._batches(reading), size)
 
-    def _batches(self, reading: _Reading) -> Iterator[Block]:
+    def _batches(self, reading: Reading) -> Iterator[Block]:
         done = 0
         for table in self._split.tables():
             done += table.num_rows
@@ -787,12 +549,12 @@ class _Memory(Source):
         self._pairs = pairs
         self._where = place
 
-    def _read(self, size: int, reading: _Reading) -> Iterator[Block]:
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         for start in range(0, len(self._pairs), size):
             pairs = self._pairs[start : start + size]
             reading.share = (start + len(pairs)) / len(self._pairs)
             src, tgt = ([_encoded(pair[side]) for pair in pairs] for side in (0, 1))
-            yield _on_one_line(src, reading.found), _on_one_line(tgt, reading.found)
+            yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
 
     def _place(self) -> dict[str, Any]:
         digest = hashlib.sha256()
@@ -806,35 +568,6 @@ def _built_in(corpus: Corpus, split: Split, pairs: Sequence[tuple[str, str]]) ->
     turned = pairs if corpus.src_lang == "en" else [(tgt, src) for src, tgt in pairs]
     place = {"kind": corpus.source, "corpus": corpus.name, "split": split}
     return _Memory(f"{corpus.name} {split}", turned, place)
-
-
-# ---------------------------------------------------------------------------------------------
-# What several have in common
-
-
-def _regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
-    """The same pairs in blocks of `size`."""
-    src: list[bytes] = []
-    tgt: list[bytes] = []
-    for block in blocks:
-        src += block[0]
-        tgt += block[1]
-        whole = len(src) - len(src) % size
-        for start in range(0, whole, size):
-            yield src[start : start + size], tgt[start : start + size]
-        del src[:whole], tgt[:whole]
-    if src:
-        yield src, tgt
-
-
-def _on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
-    """The sentences without line breaks: a text file would have two lines for one sentence."""
-    together = b"".join(sentences)  # so that one search tells that there is nothing to do
-    if b"\n" not in together and b"\r" not in together:
-        return sentences
-    mended = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
-    found[BREAK] += sum(map(bytes.__ne__, sentences, mended))
-    return mended
 
 
 def _encoded(text: str) -> bytes:
@@ -853,13 +586,3 @@ def _changed(path: Path) -> MtkitError:
     return MtkitError(
         f"{path}: its columns changed since it was opened; run the same command again"
     )
-
-
-def _listed(names: Iterable[str]) -> str:
-    first = list(itertools.islice(names, 21))
-    cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
-    return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

@@ -35,7 +35,7 @@ from mtkit.model import Transformer
 from mtkit.processes import Worker
 from mtkit.tokenizer import PAD_ID, Tokenizer
 from mtkit.translate.decoder import Decoder, Request, Translation, Work
-from mtkit.translate.engine import Precision, prepare, weight_places
+from mtkit.translate.linear import Precision, pack_weights, weight_places
 
 CPU = torch.device("cpu")
 
@@ -77,7 +77,7 @@ class Pool:
         prepared = on_cpu and precision != "int8"
         together = nn.ModuleList(models)
         if prepared:
-            prepare(together, precision, CPU)
+            pack_weights(together, precision, CPU)
         self._setup = _Setup(
             [(model.config, model.src_vocab_size) for model in models],
             _shared(together),
@@ -89,7 +89,7 @@ class Pool:
             device=devices[0],
         )
         if on_cpu and not prepared:
-            prepare(together, precision, CPU)
+            pack_weights(together, precision, CPU)
         self.capacity = _AT_A_TIME * len(devices)
         self._devices = devices
         self._workers: list[_Worker] = []
@@ -269,11 +269,11 @@ class _Setup:
             ]
         together = nn.ModuleList(models)
         if self.prepared:
-            prepare(together, self.precision, CPU)
+            pack_weights(together, self.precision, CPU)
         _place(together, self.weights)
         together.to(self.device).eval()
         if not self.prepared:
-            prepare(together, self.precision, self.device)
+            pack_weights(together, self.precision, self.device)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         choose_matrix_route(self.device)

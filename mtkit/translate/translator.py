@@ -42,7 +42,8 @@ from mtkit.translate.decoder import (
     hypotheses_of,
     padded,
 )
-from mtkit.translate.engine import choose_precision, mean_probability, prepare, to_be_normalised
+from mtkit.translate.engine import mean_probability, to_be_normalised
+from mtkit.translate.linear import choose_precision, pack_weights
 from mtkit.translate.pool import Pool
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
@@ -203,7 +204,7 @@ class Translator:
         else:
             together = nn.ModuleList(models).to(place)
             if prepared:
-                prepare(together, choose_precision(config.precision, place), place)
+                pack_weights(together, choose_precision(config.precision, place), place)
             keep_freed_memory()
         choose_matrix_route(place)
         model, *others = models

@@ -27,7 +27,7 @@ from mtkit.cli import commands, main
 from mtkit.cli.console import configure_logging
 from mtkit.config import dump_config, load_config
 from mtkit.data import PreparedData
-from mtkit.prepare.hub import CATALOGUE
+from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.train import assembly as training
 from mtkit.train import distributed
 

@@ -25,7 +25,8 @@ from mtkit.errors import MtkitError
 from mtkit.prepare import prepare_files
 from mtkit.prepare import readers as sources
 from mtkit.prepare.hub import HubSource, HubSplit
-from mtkit.prepare.readers import Block, Source, memory, parse_source
+from mtkit.prepare.readers import memory, parse_source
+from mtkit.prepare.source import Block, Source
 
 Pair = tuple[str, str]
 

@@ -8,15 +8,14 @@ import pytest
 
 from mtkit.prepare import demo
 from mtkit.prepare import hub as corpora
-from mtkit.prepare.demo import (
+from mtkit.prepare.demo import Clause, Phrase
+from mtkit.prepare.lexicon import (
     ALL_ADJECTIVES,
     ALL_MODALS,
     ALL_NOUNS,
     ALL_PREPOSITIONS,
     ALL_TIMES,
     ALL_VERBS,
-    Clause,
-    Phrase,
 )
 
 PINNED = "8d219edf6f2645f13c26dfa54ac3c10113eee7236d7aaf08d9291e259f1b3e4e"

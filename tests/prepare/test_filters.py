@@ -25,12 +25,11 @@ from mtkit.prepare.filters import (
     Cleaner,
     Homes,
     Notes,
-    Shift,
     find_repeats,
-    find_shifts,
     keys_of,
     verdict,
 )
+from mtkit.prepare.misalignment import Shift, find_shifts
 
 IntArray = npt.NDArray[np.int64]
 

@@ -28,7 +28,8 @@ from hub import (
 )
 
 from mtkit.errors import MtkitError
-from mtkit.prepare.hub import CATALOGUE, fetch, find_corpus
+from mtkit.prepare.catalogue import CATALOGUE, find_corpus
+from mtkit.prepare.hub import fetch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # repository, as it was fetched; or the error. "connections" says how often it tried to connect.
 CLIENT = """
 import dataclasses, json, socket, sys, tracemalloc
-from mtkit.prepare.hub import fetch, find_corpus
+from mtkit.prepare.hub import fetch
+from mtkit.prepare.catalogue import find_corpus
 from mtkit.errors import MtkitError
 
 connections = 0

@@ -24,7 +24,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.decoder import Decoder, Request, Translation, Work, _by_risk
-from mtkit.translate.engine import Int8Linear
+from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
 from mtkit.translate.translator import Translator, Window
 

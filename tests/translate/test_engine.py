@@ -18,14 +18,8 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
-from mtkit.translate.engine import (
-    DenseLinear,
-    Engine,
-    Ensemble,
-    Int8Linear,
-    choose_precision,
-    prepare,
-)
+from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.linear import DenseLinear, Int8Linear, choose_precision, pack_weights
 from mtkit.translate.sampling import sample, uniforms
 from mtkit.translate.search import Hypothesis, beam_search
 
@@ -45,7 +39,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 def test_a_dense_layer_equals_pytorchs(
     shape: tuple[int, ...], biased: bool, packed_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.translate.engine.PACKED_SIZE", packed_from)
+    monkeypatch.setattr("mtkit.translate.linear.PACKED_SIZE", packed_from)
     plain = nn.Linear(40, 24, bias=biased)
     laid_out = DenseLinear(plain.weight, plain.bias)
     x = drawn(*shape)
@@ -125,7 +119,7 @@ def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
     assert choose_precision("auto", CPU) == "fp32"
     with pytest.raises(MtkitError, match="int8 needs an x86 CPU"):
         choose_precision("int8", torch.device("cuda"))
-    monkeypatch.setattr("mtkit.translate.engine.has_native_bf16", lambda device: False)
+    monkeypatch.setattr("mtkit.translate.linear.has_native_bf16", lambda device: False)
     assert choose_precision("bf16", CPU) == "bf16"
     assert "no bf16 units" in caplog.text
 
@@ -139,7 +133,7 @@ def assert_steps_as_the_model_does(
 ) -> None:
     """The engine of a run's weights gives nearly the log-probabilities of the whole model."""
     model = plain_model(run)
-    prepare(model, precision, CPU)
+    pack_weights(model, precision, CPU)
     engine = Engine(model)
     with torch.inference_mode():
         cache = engine.start(src, 1)
@@ -156,7 +150,7 @@ def assert_steps_as_the_model_does(
 def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
     tiny_run: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.translate.engine.INT8_SIZE", 0)
+    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 0)
     src = torch.tensor([[5, 6, 7, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
     prefix = torch.tensor([[BOS_ID, 9, 10], [BOS_ID, 11, 12]])
     assert_steps_as_the_model_does(plain_model(tiny_run), tiny_run, precision, src, prefix, most)
@@ -167,7 +161,7 @@ def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
 def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(
     uneven: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.translate.engine.INT8_SIZE", 0)
+    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 0)
     plain = plain_model(uneven)
     # The last ids of either side; weights as large as here round worse than trained ones.
     V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
@@ -340,7 +334,7 @@ def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
 @int8_only
 def test_only_large_matrices_are_8_bit() -> None:
     model = nn.ModuleDict({"small": nn.Linear(511, 512), "large": nn.Linear(512, 512)})
-    prepare(model, "int8", CPU)
+    pack_weights(model, "int8", CPU)
     assert [type(layer) for layer in model.values()] == [DenseLinear, Int8Linear]
 
 

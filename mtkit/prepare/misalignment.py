@@ -1,0 +1,221 @@
+"""Lines that slipped: segments of a corpus where lines belong to lines above or below them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.prepare.filters import Notes
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A stretch of pairs whose sides are out of step.
+
+    Attributes:
+        start, end: of the pairs, from 0; `end` is not among them.
+        by: where the translation of a source is, in lines after its own.
+    """
+
+    start: int
+    end: int
+    by: int
+
+
+# Pairs whose lengths are looked at together.
+_SPAN = 1 << 17
+# How far apart lines that belong together are looked for.
+_FARTHEST = 3
+# Pairs in which a shift must show.
+_WINDOW = 20
+# By how much lengths must fit better with a shift than without, in nats: 1 in half a billion.
+_EVIDENCE = 20.0
+# What a change of the shift costs, in nats, where a stretch is cut out exactly.
+_CHANGE = 8.0
+# Nothing costs more than this: a line that is no translation at all says nothing of its neighbours.
+_MOST = 4.5
+
+
+def find_shifts(notes: Notes, start: int, end: int) -> list[Shift]:
+    """Stretches where the sides of a corpus are out of step, as when a line was lost in one file.
+
+    Lengths tell: those of a sentence and its translation go together (Gale and Church 1993). Where
+    they fit better, over 20 pairs, with targets one to three lines off, the lines belong together
+    so. Pairs in random order, or all alike in length, show nothing.
+
+    Args:
+        notes: of all pairs.
+        start, end: those of one source; `end` is not among them.
+
+    Returns:
+        The stretches, in order. Their ends are drawn wide: what may belong to one is in it.
+    """
+    model = _LengthModel.of(notes, start, end)
+    if model is None:
+        return []
+    found: list[Shift] = []
+    for begin in range(start, end, _SPAN):
+        # A shift at the seam shows on both sides of it.
+        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
+        costs = model.costs(notes, low, high)
+        for first, last in _suspicious(costs):
+            found += [Shift(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)]
+    return _joined(found)
+
+
+_SHIFTS = range(-_FARTHEST, _FARTHEST + 1)
+
+
+@dataclass(frozen=True)
+class _LengthModel:
+    """How the lengths of translations go with those of their sources.
+
+    Attributes:
+        mean, deviation: of the logarithm of target over source length, with those lines together
+            that fit best.
+    """
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, notes: Notes, start: int, end: int) -> _LengthModel | None:
+        """The model of a source; None if it is too short to tell."""
+        if end - start < 4 * _WINDOW:
+            return None
+        ratios = _log_ratios(notes, start, min(end, start + _SPAN))
+        models = []
+        for row in ratios:
+            row = row[np.isfinite(row)]
+            mean = float(np.median(row))
+            # The deviation of a normal distribution with this median deviation.
+            spread = 1.4826 * float(np.median(np.abs(row - mean)))
+            models.append(cls(mean, max(spread, 0.1)))
+        return min(models, key=lambda model: model.deviation)
+
+    def costs(self, notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+        """(shifts, pairs): how badly each source fits the target so many lines off, in nats."""
+        off = (_log_ratios(notes, start, end) - self.mean) / self.deviation
+        return np.minimum(off * off / 2, _MOST)
+
+
+def _log_ratios(notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+    """(shifts, pairs): log of target over source length; infinite beyond the ends."""
+    # A few characters more make short lines, which vary most, vary less.
+    src, tgt = (
+        np.log(notes.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
+    )
+    ratios = np.full((len(_SHIFTS), len(src)), np.inf)
+    for row, by in zip(ratios, _SHIFTS, strict=True):
+        here = slice(max(0, -by), len(src) - max(0, by))
+        there = slice(max(0, by), len(src) + min(0, by))
+        row[here] = tgt[there] - src[here]
+    return ratios
+
+
+def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Where pairs fit better with some shift than without, roughly."""
+    sums = np.cumsum(costs, axis=1)
+    windows = sums[:, _WINDOW - 1 :].copy()
+    windows[:, 1:] -= sums[:, :-_WINDOW]
+    unshifted = windows[_FARTHEST]
+    best = np.delete(windows, _FARTHEST, axis=0).min(axis=0)
+    # Where neither fits, nothing can be said; and so where both do.
+    is_bad = (unshifted - best > _EVIDENCE) & (best < _WINDOW) & (unshifted > 1.5 * _WINDOW)
+    stretches: list[tuple[int, int]] = []
+    for first in np.flatnonzero(is_bad).tolist():
+        last = first + _WINDOW
+        if stretches and first <= stretches[-1][1]:
+            stretches[-1] = stretches[-1][0], last
+        else:
+            stretches.append((first, last))
+    return stretches
+
+
+# What a line costs that lost its translation, in nats: more than one that has it costs on average.
+_LOST = 1.5
+
+
+def _cut_out(
+    costs: npt.NDArray[np.float64], first: int, last: int
+) -> Iterable[tuple[int, int, int]]:
+    """The stretches, with their shifts, in and around a suspicious one: the cheapest path.
+
+    Where targets are so many lines late, that many sources at the end of the stretch have lost
+    theirs; where they are early, at its beginning.
+    """
+    low, high = max(0, first - 2 * _WINDOW), min(costs.shape[1], last + 2 * _WINDOW)
+    states, change = _paths()
+    here = np.stack(
+        [
+            np.full(high - low, _LOST) if is_lost else costs[by + _FARTHEST, low:high]
+            for by, is_lost in states
+        ]
+    )
+    total, came_from = here[:, 0].copy(), []
+    for pair in range(1, here.shape[1]):
+        ways = total + change
+        came_from.append(ways.argmin(axis=1))
+        total = ways.min(axis=1) + here[:, pair]
+    path = [int(total.argmin())]
+    for step in reversed(came_from):
+        path.append(int(step[path[-1]]))
+    path.reverse()
+    for by, group in itertools.groupby(range(len(path)), key=lambda pair: states[path[pair]][0]):
+        if by == 0:
+            continue
+        pairs = list(group)
+        # In favour of no shift; the ends move out as long as it is not clear.
+        gain = costs[by + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
+        begin, end = pairs[0], pairs[-1] + 1
+        begin -= _unclear(gain[:begin][::-1])
+        end += _unclear(gain[end:])
+        yield begin + low, end + low, by
+
+
+@functools.cache
+def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
+    """States of lines, each a shift and whether its translation is lost; (to, from): costs."""
+    states = [(by, False) for by in _SHIFTS]
+    ways = {(number, number): 0.0 for number in range(len(states))}
+    for by in _SHIFTS:
+        if by == 0:
+            continue
+        # Late: in the stretch, then so many lost lines. Early: the other way round.
+        lost = [len(states) + number for number in range(abs(by))]
+        states += [(by, True)] * abs(by)
+        chain = [by + _FARTHEST, *lost] if by > 0 else [*lost, by + _FARTHEST]
+        chain = [_FARTHEST, *chain, _FARTHEST]
+        for old, new in itertools.pairwise(chain):
+            ways[new, old] = _CHANGE if _FARTHEST in (old, new) else 0.0
+    change = np.full((len(states), len(states)), np.inf)
+    for way, cost in ways.items():
+        change[way] = cost
+    return states, change
+
+
+# Nats that make clear that a line is not shifted: 3,000 to 1, because a few right pairs matter less
+# than a wrong one.
+_CLEAR = 8.0
+
+
+def _unclear(gain: npt.NDArray[np.float64]) -> int:
+    """How many of the next pairs may still be shifted."""
+    is_clear = np.cumsum(gain) >= _CLEAR
+    return int(is_clear.argmax()) if is_clear.any() else len(gain)
+
+
+def _joined(shifts: Iterable[Shift]) -> list[Shift]:
+    """Those that overlap as one."""
+    joined: list[Shift] = []
+    for shift in sorted(shifts, key=lambda shift: shift.start):
+        if joined and shift.start < joined[-1].end and shift.by == joined[-1].by:
+            last = joined.pop()
+            shift = Shift(last.start, max(last.end, shift.end), shift.by)
+        joined.append(shift)
+    return joined

@@ -1,0 +1,178 @@
+"""Weights in the form that decoding wants.
+
+`pack_weights` gives a model that only translates other linear layers: laid out for few rows, in
+half precision, or in 8 bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mtkit.devices import has_native_bf16
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+
+# oneDNN's packed weights win where weights come from memory and not from a cache, that is for
+# large matrices and in large models, between one row, where reading a transposed matrix in order
+# is faster, and so many, where every layout is as fast as the arithmetic.
+PACKED_SIZE, PACKED_MODEL = 2_000_000, 2**24
+PACKED_FROM, PACKED_TO = 2, 64
+# The most an 8-bit weight and a 7-bit activation can be. Their products add up in pairs to 16 bits
+# on CPUs without VNNI, and saturate with one bit more; with these the sums are exact everywhere.
+WEIGHT_MAX = 127
+ACTIVATION_MAX = 63
+# Matrices of fewer weights stay in float32: to round and to call costs more than 8 bits save.
+INT8_SIZE = 2**18
+# What an all-zero row is divided by.
+TINY = 1e-30
+
+
+class DenseLinear(nn.Module):
+    """A float32 linear layer on a CPU, its matrix laid out for decoding steps.
+
+    PyTorch's linear layer lays its matrix out at every call, which takes longer than the
+    arithmetic where there are few rows.
+
+    Args:
+        weight: (N, K).
+        bias: (N,), or None.
+        large_model: whether the weights of the whole model are too many for a cache.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, large_model: bool = False) -> None:
+        super().__init__()
+        # Plain attributes, which are found sooner than buffers.
+        self.transposed = weight.detach().t().contiguous()
+        self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()
+        self._packs = (large_model or weight.numel() >= PACKED_SIZE) and _has_onednn()
+        # Made when first needed: only small batches are.
+        self._packed: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., K) to (..., N)."""
+        if x.dim() > 2:
+            return self.forward(x.flatten(0, -2)).view(*x.shape[:-1], -1)
+        rows = len(x)
+        if not self._packs or not PACKED_FROM <= rows <= PACKED_TO:
+            return torch.addmm(self.bias, x, self.transposed)
+        if self._packed is None:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.transposed.t(), rows)
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return out
+
+
+class Int8Linear(nn.Module):
+    """A linear layer of 8-bit weights, activations being rounded row by row as they come.
+
+    A row is scaled by its own largest value, so it does not matter which rows come with it, and
+    the sums of products are exact integers.
+
+    Args:
+        weight: (N, K), of float32.
+        bias: (N,), or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        weight = weight.detach()
+        scale = weight.abs().amax(1).clamp_min(TINY).double() / WEIGHT_MAX
+        with warnings.catch_warnings():
+            # Quantized tensors are to go some day; the product that works on them is the only one
+            # that PyTorch has for CPUs without VNNI.
+            warnings.simplefilter("ignore")
+            rounded = torch.quantize_per_channel(
+                weight, scale, torch.zeros(len(weight), dtype=torch.int64), 0, torch.qint8
+            )
+        self._packed: Any = torch.ops.quantized.linear_prepack(rounded, None)
+        self._bias = None if bias is None else bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., K) to (..., N), in float32."""
+        # The infinity norm would be one call, and is ten times slower.
+        largest = x.abs().amax(-1, keepdim=True).clamp_min_(TINY)
+        out: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            x / largest, 1 / ACTIVATION_MAX, ACTIVATION_MAX + 1, self._packed
+        )
+        if self._bias is None:
+            return out.mul_(largest)
+        return torch.addcmul(self._bias, out, largest, out=out)
+
+
+def choose_precision(wanted: Precision, device: torch.device) -> Precision:
+    """`fp32`, `bf16` or `int8`: what was asked for, or for `auto` the fastest that changes nothing.
+
+    Rounding turns differences in the last digit, which come with other batch shapes, into
+    differences of a whole step now and then. So `auto` is float32.
+
+    Raises:
+        MtkitError: for int8 where there is no arithmetic for it.
+    """
+    if wanted == "bf16" and not has_native_bf16(device):
+        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
+    if wanted == "int8" and (device.type != "cpu" or not _has_int8()):
+        raise MtkitError("decode.precision int8 needs an x86 CPU; choose fp32 or bf16")
+    return "fp32" if wanted == "auto" else wanted
+
+
+def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -> None:
+    """Put the linear layers of a model on `device` into the form that decoding wants, in place.
+
+    Args:
+        model: a Transformer; it cannot be trained afterwards.
+        precision: from `choose_precision`.
+        device: where the model is.
+    """
+    if precision == "bf16":
+        model.to(torch.bfloat16)
+    if device.type != "cpu" or precision == "bf16":
+        return
+
+    large_model = sum(weight.numel() for weight in model.parameters()) >= PACKED_MODEL
+
+    def laid_out(weight: Tensor, bias: Tensor | None) -> nn.Module:
+        if precision == "int8" and weight.numel() >= INT8_SIZE:
+            return Int8Linear(weight, bias)
+        return DenseLinear(weight, bias, large_model=large_model)
+
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(module, name, laid_out(child.weight, child.bias))
+        if isinstance(module, Transformer):
+            # The output layer is the target's embedding matrix (Section 3.4).
+            module.output = laid_out(module.embedding.weight, None)
+
+
+def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Where the tensors of a model are that were not packed into 8 bits: module and attribute.
+
+    The order is the same for every model of the same shape and form.
+    """
+    for module in model.modules():
+        for name, _ in module.named_parameters(recurse=False):
+            yield module, name
+        if isinstance(module, DenseLinear):
+            yield module, "transposed"
+            yield module, "bias"
+
+
+def _has_int8() -> bool:
+    return "fbgemm" in torch.backends.quantized.supported_engines and hasattr(
+        torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32"
+    )
+
+
+@functools.cache
+def _has_onednn() -> bool:
+    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
