@@ -664,7 +664,8 @@ def write_models(
     model: Any, tokenizer: Any, folder: Path, *, longest: int, precisions: list[str], marian: bool
 ) -> None:
     """Write the weights for CTranslate2 and, if it takes part, for MarianMTModel."""
-    from mtkit.convert.exporting import to_marian, write_ctranslate2
+    from mtkit.convert.ctranslate2 import write_ctranslate2
+    from mtkit.convert.huggingface import to_marian
 
     for precision in precisions:
         write_ctranslate2(

@@ -26,7 +26,8 @@ from mtkit.checkpoint import Run
 from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.convert import exporting
-from mtkit.convert.exporting import Agreement, Bounds, check_expressible, export
+from mtkit.convert.check import Agreement, Bounds
+from mtkit.convert.exporting import check_expressible, export
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer

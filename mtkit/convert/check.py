@@ -1,0 +1,137 @@
+"""Whether an exported model does what the run does: same translations, same log-probabilities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mtkit.convert.parts import Quantization, padded, token_log_probs
+from mtkit.score import score
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate import Translator
+
+COMPARED_LINES = 32
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a check demands.
+
+    Attributes:
+        identical: least part of the lines that are translated alike.
+        difference: largest difference of the log-probabilities of a token.
+    """
+
+    identical: float
+    difference: float
+
+
+BOUNDS: dict[Quantization, Bounds] = {
+    "float32": Bounds(0.99, 1e-3),
+    "float16": Bounds(0.9, 0.1),
+    "int8": Bounds(0.5, 2.0),
+}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How the written files compare with the run.
+
+    Attributes:
+        text: what was translated.
+        lines: how many lines of it.
+        identical: how many of them alike.
+        bleu: of the export's translations against the run's.
+        difference: the largest of two log-probabilities of a token.
+        compared: lines whose log-probabilities were compared.
+    """
+
+    text: str
+    lines: int
+    identical: int
+    bleu: float
+    difference: float
+    compared: int
+
+    def holds(self, bounds: Bounds) -> bool:
+        """Whether it is within bounds; one line of a short text may always differ, by a tie."""
+        # Not a number is not within bounds either.
+        allowed = max(1, int(self.lines * (1 - bounds.identical) + 1e-9))
+        return self.lines - self.identical <= allowed and self.difference <= bounds.difference
+
+    def __str__(self) -> str:
+        return (
+            f"{self.identical:,} of {self.lines:,} lines of {self.text} translated alike (greedy), "
+            f"BLEU between both {self.bleu:.2f}, largest difference of a log-probability "
+            f"{self.difference:.1e} in {self.compared} lines"
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Loading it again, and comparing
+
+
+class LoadedModel(Protocol):
+    """A model as some software loads it, with its way from text to text."""
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
+
+    def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities (T,) of the tokens of each given translation, EOS at the end."""
+
+
+def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: str) -> Agreement:
+    """Translate lines with two models, and let both judge the first translations."""
+    mine, other = (list(map(_comparable, one.translate(lines))) for one in (ours, theirs))
+    batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
+    differences = [
+        float((one - two).abs().max()) if len(one) == len(two) else torch.inf
+        for one, two in zip(ours.log_probs(*batch), theirs.log_probs(*batch), strict=True)
+    ]
+    return Agreement(
+        text=text,
+        lines=len(lines),
+        identical=sum(one == two for one, two in zip(mine, other, strict=True)),
+        bleu=score(other, [mine]).value,
+        # Where one is not a number, neither is this.
+        difference=torch.tensor(differences).max().item(),
+        compared=len(differences),
+    )
+
+
+def _comparable(text: str) -> str:
+    """A translation without what tokenizers do each in their own way.
+
+    Marian's takes the space off that a translation may end in, and has U+FFFD where bytes spell
+    no character.
+    """
+    if "\ufffd" in text:
+        text = re.sub(" +", " ", text.replace("\ufffd", ""))
+    return text.strip()
+
+
+class RunModel:
+    """The model of a run folder."""
+
+    def __init__(self, translator: Translator) -> None:
+        self._translator = translator
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
+        return list(self._translator.translate(lines))
+
+    @torch.inference_mode()
+    def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities of the tokens of each given translation."""
+        src_tokenizer, tokenizer = self._translator.src_tokenizer, self._translator.tokenizer
+        outputs = [[*tokenizer.encode(line), EOS_ID] for line in targets]
+        model = self._translator.model.eval()
+        src = padded([[*src_tokenizer.encode(line), EOS_ID] for line in sources])
+        logits = model(src, padded([[BOS_ID, *ids[:-1]] for ids in outputs]))
+        return token_log_probs(logits, outputs)
