@@ -34,7 +34,7 @@ HOMES = {
         "files",
         "data",
         "checkpoint",
-        "train.trainer",
+        "train.state",
         "translate.resumable",
         "prepare.pipeline",
     },

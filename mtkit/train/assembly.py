@@ -40,7 +40,8 @@ from mtkit.train.distributed import (
     worker_names,
 )
 from mtkit.train.flops import training_flops
-from mtkit.train.trainer import Meter, Trainer, clock
+from mtkit.train.meter import Meter
+from mtkit.train.trainer import Trainer, clock
 
 log = logging.getLogger(__name__)
 

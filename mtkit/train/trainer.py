@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from mtkit import __version__
 from mtkit.batches import TokenBatches, make_batch, plan_batches, split
 from mtkit.checkpoint import (
-    Checkpoint,
     CheckpointWriter,
     Run,
     Tensors,
@@ -36,7 +31,6 @@ from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
 from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
 from mtkit.errors import MtkitError
-from mtkit.files import Record, parse_record
 from mtkit.model import Transformer, parameter_counts
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, PAD_ID
@@ -44,14 +38,17 @@ from mtkit.train.bpe_dropout import GROWTH, SubwordDropout
 from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.train.distributed import (
     Workers,
-    is_launched,
     load_whole_state,
     whole_state,
     whole_weights,
 )
 from mtkit.train.flops import Spent, training_flops
 from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
+from mtkit.train.meter import Meter
 from mtkit.train.metrics import Journal
+from mtkit.train.signals import stop_on_signal
+from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
+from mtkit.train.validation import Validation
 from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
@@ -59,84 +56,6 @@ log = logging.getLogger(__name__)
 _CONTINUE = "to continue, run the same command, without --restart"
 # Target tokens, and source tokens, that are taken to fit a device at a time.
 FITS = {"cuda": 25_000, "cpu": 4096}
-# Seconds after which training says that it still goes on.
-SILENCE = 60.0
-
-
-@dataclass(frozen=True)
-class Validation:
-    """How the model does on the validation set.
-
-    Attributes:
-        loss: natural-logarithm cross-entropy per target token, without smoothing.
-        bleu, chrf: of the greedy translations, on detokenised text.
-        translations: of every line.
-    """
-
-    loss: float
-    bleu: float
-    chrf: float
-    translations: list[Translation]
-
-    @property
-    def perplexity(self) -> float:
-        """e to the loss, per subword."""
-        return math.exp(min(self.loss, 700.0))
-
-    def row(self) -> dict[str, float]:
-        """Its row of metrics, without the step."""
-        return {
-            "valid_loss": self.loss,
-            "valid_perplexity": self.perplexity,
-            "valid_bleu": self.bleu,
-            "valid_chrf": self.chrf,
-        }
-
-
-class _Position(Record):
-    """Where in the data a run is, as `TokenBatches.state_dict` has it."""
-
-    epoch: int = Field(ge=0)
-    position: int = Field(ge=0)
-
-
-class _Scores(Record):
-    """A validation that is over."""
-
-    step: int = Field(ge=1)
-    valid_loss: float
-    valid_perplexity: float
-    valid_bleu: float
-    valid_chrf: float
-
-
-class _Cost(Record):
-    """What a run has cost so far, as `Spent` has it."""
-
-    tokens: int = Field(ge=0)
-    flops: float = Field(ge=0)
-    seconds: float = Field(ge=0)
-
-
-class _State(Record):
-    """The counters of a checkpoint.
-
-    Attributes:
-        max_steps: of the run at that time; the learning rate may depend on it.
-        batches: where in the data the run is.
-        spent: what it has cost.
-        validations: all of them, oldest first; they decide what is best and when to stop.
-        valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
-    """
-
-    max_steps: int = Field(ge=1)
-    batches: _Position
-    spent: _Cost
-    validations: list[_Scores]
-    valid_loss: float | None = None
-    valid_perplexity: float | None = None
-    valid_bleu: float | None = None
-    valid_chrf: float | None = None
 
 
 class Trainer:
@@ -220,7 +139,7 @@ class Trainer:
         stopped = early = False
         validation: Validation | None = None
         with (
-            _stop_on_signal(quiet=not first) as signals,
+            stop_on_signal(quiet=not first) as signals,
             self._progress_bar() as bar,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
@@ -481,8 +400,8 @@ class Trainer:
             for key, value in state.items()
         }
         return (
-            {name: _copy(tensor) for name, tensor in weights.items()},
-            {name: _copy(tensor) for name, tensor in flat.items()},
+            {name: copy_to_cpu(tensor) for name, tensor in weights.items()},
+            {name: copy_to_cpu(tensor) for name, tensor in flat.items()},
         )
 
     def resume(self, run: Run) -> None:
@@ -493,7 +412,7 @@ class Trainer:
         Raises:
             MtkitError: if every checkpoint is damaged, or some workers cannot read the chosen one.
         """
-        found = _newest_whole(run) if self.workers.first else None
+        found = newest_whole_checkpoint(run) if self.workers.first else None
         # By its place in the run, whose folder may have another name on another machine.
         chosen = self.workers.gather(
             found and (found[0].step, str(found[0].path.relative_to(run.path)))
@@ -502,7 +421,7 @@ class Trainer:
             raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
         step, place = chosen
         _, weights, optimizer, state = self.workers.together(
-            lambda: found or _read(run.checkpoint(run.path / place, step))
+            lambda: found or read_checkpoint(run.checkpoint(run.path / place, step))
         )
         self._check_decay(run, state.max_steps, step)
         run.check_sizes(weights)
@@ -874,139 +793,6 @@ class Trainer:
             disable=None if self.workers.first else True,
             bar_format="{desc} {n_fmt}/{total_fmt} {bar} {postfix} {remaining} left",
         )
-
-
-class Meter:
-    """Loss and speed between two rows of metrics; pauses do not count."""
-
-    def __init__(self, spent: Spent) -> None:
-        self.first_not_finite: tuple[int, float] | None = None
-        self._spent = spent
-        self._marked = time.perf_counter()
-        self._begun = False
-        self._told: float | None = None
-        self._start_row()
-
-    def add(self, loss: Tensor) -> None:
-        """Count one update; the loss stays on its device until it is read."""
-        if not self._begun:
-            # A device may still be at work, and the speed of the first update is told at once.
-            loss.item()
-            self._begun = True
-        self._losses.append(loss)
-        self._charge()
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether nothing was told yet, or not for a minute."""
-        return self._told is None or time.perf_counter() - self._told >= SILENCE
-
-    def was_told(self) -> None:
-        """The user has heard of the run just now."""
-        self._told = time.perf_counter()
-
-    def speed(self) -> tuple[float, float]:
-        """Target tokens a second and seconds an update, since the last row."""
-        seconds = self._spent.seconds - self._before.seconds
-        tokens = self._spent.tokens - self._before.tokens
-        return tokens / seconds, seconds / len(self._losses)
-
-    def read(self, step: int, workers: Workers) -> dict[str, float | int]:
-        """A row of metrics, from everybody's losses; counting begins again."""
-        losses = workers.sum(torch.stack(self._losses)).tolist()
-        self._charge()
-        self.first_not_finite = next(
-            (
-                (step - len(losses) + 1 + place, loss)
-                for place, loss in enumerate(losses)
-                if not math.isfinite(loss)
-            ),
-            None,
-        )
-        tokens = self._spent.tokens - self._before.tokens
-        seconds = self._spent.seconds - self._before.seconds
-        row: dict[str, float | int] = {
-            "step": step,
-            "loss": sum(losses) / tokens,
-            "tokens_per_second": tokens / seconds,
-            "seconds_per_step": seconds / len(self._losses),
-            "tokens": self._spent.tokens,
-            "flops": self._spent.flops,
-        }
-        self._start_row()
-        return row
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave what happens inside out of the speed."""
-        yield
-        self._marked = time.perf_counter()
-
-    def _start_row(self) -> None:
-        self._losses: list[Tensor] = []
-        self._before = replace(self._spent)
-
-    def _charge(self) -> None:
-        now = time.perf_counter()
-        self._spent.seconds += now - self._marked
-        self._marked = now
-
-
-@contextmanager
-def _stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
-    """A list that the first SIGINT or SIGTERM is put into; the second acts as always."""
-    received: list[int] = []
-    previous: dict[int, Any] = {}
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        if not quiet:
-            log.warning(
-                "saving after this step, then stopping; press Ctrl-C again to stop without saving"
-            )
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)
-
-    try:
-        # Those who start workers ask them to save by SIGINT, and mean SIGTERM as it is.
-        for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
-            previous[wanted] = signal.signal(wanted, handle)
-    except ValueError:
-        # Python takes signals in the main thread only; elsewhere the caller owns them.
-        yield received
-        return
-    try:
-        yield received
-    finally:
-        for signum, handler in previous.items():
-            signal.signal(signum, handler)
-
-
-Saved = tuple[Checkpoint, Tensors, Tensors, _State]
-
-
-def _read(checkpoint: Checkpoint) -> Saved:
-    """A checkpoint with its weights, its optimizer's tensors and its counters."""
-    state = parse_record(
-        checkpoint.load_state(), _State, name=str(checkpoint.path), advice="use another checkpoint"
-    )
-    return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
-
-
-def _newest_whole(run: Run) -> Saved | None:
-    """The newest checkpoint that can be read; those that cannot are told of."""
-    for checkpoint in reversed(run.checkpoints()):
-        try:
-            return _read(checkpoint)
-        except MtkitError as error:
-            log.warning("%s", error)
-    return None
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    """A copy on the CPU that nobody else writes to."""
-    tensor = tensor.detach()
-    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
 
 
 def _mix(*numbers: int) -> int:

@@ -38,7 +38,8 @@ from mtkit.train import trainer as trainer_module
 from mtkit.train.flops import training_flops
 from mtkit.train.loss import learning_rate
 from mtkit.train.metrics import Journal
-from mtkit.train.trainer import Trainer, Validation
+from mtkit.train.trainer import Trainer
+from mtkit.train.validation import Validation
 from mtkit.translate import Translator
 from mtkit.translate.decoder import Translation
 

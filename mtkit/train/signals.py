@@ -1,0 +1,46 @@
+"""How training is asked to stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from mtkit.train.distributed import (
+    is_launched,
+)
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
+    """A list that the first SIGINT or SIGTERM is put into; the second acts as always."""
+    received: list[int] = []
+    previous: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if not quiet:
+            log.warning(
+                "saving after this step, then stopping; press Ctrl-C again to stop without saving"
+            )
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+    try:
+        # Those who start workers ask them to save by SIGINT, and mean SIGTERM as it is.
+        for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
+            previous[wanted] = signal.signal(wanted, handle)
+    except ValueError:
+        # Python takes signals in the main thread only; elsewhere the caller owns them.
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,94 @@
+"""What a checkpoint holds of a run besides weights, and the newest checkpoint that is whole."""
+
+from __future__ import annotations
+
+import logging
+
+from pydantic import Field
+from torch import Tensor
+
+from mtkit.checkpoint import (
+    Checkpoint,
+    Run,
+    Tensors,
+)
+from mtkit.errors import MtkitError
+from mtkit.files import Record, parse_record
+
+log = logging.getLogger(__name__)
+
+
+class _Position(Record):
+    """Where in the data a run is, as `TokenBatches.state_dict` has it."""
+
+    epoch: int = Field(ge=0)
+    position: int = Field(ge=0)
+
+
+class _Scores(Record):
+    """A validation that is over."""
+
+    step: int = Field(ge=1)
+    valid_loss: float
+    valid_perplexity: float
+    valid_bleu: float
+    valid_chrf: float
+
+
+class _Cost(Record):
+    """What a run has cost so far, as `Spent` has it."""
+
+    tokens: int = Field(ge=0)
+    flops: float = Field(ge=0)
+    seconds: float = Field(ge=0)
+
+
+class TrainerState(Record):
+    """The counters of a checkpoint.
+
+    Attributes:
+        max_steps: of the run at that time; the learning rate may depend on it.
+        batches: where in the data the run is.
+        spent: what it has cost.
+        validations: all of them, oldest first; they decide what is best and when to stop.
+        valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
+    """
+
+    max_steps: int = Field(ge=1)
+    batches: _Position
+    spent: _Cost
+    validations: list[_Scores]
+    valid_loss: float | None = None
+    valid_perplexity: float | None = None
+    valid_bleu: float | None = None
+    valid_chrf: float | None = None
+
+
+Saved = tuple[Checkpoint, Tensors, Tensors, TrainerState]
+
+
+def read_checkpoint(checkpoint: Checkpoint) -> Saved:
+    """A checkpoint with its weights, its optimizer's tensors and its counters."""
+    state = parse_record(
+        checkpoint.load_state(),
+        TrainerState,
+        name=str(checkpoint.path),
+        advice="use another checkpoint",
+    )
+    return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
+
+
+def newest_whole_checkpoint(run: Run) -> Saved | None:
+    """The newest checkpoint that can be read; those that cannot are told of."""
+    for checkpoint in reversed(run.checkpoints()):
+        try:
+            return read_checkpoint(checkpoint)
+        except MtkitError as error:
+            log.warning("%s", error)
+    return None
+
+
+def copy_to_cpu(tensor: Tensor) -> Tensor:
+    """A copy on the CPU that nobody else writes to."""
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
