@@ -29,8 +29,8 @@ from mtkit.config import ModelConfig
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import to_marian
 from mtkit.convert.parts import joined
-from mtkit.data import read_lines
 from mtkit.model import LAYER_NORM_EPSILON, Transformer, sinusoidal_positions
+from mtkit.text import read_lines
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 

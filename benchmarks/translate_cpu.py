@@ -732,8 +732,8 @@ def main() -> None:
         return
     import torch
 
-    from mtkit.data import read_lines
     from mtkit.score import score
+    from mtkit.text import read_lines
     from mtkit.translate import Translator
 
     load, cores = os.getloadavg()[0], last_cores(1)

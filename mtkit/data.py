@@ -7,16 +7,12 @@ because preparing is done by several processes, and each would load it.
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import gzip
 import logging
-import lzma
 import os
 import shutil
-import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -26,22 +22,18 @@ import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
 from mtkit.arrays import concat_ranges
-from mtkit.errors import LostWorkerError, MtkitError, column, one_line
+from mtkit.errors import MtkitError, column
 from mtkit.files import (
     Record,
-    lock,
     parse_record,
     read_record,
     sha256_of,
     sha256_of_json,
     write_record,
 )
+from mtkit.folders import KEY, SCRATCH, check_writable, new_folder
+from mtkit.text import read_lines
 from mtkit.tokenizer import PAD_ID, Tokenizer
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 log = logging.getLogger(__name__)
 
@@ -55,108 +47,8 @@ _TOKENIZER = "tokenizer.model"
 _TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
-_SCRATCH = "scratch"
-_KEY = "key"
 # Sentences from one that is known to start at a place to the next.
 _STRIDE = 8
-
-# ---------------------------------------------------------------------------------------------
-# Lines of text
-
-
-# What reading a file may raise: the last three are how damaged compression shows.
-_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
-
-
-def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
-    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
-
-    Args:
-        path: whose ending, in small letters or capitals, says how it is compressed.
-        raw: the file, opened by a caller who wants to know the position in it, and closes it.
-
-    Raises:
-        MtkitError: if it cannot be opened.
-    """
-    place = path if raw is None else raw
-    try:
-        match path.suffix.lower():
-            case ".gz":
-                return gzip.open(place)  # type: ignore[return-value]
-            case ".bz2":
-                return bz2.open(place)
-            case ".xz":
-                return lzma.open(place)
-            case ".zst":
-                return zstd.open(place)  # type: ignore[return-value, unused-ignore]
-            case _:
-                return path.open("rb") if raw is None else raw
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
-    except ValueError as error:  # the name is not possible
-        raise MtkitError(f"{path}: {error}") from error
-
-
-@contextlib.contextmanager
-def damage_told(path: Path) -> Iterator[None]:
-    """Tell what goes wrong while the file is read, such as damaged compression, in one line."""
-    try:
-        yield
-    except _DAMAGE as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise MtkitError(f"{path}: cannot be read: {reason}") from error
-
-
-def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
-    r"""The lines of a byte stream, which end at \n and nowhere else.
-
-    A byte-order mark at the start and the \r of a \r\n are no part of a line. A stream without
-    any \n that has several \r is one line, which is warned of.
-
-    Args:
-        stream: pieces that end after each \n, as binary files yield them.
-        name: of the stream, for messages.
-
-    Raises:
-        MtkitError: for the first line that is not UTF-8, with its number.
-    """
-    for number, raw in enumerate(stream, start=1):
-        if number == 1 and has_old_line_ends(raw):
-            log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise not_utf8(f"{name}, line {number}", error) from None
-
-
-# The message about such text; the command can be pasted into a shell.
-OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
-
-
-def has_old_line_ends(text: bytes) -> bool:
-    r"""Whether text has line ends, all of them \r, as old Macs wrote them."""
-    return text.count(b"\r") > 1 and b"\n" not in text
-
-
-def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
-    """What a user is told of bytes that are no text."""
-    return MtkitError(
-        f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
-        f"{error.start + 1}); convert the file, with iconv for example"
-    )
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a plain or compressed text file, one at a time.
-
-    Raises:
-        MtkitError: if the file is missing, damaged or not UTF-8.
-    """
-    with open_binary(path) as stream, damage_told(path):
-        yield from decode_lines(stream, name=str(path))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -370,7 +262,7 @@ class PreparedData:
             MtkitError: if the folder exists and is not to be replaced, or cannot be written.
         """
         if keep:
-            check_writable(path, force=force)
+            check_free(path, force=force)
         with (
             new_folder(path, key=key, keep=keep) as partial,
             contextlib.closing(PreparedWriter(partial)) as writer,
@@ -523,7 +415,7 @@ class PreparedWriter:
     @property
     def scratch(self) -> Path:
         """A folder for intermediate files, which will not be part of this one."""
-        folder = self._folder / _SCRATCH
+        folder = self._folder / SCRATCH
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -622,7 +514,7 @@ class PreparedWriter:
             return self._finished
         self.end_part()
         self.close()
-        names = {*os.listdir(self._folder)} - {_SCRATCH, _MANIFEST}
+        names = {*os.listdir(self._folder)} - {SCRATCH, _MANIFEST}
         files = {
             name: {
                 "bytes": (self._folder / name).stat().st_size,
@@ -640,8 +532,8 @@ class PreparedWriter:
         manifest = parse_record(content, DataManifest, name=_MANIFEST, advice="report this")
         write_record(self._folder / _MANIFEST, manifest)
         # First what says that the rest can be used, because a kill may come in between.
-        (self._folder / _SCRATCH / _KEY).unlink(missing_ok=True)
-        shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
+        (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
         self._finished = PreparedData(self._folder, manifest)
         return self._finished
 
@@ -651,124 +543,22 @@ class PreparedWriter:
         return self._open[name]
 
 
-def _is_prepared(folder: Path) -> bool:
-    return (folder / _MANIFEST).is_file()
-
-
-def check_writable(
-    path: Path,
-    *,
-    force: bool,
-    kind: str = "a prepared folder",
-    place: str = "--out",
-    is_kind: Callable[[Path], bool] = _is_prepared,
-) -> None:
-    """Refuse, before any work is done, a folder that exists or cannot be made.
+def check_free(path: Path, *, force: bool) -> None:
+    """Refuse, before any work is done, an output folder that exists or cannot be made.
 
     Args:
         path: the folder to come.
-        force: let it take the place of another of its kind, or of an empty one.
-        kind: what it will be, in words.
-        place: how the user names it.
-        is_kind: whether a folder is of that kind.
+        force: let it take the place of a prepared folder, or of an empty one.
 
     Raises:
         MtkitError: saying which, and what to do.
     """
-    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
-        if Path.cwd().is_relative_to(path.resolve()):
-            raise MtkitError(
-                f"{path}: is the current folder or contains it, so it cannot be replaced; "
-                f"give another {place}"
-            )
-    if path.exists() and not force:
-        raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
-    if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
-        # --force replaces what we made, not somebody's home folder.
-        raise MtkitError(f"{path}: is not {kind}, so --force does not replace it")
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
+    kind = "a prepared folder"
+    check_writable(path, force=force, kind=kind, place="--out", is_kind=_is_prepared)
 
 
-@contextlib.contextmanager
-def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
-    """A hidden folder beside `path`, which takes that name, and its place, when all went well.
-
-    An error leaves everything as it was; so does an interrupt, unless there is a key and the
-    folder is to be kept.
-
-    Args:
-        path: the folder to come.
-        key: with the same one, the hidden folder is the one that a stopped run left.
-        keep: whether it takes the name at all.
-
-    Raises:
-        MtkitError: if it cannot be written, or somebody writes it at this moment.
-    """
-    # What a stopped run has done is not for a dry run to throw away.
-    partial = path.with_name(f".{path.name}.{'partial' if keep else 'dry-run'}")
-    made = [parent for parent in path.parents if not parent.exists()]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        holding = path.with_name(f"{partial.name}.lock")
-        with lock(holding, what=path, doing="written"):
-            try:
-                partial.mkdir(exist_ok=True)
-                _take_up(partial, key)
-                yield partial
-                if keep:
-                    _put_in_place(partial, path)
-            except (KeyboardInterrupt, LostWorkerError):
-                if key is None or not keep:
-                    shutil.rmtree(partial, ignore_errors=True)
-                raise
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            if not keep:
-                shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):  # one is not empty, so all went well
-            for parent in made:
-                parent.rmdir()
-
-
-def _take_up(folder: Path, key: str | None) -> None:
-    """Empty the folder, unless a run with the same key left it."""
-    note = folder / _SCRATCH / _KEY
-    if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
-        return
-    for left in list(folder.iterdir()):
-        if left.is_dir():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
-    if key is not None:
-        note.parent.mkdir()
-        note.write_text(key, encoding="utf-8")
-
-
-def _put_in_place(partial: Path, path: Path) -> None:
-    replaced = path.with_name(f".{path.name}.replaced")
-    try:
-        if path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-            path.rename(replaced)
-        partial.rename(path)
-    except BaseException:
-        if not path.exists():
-            with contextlib.suppress(OSError):
-                replaced.rename(path)
-        raise
-    # A run that was killed between the two may have left it as well.
-    shutil.rmtree(replaced, ignore_errors=True)
+def _is_prepared(folder: Path) -> bool:
+    return (folder / _MANIFEST).is_file()
 
 
 def find_data(root: Path) -> Path:

@@ -17,16 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit.data import (
-    PreparedData,
-    PreparedWriter,
-    decode_lines,
-    find_data,
-    read_lines,
-    zstd,
-)
+from mtkit.data import PreparedData, PreparedWriter, find_data
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of
+from mtkit.text import decode_lines, read_lines, zstd
 from mtkit.tokenizer import Tokenizer
 
 PAD, BOS, EOS = 0, 1, 2

@@ -126,7 +126,7 @@ def load_translator(
 
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a file, or of standard input (-)."""
-    from mtkit.data import decode_lines, read_lines
+    from mtkit.text import decode_lines, read_lines
 
     if str(path) == "-":
         return decode_lines(standard_input(), name="standard input")

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtkit.data import damage_told, open_binary
 from mtkit.errors import MtkitError
+from mtkit.text import damage_told, open_binary
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -28,9 +28,11 @@ from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import MarianModel, _write_json, write_huggingface
 from mtkit.convert.parts import SENTENCEPIECE, SENTENCEPIECES, Quantization, longest_sequence
-from mtkit.data import PreparedData, check_writable, new_folder, read_lines
+from mtkit.data import PreparedData
 from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError
+from mtkit.folders import check_writable, new_folder
+from mtkit.text import read_lines
 from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Translator
 
@@ -254,9 +256,6 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
             return MarianModel(folder, decode)
         case _:
             return RunModel(Translator.load(folder, config=greedy, device="cpu"))
-
-
-# ---------------------------------------------------------------------------------------------
 
 
 def _quoted(path: Path) -> str:

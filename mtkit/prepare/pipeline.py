@@ -42,14 +42,7 @@ from tqdm import tqdm
 
 import mtkit
 from mtkit.config import PrepareConfig, prepare_config
-from mtkit.data import (
-    IntArray,
-    PreparedData,
-    PreparedWriter,
-    Split,
-    check_writable,
-    not_utf8,
-)
+from mtkit.data import IntArray, PreparedData, PreparedWriter, Split, check_free
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.files import Record, read_record, write_record
 from mtkit.prepare.catalogue import find_corpus
@@ -71,6 +64,7 @@ from mtkit.prepare.readers import catalogue_sources, parallel_files
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.text_to_ids import BlockEncoder
 from mtkit.processes import available_cores, give_back_memory, ordered_map
+from mtkit.text import not_utf8
 from mtkit.tokenizer import SENTENCEPIECE_VERSION, Tokenizer
 from mtkit.words import WordCounts, count_words
 
@@ -270,7 +264,7 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
         reason = getattr(error, "strerror", None) or error
         raise MtkitError(f"{out}: cannot be written: {reason}") from error
     if not dry_run:
-        check_writable(out, force=force)
+        check_free(out, force=force)
 
 
 def _check_language(option: str, language: str) -> None:

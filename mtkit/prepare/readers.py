@@ -23,12 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mtkit.data import (
-    OLD_LINE_ENDS,
-    Split,
-    has_old_line_ends,
-    open_binary,
-)
+from mtkit.data import Split
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of
 from mtkit.prepare.catalogue import Corpus
@@ -47,6 +42,7 @@ from mtkit.prepare.source import (
     regrouped,
 )
 from mtkit.prepare.tmx import TmxUnits
+from mtkit.text import OLD_LINE_ENDS, has_old_line_ends, open_binary
 
 # What is asked of a file at a time: a few thousand lines, which stay in the processor's cache.
 _CHUNK = 1 << 18

@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from mtkit.data import (
-    damage_told,
-    open_binary,
-)
 from mtkit.errors import MtkitError, encodable
+from mtkit.text import damage_told, open_binary
 
 # n source and n target sentences in step: bytes as they were found, and no line ends in them.
 Block = tuple[list[bytes], list[bytes]]

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mtkit
-from mtkit.data import PreparedData, find_data, zstd
+from mtkit.data import PreparedData, find_data
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import pipeline as prepare
 from mtkit.prepare.pipeline import Report, prepare_corpus, prepare_files
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.statistics import write_page
+from mtkit.text import zstd
 from mtkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

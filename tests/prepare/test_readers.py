@@ -23,13 +23,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from mtkit.data import zstd
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.demo import DemoCorpus, demo_corpus
 from mtkit.prepare.readers import catalogue_sources, memory, parallel_files, parse_source
 from mtkit.prepare.source import Source
+from mtkit.text import zstd
 
 BytePair = tuple[bytes, bytes]
 
