@@ -168,7 +168,7 @@ def mtkit(setting: Setting) -> Engine:
     device = choose_device("cpu")
     precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]
     if setting.run is not None:
-        from mtkit.checkpoint import Run
+        from mtkit.run_folder import Run
 
         run = Run.open(Path(setting.run))
         config = run.config.decode.model_copy(update={"precision": precision})

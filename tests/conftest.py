@@ -20,11 +20,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-from mtkit.checkpoint import DataOrigin, Run, RunManifest, fixed_settings
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
 from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
+from mtkit.run_folder import DataOrigin, Run, RunManifest, fixed_settings
 from mtkit.tokenizer import PAD_ID, Tokenizer
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mtkit.checkpoint import Run
 from mtkit.convert import exporting
 from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 

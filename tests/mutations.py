@@ -24,12 +24,12 @@ from typing import Any
 import yaml
 from conftest import changed
 
-from mtkit.checkpoint import Run
 from mtkit.config import MAY_CHANGE
 from mtkit.convert import exporting
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of_json
+from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.train import assembly as train
 from mtkit.train.report_page import RunFacts, run_page

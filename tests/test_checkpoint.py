@@ -20,18 +20,13 @@ import torch
 from conftest import reseal
 
 from mtkit import checkpoint
-from mtkit.checkpoint import (
-    CheckpointWriter,
-    DataOrigin,
-    Run,
-    RunManifest,
-    average,
-    find_run,
-)
+from mtkit.checkpoint import average
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
+from mtkit.run_folder import DataOrigin, Run, RunManifest, find_run
 from mtkit.train import assembly as train
+from mtkit.train.checkpoint_writer import CheckpointWriter
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -534,7 +529,7 @@ def test_a_process_killed_while_saving_leaves_the_older_checkpoints(run: Run):
     # The process dies at the last moment before the rename, without any cleaning up.
     code = f"""
 import os, pathlib, torch
-from mtkit.checkpoint import Run
+from mtkit.run_folder import Run
 pathlib.Path.rename = os.rename = lambda *_: os._exit(9)
 run = Run.open(pathlib.Path({str(run.path)!r}))
 run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})

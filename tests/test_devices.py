@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from mtkit import devices
-from mtkit.checkpoint import Run
 from mtkit.convert.exporting import export
 from mtkit.devices import is_out_of_memory, memory_explained
 from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 

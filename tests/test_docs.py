@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtkit.checkpoint import Run
 from mtkit.cli import commands
 from mtkit.config import load_config, presets
 from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
+from mtkit.run_folder import Run
 
 ROOT = Path(__file__).parent.parent
 PAPER = ROOT / "examples/paper/README.md"

@@ -34,6 +34,7 @@ HOMES = {
         "files",
         "data",
         "checkpoint",
+        "run_folder",
         "train.state",
         "translate.resumable",
         "prepare.pipeline",

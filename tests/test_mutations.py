@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 from mutations import Subject, files_of, mutations_of
 
-from mtkit.checkpoint import Run
 from mtkit.data import PreparedData
+from mtkit.run_folder import Run
 
 GOOD = {"same", "fell back", "refused", "used"}
 # What is only a record never stops a training, and a damaged checkpoint falls back to the one

@@ -12,8 +12,8 @@ import click
 from mtkit.cli.streams import standard_input
 
 if TYPE_CHECKING:
-    from mtkit.checkpoint import Run
     from mtkit.data import PreparedData
+    from mtkit.run_folder import Run
     from mtkit.translate import Translator
 
 
@@ -96,9 +96,9 @@ def open_data(path: Path | None) -> PreparedData:
 
 def open_run(path: Path | None) -> Run:
     """A run; without a path the newest one."""
-    from mtkit import checkpoint
+    from mtkit import run_folder
 
-    return checkpoint.Run.open(path) if path else checkpoint.find_run(RUNS_ROOT)
+    return run_folder.Run.open(path) if path else run_folder.find_run(RUNS_ROOT)
 
 
 def load_translator(

@@ -21,8 +21,8 @@ from mtkit.cli.options import (
 from mtkit.errors import MtkitError, one_line
 
 if TYPE_CHECKING:
-    from mtkit.checkpoint import Run
     from mtkit.data import PreparedData, Split
+    from mtkit.run_folder import Run
     from mtkit.score import System
     from mtkit.translate import Scored
 
@@ -122,8 +122,8 @@ def score(
     seeds are summed up by their mean and standard deviation.
     """
     from mtkit import score as scoring
-    from mtkit.checkpoint import seed_groups
     from mtkit.cli import tables as report
+    from mtkit.run_folder import seed_groups
 
     need_output()
     if len({model_score, src_path is not None, hyp_path is not None}) > 1:

@@ -29,8 +29,8 @@ from mtkit.cli.streams import has_input, has_output, output_file
 from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
-    from mtkit.checkpoint import Run
     from mtkit.config import DecodeConfig
+    from mtkit.run_folder import Run
     from mtkit.translate import Translation, Translator, Window
 
 log = logging.getLogger(__name__)

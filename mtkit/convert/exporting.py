@@ -22,7 +22,6 @@ from typing import Any, Literal
 from safetensors import SafetensorError
 
 import mtkit
-from mtkit.checkpoint import Run
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
@@ -32,6 +31,7 @@ from mtkit.data import PreparedData
 from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError
 from mtkit.folders import check_writable, new_folder
+from mtkit.run_folder import Run
 from mtkit.text import read_lines
 from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Translator

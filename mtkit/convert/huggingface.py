@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.convert.parts import (
     ROWS_AT_A_TIME,
@@ -32,6 +31,7 @@ from mtkit.model import (
     Attention,
     Transformer,
 )
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 

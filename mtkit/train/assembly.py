@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 
 import mtkit
-from mtkit.checkpoint import DataOrigin, Run, RunManifest
 from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
 from mtkit.data import PreparedData
 from mtkit.devices import (
@@ -29,6 +28,7 @@ from mtkit.devices import (
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Held
 from mtkit.model import Transformer, parameter_counts
+from mtkit.run_folder import DataOrigin, Run, RunManifest
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, rate_too_high
 from mtkit.train.distributed import (

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mtkit.checkpoint import Run, goodness
+from mtkit.checkpoint import goodness
 from mtkit.config import dump_config
 from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
 from mtkit.train.report_page import RunFacts, run_page
 from mtkit.translate import Translation
 

@@ -7,13 +7,10 @@ import logging
 from pydantic import Field
 from torch import Tensor
 
-from mtkit.checkpoint import (
-    Checkpoint,
-    Run,
-    Tensors,
-)
+from mtkit.checkpoint import Checkpoint, Tensors
 from mtkit.errors import MtkitError
 from mtkit.files import Record, parse_record
+from mtkit.run_folder import Run
 
 log = logging.getLogger(__name__)
 

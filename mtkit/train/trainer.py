@@ -21,20 +21,17 @@ from tqdm import tqdm
 
 from mtkit import __version__
 from mtkit.batches import TokenBatches, make_batch, plan_batches, split
-from mtkit.checkpoint import (
-    CheckpointWriter,
-    Run,
-    Tensors,
-    all_goodness,
-)
+from mtkit.checkpoint import Tensors, all_goodness
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
 from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
+from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, PAD_ID
 from mtkit.train.bpe_dropout import GROWTH, SubwordDropout
+from mtkit.train.checkpoint_writer import CheckpointWriter
 from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.train.distributed import (
     Workers,

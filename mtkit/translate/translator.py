@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from mtkit.batches import plan_batches
-from mtkit.checkpoint import Run
 from mtkit.config import DecodeConfig
 from mtkit.devices import (
     choose_device,
@@ -32,6 +31,7 @@ from mtkit.devices import (
 )
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from mtkit.translate.decoder import (
     Decoder,

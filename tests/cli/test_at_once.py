@@ -15,9 +15,9 @@ import torch
 from forked import Forked
 
 from mtkit import cli
-from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
+from mtkit.run_folder import Run
 from mtkit.train.trainer import Trainer
 from mtkit.translate.resumable import Job
 

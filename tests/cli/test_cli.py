@@ -22,12 +22,12 @@ from conftest import change_settings, claim_checkpoints, reseal
 
 from mtkit import __version__
 from mtkit.__main__ import program
-from mtkit.checkpoint import Run
 from mtkit.cli import commands, main
 from mtkit.cli.console import configure_logging
 from mtkit.config import dump_config, load_config
 from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
+from mtkit.run_folder import Run
 from mtkit.train import assembly as training
 from mtkit.train import distributed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conditions import CONDITIONS, Outcome, commands
 
-from mtkit.checkpoint import Run
+from mtkit.run_folder import Run
 
 HERE = Path(__file__).parents[1]
 CELLS = [(command, condition) for condition in CONDITIONS for command in commands("tiny")]

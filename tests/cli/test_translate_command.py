@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from mtkit.checkpoint import Run
 from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
+from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 Told = Callable[..., tuple[int, str, list[str]]]

@@ -22,7 +22,6 @@ import torch
 from conftest import GREEK, changed, number_pairs
 from exported import refusals
 
-from mtkit.checkpoint import Run
 from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.convert import exporting
@@ -32,6 +31,7 @@ from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.prepare.text_to_ids import BlockEncoder
+from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.assembly import run as train
 from mtkit.translate import Translator

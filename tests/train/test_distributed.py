@@ -24,10 +24,10 @@ import worker
 from conftest import changed
 from forked import Forked
 
-from mtkit.checkpoint import Run
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
 from mtkit.devices import choose_matrix_route, choose_precision
+from mtkit.run_folder import Run
 from mtkit.train import distributed
 from mtkit.train.distributed import Watch, Workers
 

@@ -27,11 +27,11 @@ from torch import Tensor
 
 from mtkit import checkpoint
 from mtkit.batches import TokenBatches, split
-from mtkit.checkpoint import Run, RunManifest
 from mtkit.config import Config, dump_config, load_config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.run_folder import Run, RunManifest
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train import trainer as trainer_module

@@ -17,11 +17,11 @@ import pytest
 import torch
 from conftest import ENGLISH, UNTRAINED, changed, random_run
 
-from mtkit.checkpoint import Run, RunManifest
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.run_folder import Run, RunManifest
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.decoder import Decoder, Request, Translation, Work, _by_risk
 from mtkit.translate.linear import Int8Linear

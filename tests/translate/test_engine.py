@@ -12,10 +12,10 @@ import torch
 from plain_search import plain_search
 from torch import Tensor, nn
 
-from mtkit.checkpoint import Run
 from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine, Ensemble

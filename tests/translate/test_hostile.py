@@ -14,9 +14,9 @@ from forked import Forked
 from hostile import INVALID, hostile_lines
 
 import mtkit.translate
-from mtkit.checkpoint import Run
 from mtkit.cli import main
 from mtkit.data import PreparedData
+from mtkit.run_folder import Run
 
 SEED = 1
 # Short translations, of which even a model that knows nothing makes some text.

@@ -15,9 +15,9 @@ import torch
 from forked import Forked
 
 import mtkit.translate
-from mtkit.checkpoint import Run
 from mtkit.cli import main
 from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
 from mtkit.translate.resumable import Job
 
 WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]

@@ -18,11 +18,11 @@ import torch
 from conftest import random_run
 from sacrebleu.metrics import CHRF
 
-from mtkit.checkpoint import Run, RunManifest
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
+from mtkit.run_folder import Run, RunManifest
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from mtkit.train import assembly as train
 from mtkit.translate.decoder import Translation
