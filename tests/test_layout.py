@@ -37,7 +37,7 @@ HOMES = {
         "run_folder",
         "train.state",
         "translate.resumable",
-        "prepare.pipeline",
+        "prepare.passes",
     },
     "sacrebleu": {"score"},
     "sentencepiece": {"tokenizer"},

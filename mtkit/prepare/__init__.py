@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mtkit.prepare.catalogue import CATALOGUE
-from mtkit.prepare.pipeline import Report, prepare_corpus, prepare_files
+from mtkit.prepare.passes import Report
+from mtkit.prepare.pipeline import prepare_corpus, prepare_files
 from mtkit.prepare.readers import parallel_files, parse_source
 from mtkit.prepare.source import Source
 from mtkit.prepare.statistics import check_page, write_page

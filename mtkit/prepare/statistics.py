@@ -24,7 +24,7 @@ import numpy.typing as npt
 from mtkit.config import PrepareConfig
 from mtkit.data import IntArray, Lengths, PreparedData, SentencePairs, Split
 from mtkit.errors import MtkitError, one_line
-from mtkit.prepare.pipeline import Report
+from mtkit.prepare.passes import Report
 from mtkit.prepare.report_page import (
     LONGEST,
     RATIO_STEPS,

@@ -171,8 +171,8 @@ def change_at(
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks and parts, and files that are not read ahead."""
-    monkeypatch.setattr("mtkit.prepare.pipeline.BLOCK", 20)
-    monkeypatch.setattr("mtkit.prepare.pipeline.PART", 2)
+    monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 20)
+    monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     monkeypatch.setattr("mtkit.prepare.readers._CHUNK", 64)
 
 

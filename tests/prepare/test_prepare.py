@@ -22,8 +22,9 @@ import pytest
 import mtkit
 from mtkit.data import PreparedData, find_data
 from mtkit.errors import LostWorkerError, MtkitError
-from mtkit.prepare import pipeline as prepare
-from mtkit.prepare.pipeline import Report, prepare_corpus, prepare_files
+from mtkit.prepare import passes
+from mtkit.prepare.passes import Report
+from mtkit.prepare.pipeline import prepare_corpus, prepare_files
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.statistics import write_page
 from mtkit.text import zstd
@@ -309,7 +310,7 @@ def test_names_of_files_may_hold_any_bytes(
     workers: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     plant(corpus.train, [(5, "", "null")])
-    monkeypatch.setattr(prepare, "BLOCK", 60)
+    monkeypatch.setattr(passes, "BLOCK", 60)
     folder = corpus.folder / os.fsdecode(ODD)
     folder.mkdir()
     for split in ("valid", "test"):
@@ -570,7 +571,7 @@ def test_no_more_processes_are_started_than_can_be_of_use(
         asked.append(workers)
         return map(function, items)
 
-    monkeypatch.setattr("mtkit.prepare.pipeline.ordered_map", ordered_map)
+    monkeypatch.setattr("mtkit.prepare.passes.ordered_map", ordered_map)
     monkeypatch.setattr("mtkit.prepare.pipeline.available_cores", lambda: 3)
     corpus.prepare(workers=1000)
     assert set(asked) == {24}
@@ -601,7 +602,7 @@ def test_what_was_interrupted_is_finished_by_the_same_command(
     stage: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(f"mtkit.prepare.pipeline.{stage}", interrupted)
+        patch.setattr(f"mtkit.prepare.passes.{stage}", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare()
     assert not (corpus.folder / "out").exists()
@@ -618,11 +619,11 @@ def test_what_was_done_is_kept_when_a_process_is_lost(
         raise LostWorkerError("a worker ended unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.pipeline.Homes.of", lost)
+        patch.setattr("mtkit.prepare.passes.Homes.of", lost)
         with pytest.raises(MtkitError):
             corpus.prepare()
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.pipeline.Cleaner.__call__", interrupted)
+        patch.setattr("mtkit.prepare.passes.Cleaner.__call__", interrupted)
         corpus.prepare()
 
 
@@ -630,7 +631,7 @@ def test_what_was_interrupted_is_not_used_for_other_settings(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.pipeline.Homes.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.Homes.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare()
     corpus.prepare(vocab_size=310, max_tokens=9)
@@ -644,10 +645,10 @@ def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
 ):
     # Parts with and without dropped pairs.
     plant(corpus.train, [(line, "", "null") for line in (3, 90, 91, 199)])
-    monkeypatch.setattr("mtkit.prepare.pipeline.BLOCK", 10)
-    monkeypatch.setattr("mtkit.prepare.pipeline.PART", 2)
+    monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 10)
+    monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     corpus.prepare("undisturbed", workers=1)
-    original, stops, notes = prepare._write_note, 0, 0
+    original, stops, notes = passes._write_note, 0, 0
 
     def write(path: Path, value: Any) -> None:
         nonlocal notes
@@ -658,7 +659,7 @@ def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
         if when == "after":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "_write_note", write)
+    monkeypatch.setattr(passes, "_write_note", write)
     while not (corpus.folder / "out").exists():
         notes = 0
         try:
@@ -696,7 +697,7 @@ def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus, monkeypatch: p
     assert corpus.prepare(dry_run=True).pairs["train"] == 200
     assert sorted(corpus.folder.rglob("*")) == before
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.pipeline.Homes.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.Homes.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(dry_run=True)
     assert sorted(corpus.folder.rglob("*")) == before
@@ -745,7 +746,7 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
     corpus.prepare()
     before = contents(corpus.folder / "out")
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.pipeline.Homes.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.Homes.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(force=True, vocab_size=310)
     assert contents(corpus.folder / "out") == before
@@ -754,7 +755,7 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from mtkit.prepare import pipeline as prepare
+from mtkit.prepare import passes
 from mtkit.prepare import prepare_files
 prepare.BlockEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}

@@ -21,7 +21,8 @@ from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.prepare import statistics as audit
 from mtkit.prepare.filters import KEPT, REASONS
-from mtkit.prepare.pipeline import Report, prepare_files
+from mtkit.prepare.passes import Report
+from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.report_page import DataFacts, Side, Vocabulary, data_page
 from mtkit.prepare.statistics import check_page, data_facts, write_page
 

@@ -14,9 +14,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from mtkit.data import PreparedData
-from mtkit.prepare import pipeline as prepare
+from mtkit.prepare import passes
 from mtkit.prepare.demo import SEED, sentences
-from mtkit.prepare.pipeline import Report, prepare_files
+from mtkit.prepare.passes import Report
+from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.readers import memory, parallel_files
 
 Pair = tuple[bytes, bytes]
@@ -203,8 +204,8 @@ def test_neither_blocks_nor_processes_change_what_is_found(
     faulty: Faulty, sound: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     whole, _ = prepared(faulty, sound, tmp_path, name="whole")
-    monkeypatch.setattr(prepare, "BLOCK", 170)
-    monkeypatch.setattr(prepare, "PART", 4)
+    monkeypatch.setattr(passes, "BLOCK", 170)
+    monkeypatch.setattr(passes, "PART", 4)
     one, _ = prepared(faulty, sound, tmp_path, name="one")
     two, _ = prepared(faulty, sound, tmp_path, name="two", workers=2)
     names = {file.name for file in whole.path.iterdir()}
@@ -291,8 +292,8 @@ def test_whatever_the_lines_pairs_stay_paired_and_none_goes_missing(
     # Between sound pairs, so that there is something to learn from.
     pairs = [*sound[:150], *odd, *sound[150:200]]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "BLOCK", block)
-        patch.setattr(prepare, "PART", 2)
+        patch.setattr(passes, "BLOCK", block)
+        patch.setattr(passes, "PART", 2)
         files = [(Path(folder, f"{split}.en"), Path(folder, f"{split}.de")) for split in "tv"]
         for of_split, those in zip(files, (pairs, [sound[0], *odd]), strict=True):
             for side, file in enumerate(of_split):

@@ -1,0 +1,667 @@
+"""The three passes over a corpus: check every pair, learn subwords, encode."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import hashlib
+import heapq
+import itertools
+import logging
+import os
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from tqdm import tqdm
+
+from mtkit.config import PrepareConfig
+from mtkit.data import IntArray, PreparedWriter, Split
+from mtkit.errors import MtkitError, one_line
+from mtkit.files import Record, read_record, write_record
+from mtkit.prepare.filters import (
+    KEPT,
+    REASONS,
+    Checked,
+    Cleaner,
+    Homes,
+    Notes,
+    Verdicts,
+    checksum_of,
+    find_repeats,
+    keys_of,
+    verdict,
+)
+from mtkit.prepare.misalignment import find_shifts
+from mtkit.prepare.source import Block, Source
+from mtkit.prepare.text_to_ids import BlockEncoder
+from mtkit.processes import give_back_memory, ordered_map
+from mtkit.text import not_utf8
+from mtkit.tokenizer import Tokenizer
+from mtkit.words import WordCounts, count_words
+
+log = logging.getLogger(__name__)
+
+
+Pair = tuple[str, str]
+_Tokenizers = tuple[Tokenizer, Tokenizer]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+# Pairs that go to a process together.
+BLOCK = 10_000
+# Blocks that are finished together, so that a run that is stopped need not do them again.
+PART = 20
+# Room for the words of one side, and for what a process remembers of those it has encoded.
+_WORDS_BYTES = 32 << 20
+# The most frequent words of a side, from which it is learned where pieces are at home.
+_TELLING = 100_000
+# Dropped pairs of each reason that are shown.
+_SAMPLES = 12
+_SAMPLE_CHARS = 300
+# More than one in so many pairs that are no UTF-8 is a wrong encoding and no damage.
+_UNDECODABLE = 10
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Everything a prepared folder is made from."""
+
+    src_lang: str
+    tgt_lang: str
+    train: Sequence[Source]
+    valid: Source
+    test: Source | None = None
+
+    def of(self, split: Split) -> list[Source]:
+        """The sources of a split."""
+        if split == "train":
+            return list(self.train)
+        source = self.valid if split == "valid" else self.test
+        return [source] if source else []
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A dropped pair, to be looked at; long sides are cut, and the file's name is one line."""
+
+    reason: str
+    file: str
+    line: int
+    src: str
+    tgt: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `prepare` did.
+
+    Attributes:
+        path: the prepared folder.
+        pairs: number of pairs read, by split.
+        dropped: number of training pairs left out, by reason.
+        overlaps: training pairs of which the source, the target, or both are in the validation or
+            test set, dropped or not.
+        mended: what was found in the files and mended, by kind: lines.
+        shifts: stretches out of step: source, first and last line, and how far off.
+        samples: some of the pairs of each reason, from all over the corpus.
+        vocab_sizes: pieces learned, of both sides together or of each.
+        tokens: source and target tokens of the training pairs kept, EOS counted.
+        seconds: wall time of each stage; what was taken over from a stopped run takes none.
+    """
+
+    path: Path
+    pairs: dict[Split, int]
+    dropped: dict[str, int]
+    overlaps: tuple[int, int, int]
+    mended: dict[str, int]
+    shifts: list[tuple[str, int, int, int]]
+    samples: list[Sample]
+    vocab_sizes: tuple[int, ...]
+    tokens: tuple[int, int]
+    seconds: dict[str, float]
+
+
+# ---------------------------------------------------------------------------------------------
+# The stages
+
+
+@dataclass
+class _Check:
+    """What the first stage found, besides its `Notes`; lists have an entry for each source.
+
+    Attributes:
+        pairs: their number.
+        digests: SHA-256 of the source side and of the target side, as lines of text.
+        blocks: checksums of the blocks, to tell whether a later stage reads the same.
+        mended: lines that were mended, by kind.
+        overlaps, shifts: as in `Report`.
+    """
+
+    pairs: list[int]
+    digests: list[list[str]]
+    blocks: list[list[str]]
+    mended: list[dict[str, int]]
+    overlaps: list[int]
+    shifts: list[list[Any]]
+
+
+@dataclass
+class _Encode:
+    """How far the third stage is; lists have an entry for each source.
+
+    Attributes:
+        blocks: that are done.
+        sizes: of the files, at their end.
+        kept: pairs.
+        dropped: pairs, by reason.
+        tokens: of source and target side, EOS counted.
+        samples: of dropped pairs, by reason, each with the number that chose it.
+    """
+
+    blocks: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    kept: list[int] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    samples: dict[str, list[list[Any]]] = field(default_factory=dict)
+
+
+class Passes:
+    """One preparation under way."""
+
+    def __init__(
+        self, sources: Sources, config: PrepareConfig, writer: PreparedWriter, workers: int
+    ) -> None:
+        self._sources = sources
+        self._config = config
+        self._writer = writer
+        self._workers = workers
+        self._seconds: dict[str, float] = {}
+
+    def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
+        """All stages; what the manifest is to say is told to the writer."""
+        held_out: dict[Split, list[Pair]] = {
+            split: [pair for source in self._sources.of(split) for pair in _texts(source)]
+            for split in SPLITS[1:]
+        }
+        for split in SPLITS[1:]:
+            _refuse_changed(self._sources.of(split), origins[split])
+        if not held_out["valid"]:
+            raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+        with self._timed("checking"):
+            check = self._checked(held_out, origins["train"])
+        with self._timed("learning"):
+            tokenizers, homes = self._learned(check)
+        with self._timed("encoding"):
+            encode = self._encoded(check, tokenizers, homes)
+            self._add_held_out(held_out, tokenizers)
+        pairs: dict[Split, int] = {"train": sum(check.pairs)}
+        pairs |= {split: len(texts) for split, texts in held_out.items()}
+        for split in SPLITS[1:]:
+            for facts in origins[split]:
+                facts["pairs"] = pairs[split]
+        for facts, count, kept, (src, tgt), mended in zip(
+            origins["train"], check.pairs, encode.kept, check.digests, check.mended, strict=True
+        ):
+            facts |= {"pairs": count, "kept": kept, "mended": mended}
+            facts |= {"text_sha256": {"src": src, "tgt": tgt}}
+        dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
+        src_overlap, tgt_overlap, both_overlap = check.overlaps
+        self._writer.describe(
+            sources=origins,
+            counts={
+                "pairs": pairs,
+                "kept": sum(encode.kept),
+                "dropped": dropped,
+                "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
+                "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
+            },
+            shifts=[
+                {"source": source, "first": first, "last": last, "by": by}
+                for source, first, last, by in check.shifts
+            ],
+        )
+        return Report(
+            path=out,
+            pairs=pairs,
+            dropped=dropped,
+            overlaps=(src_overlap, tgt_overlap, both_overlap),
+            mended=dict(sum(map(Counter, check.mended), Counter())),
+            shifts=[(source, first, last, by) for source, first, last, by in check.shifts],
+            samples=[
+                Sample(reason, *facts)
+                for reason in dropped
+                for _, *facts in sorted(encode.samples[reason])
+            ],
+            vocab_sizes=tuple(len(tokenizer) for tokenizer in dict.fromkeys(tokenizers)),
+            tokens=(encode.tokens[0], encode.tokens[1]),
+            seconds=self._seconds,
+        )
+
+    # -- Check
+
+    def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
+        note = self._writer.scratch / "check.json"
+        if (found := _read_note(note)) is not None:
+            return _Check(**found)
+        texts = [
+            [pair[side].encode() for pairs in held_out.values() for pair in pairs]
+            for side in range(2)
+        ]
+        cleaner = Cleaner(
+            self._config,
+            self._sources.src_lang,
+            self._sources.tgt_lang,
+            (np.unique(keys_of(texts[0])), np.unique(keys_of(texts[1]))),
+        )
+        sources = self._sources.train
+        check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
+        notes = Notes.write(self._writer.scratch, self._judged(cleaner, check))
+        # Before it is noted, so that no other run goes on with what was read of something else.
+        _refuse_changed(sources, origins)
+        if not len(notes):
+            raise MtkitError(f"{sources[0].name}: no train pairs in it")
+        start = 0
+        for source, count in zip(sources, check.pairs, strict=True):
+            if self._config.drop_shifted:
+                for shift in find_shifts(notes, start, start + count):
+                    notes.drop("out of step", np.arange(shift.start, shift.end))
+                    first, last = shift.start - start + 1, shift.end - start
+                    check.shifts.append([one_line(source.name), first, last, shift.by])
+            start += count
+        with _bar("looking for repeats", total=len(notes)) as bar:
+            find_repeats(notes, self._config, advance=bar.update)
+        _write_note(note, check)
+        return check
+
+    def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
+        """The verdicts on all blocks, while what is seen on the way is noted in `check`."""
+        of_block: deque[int] = deque()
+        undecodable = [0] * len(self._sources.train)
+        first_undecodable: dict[int, int] = {}
+
+        def blocks() -> Iterator[Block]:
+            for number, source in enumerate(self._sources.train):
+                digests = [hashlib.sha256(), hashlib.sha256()]
+                check.blocks.append([])
+                for block in source.blocks(BLOCK):
+                    texts = _block_texts(block)
+                    for digest, text in zip(digests, texts, strict=True):
+                        digest.update(text)
+                    check.blocks[-1].append(checksum_of(texts))
+                    of_block.append(number)
+                    yield block
+                check.digests.append([digest.hexdigest() for digest in digests])
+                check.mended.append(dict(source.notes))
+
+        def refuse_encoding(number: int) -> None:
+            source, count = self._sources.train[number], check.pairs[number]
+            if undecodable[number] * _UNDECODABLE > count:
+                raise MtkitError(
+                    f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
+                    f"UTF-8, as in {source.unit} {first_undecodable[number]}; convert it, with "
+                    "iconv for example"
+                )
+
+        with _bar("checking") as bar:
+            for checked in ordered_map(cleaner, blocks(), workers=self._workers):
+                number = of_block.popleft()
+                source = self._sources.train[number]
+                (bad,) = np.nonzero(checked.verdicts == verdict("not UTF-8"))
+                if len(bad):
+                    first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
+                    undecodable[number] += len(bad)
+                check.pairs[number] += len(checked.verdicts)
+                # A few blocks, because what is damaged may be all at the beginning.
+                if check.pairs[number] >= PART * BLOCK:
+                    refuse_encoding(number)
+                check.overlaps = [
+                    a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)
+                ]
+                yield checked
+                if number == len(self._sources.train) - 1 and (share := source.progress):
+                    bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
+                bar.update(len(checked.verdicts))
+        for number in range(len(self._sources.train)):
+            refuse_encoding(number)
+
+    # -- Learn
+
+    def _learned(self, check: _Check) -> tuple[_Tokenizers, list[Homes]]:
+        note = self._writer.scratch / "homes.npz"
+        if note.is_file():
+            with np.load(note) as arrays:
+                return self._writer.tokenizers(), [Homes(arrays[side]) for side in ("src", "tgt")]
+        config = self._config
+        src, tgt = self._counted(check)
+
+        def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
+            try:
+                return Tokenizer.learn_from_counts(
+                    words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
+                )
+            except MtkitError as error:
+                raise MtkitError(f"{of}{error}") from error
+
+        log.info(
+            "learning %s pieces%s from %s different words",
+            f"{config.vocab_size:,}",
+            "" if config.shared_vocab else " of each side",
+            f"{len(src.keys() | tgt.keys()):,}",
+        )
+        if config.shared_vocab:
+            joint = learn(_merged(src, tgt))
+            tokenizers = joint, joint
+            self._writer.add_tokenizers(joint)
+        else:
+            tokenizers = learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
+            self._writer.add_tokenizers(*tokenizers)
+        # Both sides cut into the pieces of each vocabulary: of a joint one they are the same.
+        counts = {
+            tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
+            for tokenizer in dict.fromkeys(tokenizers)
+        }
+        homes = [
+            Homes.of(counts[tokenizer][side], counts[tokenizer][1 - side])
+            for side, tokenizer in enumerate(tokenizers)
+        ]
+        give_back_memory()
+        with (self._writer.scratch / "homes.partial").open("wb") as file:
+            np.savez(file, src=homes[0].odds, tgt=homes[1].odds)
+        os.replace(file.name, note)
+        return tokenizers, homes
+
+    def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
+        """The words of source and target side and how often they occur in what is kept."""
+        notes = Notes(self._writer.scratch)
+        verdicts = notes.counts()
+        kept = verdicts.get(REASONS[KEPT], 0)
+        if not kept:
+            raise _nothing_left(verdicts)
+        # Every n-th, so that a sample covers the whole corpus evenly.
+        stride = -(-kept // self._config.learn_from_pairs)
+
+        def chosen() -> Iterator[Block]:
+            seen = 0
+            for _, block, of_block in self._blocks(check, notes):
+                (indices,) = np.nonzero(of_block == KEPT)
+                yield _taken(block, indices[-seen % stride :: stride].tolist())
+                seen += len(indices)
+
+        counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
+        with _bar("counting words", total=-(-kept // stride)) as bar:
+            for of_sides, pairs in ordered_map(_count_block, chosen(), workers=self._workers):
+                for side, of_side in zip(counts, of_sides, strict=True):
+                    side.add(of_side)
+                bar.update(pairs)
+        src, tgt = (dict(side.items()) for side in counts)
+        return src, tgt
+
+    # -- Encode
+
+    def _encoded(self, check: _Check, tokenizers: _Tokenizers, homes: list[Homes]) -> _Encode:
+        note = self._writer.scratch / "encode.json"
+        done = _Encode(kept=[0] * len(self._sources.train))
+        if (found := _read_note(note)) is not None:
+            done = _Encode(**found)
+        self._writer.back_to(done.sizes)
+        notes = Notes(self._writer.scratch)
+        encoding = _Encoding(tokenizers, homes, self._config, self._writer.token_type)
+        waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
+
+        def kept() -> Iterator[Block]:
+            rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
+            for place, block, verdicts in rest:
+                waiting.append((place, block, verdicts))
+                yield _taken(block, np.flatnonzero(verdicts == KEPT).tolist())
+
+        with _bar("encoding", total=len(notes)) as bar:
+            bar.update(min(done.blocks * BLOCK, len(notes)))
+            for src, tgt, reasons in ordered_map(encoding, kept(), workers=self._workers):
+                place, block, verdicts = waiting.popleft()
+                verdicts[verdicts == KEPT] = reasons
+                self._writer.add_pairs("train", src, tgt)
+                self._note_dropped(done, place, block, verdicts)
+                done.kept[place.source] += len(src)
+                for side, sentences in enumerate((src, tgt)):
+                    size = sum(map(len, sentences))
+                    done.tokens[side] += size // self._writer.token_type.itemsize
+                done.blocks += 1
+                bar.update(len(verdicts))
+                if done.blocks % PART == 0:
+                    done.sizes = self._writer.end_part()
+                    _write_note(note, done)
+        if not sum(done.kept):
+            raise _nothing_left(done.dropped)
+        return done
+
+    def _note_dropped(self, done: _Encode, place: _Place, block: Block, verdicts: Verdicts) -> None:
+        name = self._sources.train[place.source].name
+        for index in np.flatnonzero(verdicts).tolist():
+            reason, line = REASONS[verdicts[index]], place.first + index
+            done.dropped[reason] = done.dropped.get(reason, 0) + 1
+            self._writer.drop(name, line, reason)
+            # The smallest of numbers that have nothing to do with the place: an even sample.
+            samples = done.samples.setdefault(reason, [])
+            chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
+            if len(samples) < _SAMPLES or chance < samples[-1][0]:
+                texts = [_shown(lines[index]) for lines in block]
+                bisect.insort(samples, [chance, one_line(name), line, *texts])
+                del samples[_SAMPLES:]
+
+    def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizers: _Tokenizers) -> None:
+        for split, pairs in held_out.items():
+            if pairs:
+                self._writer.add_text(split, pairs)
+        src, tgt = (
+            encoder.encode([pair[side] for pair in held_out["valid"]])
+            for side, encoder in enumerate(_block_encoders(tokenizers, self._writer.token_type))
+        )
+        self._writer.add_pairs("valid", src, tgt)
+
+    # -- All of them
+
+    def _blocks(self, check: _Check, notes: Notes) -> Iterator[tuple[_Place, Block, Verdicts]]:
+        """The blocks of all training sources in order, with what was decided in the first stage.
+
+        Each is compared with what was read then, and only then given.
+
+        Raises:
+            MtkitError: if a source is not what it was then.
+        """
+        start = 0
+        for number, (source, checksums) in enumerate(
+            zip(self._sources.train, check.blocks, strict=True)
+        ):
+            first = 1
+            for block, checksum in itertools.zip_longest(_read_again(source), checksums):
+                if block is None or checksum_of(_block_texts(block)) != checksum:
+                    raise _changed(source)
+                yield _Place(number, first), block, notes.read("verdicts", start, len(block[0]))
+                first += len(block[0])
+                start += len(block[0])
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[stage] = time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a block is from: the number of its training source, and of its first pair from 1."""
+
+    source: int
+    first: int
+
+
+class _Encoding:
+    """Cuts the pairs of a block into subwords, and judges them by those."""
+
+    def __init__(
+        self,
+        tokenizers: _Tokenizers,
+        homes: list[Homes],
+        config: PrepareConfig,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._tokenizers = tokenizers
+        self._homes = homes
+        self._config = config
+        self._dtype = dtype
+
+    @functools.cached_property
+    def _encoders(self) -> list[BlockEncoder]:
+        # Each process has its own, which are not sent.
+        return _block_encoders(self._tokenizers, self._dtype)
+
+    def __call__(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
+        """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
+        ids = [
+            encoder.encode([line.decode() for line in lines])
+            for encoder, lines in zip(self._encoders, block, strict=True)
+        ]
+        # With EOS, as the model sees them.
+        lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
+        lengths //= self._dtype.itemsize
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+        verdicts = np.zeros(len(longer), np.uint8)
+        if self._config.drop_wrong_language:
+            for home, side, of_side in zip(self._homes, ids, lengths, strict=True):
+                foreign = home.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
+                verdicts[foreign] = verdict("wrong language")
+        verdicts[longer > self._config.max_ratio * shorter] = verdict("length ratio")
+        verdicts[longer > self._config.max_tokens] = verdict("too long")
+        verdicts[shorter == 1] = verdict("empty")
+        kept = np.flatnonzero(verdicts == KEPT).tolist()
+        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
+        return src_ids, tgt_ids, verdicts
+
+
+def _count_block(block: Block) -> tuple[tuple[Counter[str], Counter[str]], int]:
+    src, tgt = (count_words(line.decode() for line in lines) for lines in block)
+    return (src, tgt), len(block[0])
+
+
+def _block_texts(block: Block) -> list[bytes]:
+    """Both sides as text; no newline is in their lines, so they can be told apart in it."""
+    return [b"\n".join(lines) + b"\n" for lines in block]
+
+
+def _read_again(source: Source) -> Iterator[Block]:
+    """The blocks of a source that could be read to its end before."""
+    try:
+        yield from source.blocks(BLOCK)
+    except MtkitError as error:
+        raise _changed(source, f" ({error})") from error
+
+
+def _refuse_changed(sources: Sequence[Source], origins: Sequence[dict[str, Any]]) -> None:
+    """Refuse sources that are not what they were when `origins` was taken down."""
+    for source, facts in zip(sources, origins, strict=True):
+        if source.facts() != facts:
+            raise _changed(source)
+
+
+def _changed(source: Source, why: str = "") -> MtkitError:
+    return MtkitError(
+        f"{source.name}: changed while it was being prepared; run the same command again{why}"
+    )
+
+
+def _taken(block: Block, indices: list[int]) -> Block:
+    """Some of the pairs of a block."""
+    src, tgt = block
+    if len(indices) == len(src):
+        return block
+    return [src[index] for index in indices], [tgt[index] for index in indices]
+
+
+def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """The words of both sides, each once."""
+    for word, count in src.items():
+        yield word, count + tgt.get(word, 0)
+    for word, count in tgt.items():
+        if word not in src:
+            yield word, count
+
+
+def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[BlockEncoder]:
+    """Those of source and target; of a joint vocabulary one, with one memory."""
+    src, tgt = tokenizers
+    encoder = BlockEncoder(src, dtype=dtype, max_bytes=_WORDS_BYTES)
+    return [
+        encoder,
+        encoder if tgt is src else BlockEncoder(tgt, dtype=dtype, max_bytes=_WORDS_BYTES),
+    ]
+
+
+def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
+    """(V,): how often each piece occurs in words that occur so often."""
+    counts = np.zeros(len(tokenizer))
+    # Rare ones too: in frequent words, which are few pieces, the short pieces that rare words are
+    # made of would seem not to be at home. But not the hundreds of thousands of a large corpus.
+    rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
+    while stretch := list(itertools.islice(rest, BLOCK)):
+        ids = tokenizer.encode_batch([word for word, _ in stretch])
+        weights = np.repeat([count for _, count in stretch], [len(of_word) for of_word in ids])
+        counts += np.bincount(
+            list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
+        )
+    return counts.astype(np.int64)
+
+
+def _texts(source: Source) -> Iterator[Pair]:
+    """The pairs of a validation or test set."""
+    line = 0
+    for block in source.blocks(BLOCK):
+        for pair in zip(*block, strict=True):
+            line += 1
+            try:
+                src, tgt = (side.decode() for side in pair)
+            except UnicodeDecodeError as error:
+                raise not_utf8(f"{source.name}, {source.unit} {line}", error) from None
+            yield src, tgt
+
+
+def _shown(line: bytes) -> str:
+    text = line[: 4 * _SAMPLE_CHARS].decode("utf-8", "replace")
+    return text if len(text) <= _SAMPLE_CHARS else text[: _SAMPLE_CHARS - 1] + "…"
+
+
+def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
+    return MtkitError(f"every training pair was dropped: {reasons}")
+
+
+class _Note(Record):
+    """What a stage leaves for a run that resumes."""
+
+    content: dict[str, Any]
+
+
+def _write_note(path: Path, value: _Check | _Encode) -> None:
+    write_record(path, _Note(content=asdict(value)))
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    """What a stopped run left; None if there is nothing, or it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return read_record(path, _Note, advice="this stage is done again").content
+    except MtkitError as error:
+        log.warning("%s", error)
+        return None
+
+
+def _bar(title: str, *, total: int | None = None) -> tqdm[NoReturn]:
+    """Progress in pairs, on a terminal."""
+    return tqdm(total=total, desc=title, unit=" pairs", unit_scale=True, leave=False, disable=None)
