@@ -757,7 +757,7 @@ import json, os, signal, sys
 from pathlib import Path
 from mtkit.prepare import passes
 from mtkit.prepare import prepare_files
-prepare.BlockEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+passes.BlockEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
 prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
               train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))
