@@ -1,4 +1,4 @@
-"""The prepared folder, written and read; lines of text.
+"""The prepared folder, written and read.
 
 This module owns the names inside `data/<name>/`. What goes into the folder is decided by
 `prepare`, and in which order a run sees its sentence pairs by `batches`. It does without PyTorch,

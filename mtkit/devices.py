@@ -1,7 +1,7 @@
 """What there is to compute on: devices, precision, and this process among others.
 
-It is kept apart from `distributed`, because whoever translates on one machine should not wait for
-all of that to be imported.
+It is kept apart from `train.distributed`, because whoever translates on one machine should not wait
+for all of that to be imported.
 """
 
 from __future__ import annotations

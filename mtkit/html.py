@@ -1,7 +1,7 @@
 """How a page looks: one HTML file to open in a browser, with nothing loaded from elsewhere.
 
 This module owns the frame, the style, the charts, and how texts and numbers are shown. What stands
-on a page is up to the modules that make one, `run_page` and `data_page`: they give sections, whose
+on a page is up to the modules `report_page` of `train` and `prepare`: they give sections, whose
 bodies are templates and plain values, and charts, which are points and axes.
 
 A page never fails on what it shows: numbers that are none are told as such, texts are cut where

@@ -56,11 +56,17 @@ def test_every_command_line_that_is_printed_parses(path: Path) -> None:
             assert stem in presets() or (path.parent / config).is_file(), line
 
 
-def test_the_documents_name_every_module_and_every_preset() -> None:
+def test_the_page_of_the_architecture_names_every_file_in_its_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    _, ground, *rooms = re.split("^### ", page.partition("## The way of a sentence")[0], flags=re.M)
+    shown = {"mtkit": ground} | {room.partition("`")[2].partition("/`")[0]: room for room in rooms}
+    for path in (ROOT / "mtkit").rglob("*.py"):
+        if not path.name.startswith("__"):
+            assert f"`{path.name}`" in shown[path.parent.name], path
+
+
+def test_the_documents_name_every_preset() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    modules = {path.name for path in (ROOT / "mtkit").glob("*.py")} - {"__init__.py", "__main__.py"}
-    for module in modules - {"errors.py"}:
-        assert f"`{module}`" in text, module
     text += PAPER.read_text(encoding="utf-8")
     for preset in presets():
         assert re.search(rf"[`/ ]{preset}`", text), preset

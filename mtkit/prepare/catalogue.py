@@ -1,4 +1,8 @@
-"""The corpora that `prepare` knows by name, with their sources, sizes and licences."""
+"""The corpora that `prepare` knows by name, with their sources, sizes and licences.
+
+`CATALOGUE` lists them, each in both directions, and `find_corpus` looks one up. The text of the
+demo corpora is made by `demo`.
+"""
 
 from __future__ import annotations
 

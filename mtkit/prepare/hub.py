@@ -1,9 +1,6 @@
-"""The catalogue of corpora: what each name means, where it comes from, its licence.
+"""Sentence pairs from the Hugging Face hub.
 
-`CATALOGUE` lists the corpora `mtkit prepare` knows by name, each in both directions; `find_corpus`
-looks one up; `fetch` gives its pairs, for those that live on the Hugging Face hub, and
-`fetch_split` those of any other dataset there. The text of the demo corpora is made by `demo`, and
-what becomes of the pairs is the business of `sources` and `prepare`.
+`fetch` gives the pairs of a corpus of the catalogue, `fetch_split` those of any other dataset.
 
 This is the only home of the `datasets` library, which is slow to import and so is imported where
 it is used. Its settings are the user's: HF_ENDPOINT (another hub), HF_HOME (another cache),

@@ -3,7 +3,7 @@
 Every place is a `Source`, which gives its pairs as blocks of bytes, as often as wanted and in
 bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` make one; a
 missing file, a folder or a pipe, and columns that are not there are told when the source is made,
-anything further inside when it is read. What becomes of the pairs is the business of `prepare`:
+anything further inside when it is read. What becomes of the pairs is the business of `pipeline`:
 here nothing is judged and nothing dropped, not even bytes that are no UTF-8.
 
 This is the only home of pyarrow, which is slow to import and so is imported where it is used.
@@ -124,7 +124,7 @@ def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
     """The splits of a corpus of the catalogue, fetched from the hub if need be.
 
     Raises:
-        MtkitError: as `corpora.fetch`.
+        MtkitError: as `hub.fetch`.
     """
     if corpus.built_in:
         demo = demo_corpus()

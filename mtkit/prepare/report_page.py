@@ -1,7 +1,7 @@
 """The page about prepared data: for somebody who wonders whether it is good.
 
 Plain values come in and HTML goes out; who gathers the values and writes the file is up to the
-caller. How a page looks is the business of `page`.
+caller. How a page looks is the business of `mtkit.html`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The training pairs are gone through once, a stretch at a time, so memory does not grow with the
 corpus. Of a very large one an even share of the stretches is counted, which the page says. How a
-page looks is the business of `data_page`.
+page looks is the business of `report_page`.
 """
 
 from __future__ import annotations

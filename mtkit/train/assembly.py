@@ -1,6 +1,6 @@
 """Training a model, assembled: the run folder, the data, the workers, and what it will cost.
 
-`run` is a parts list and contains no loop; what happens in a run is `trainer`'s.
+`run` is a parts list and contains no loop; what happens in a run is in `trainer`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several processes that decode for one that reads and writes.
 
-`Pool` has the interface of `decoding.Decoder` and hands batches to processes that it starts. On a
+`Pool` has the interface of `decoder.Decoder` and hands batches to processes that it starts. On a
 CPU these have the weights in common: they lie once in memory, in the form that decoding wants.
 What 8-bit weights are packed into, and what a GPU needs, each process makes for itself, from
 weights that lie once.
@@ -59,7 +59,7 @@ class Pool:
             decoding wants.
         tokenizer: of the target of all of them.
         config: how to search or draw, and limits.
-        precision: of the workers, from `inference.choose_precision`.
+        precision: of the workers, from `linear.choose_precision`.
         devices: one for each worker.
     """
 
