@@ -197,7 +197,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
             f"model.dropout={DROPOUT}",
             f"train.batch_tokens={setting.budget}",
             f"train.device_batch_tokens={setting.budget}",
-            "train.length_groups=1",
+            "train.batches_per_update=1",
             f"train.label_smoothing={SMOOTHING}",
             f"train.warmup_steps={WARMUP_STEPS}",
             f"train.seed={setting.seed}",

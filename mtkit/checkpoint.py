@@ -131,23 +131,23 @@ class Checkpoint:
             raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 
 
-def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
+def goodness(scores: Mapping[str, Any], best_metric: str) -> float | None:
     """How good a validation was, by its row of metrics or its saved state; higher is better.
 
     Args:
         scores: with `valid_bleu` and the like.
-        best_by: as `train.best_by`.
+        best_metric: as `train.best_metric`.
 
     Returns:
         None if there was no such validation.
     """
-    value: float | None = scores.get(f"valid_{best_by}")
-    return -value if best_by == "loss" and value is not None else value
+    value: float | None = scores.get(f"valid_{best_metric}")
+    return -value if best_metric == "loss" and value is not None else value
 
 
-def all_goodness(rows: Sequence[Mapping[str, Any]], best_by: str) -> list[float]:
+def all_goodness(rows: Sequence[Mapping[str, Any]], best_metric: str) -> list[float]:
     """How good every validation was, oldest first, as `goodness` has it."""
-    found = (goodness(row, best_by) for row in rows)
+    found = (goodness(row, best_metric) for row in rows)
     return [value for value in found if value is not None]
 
 

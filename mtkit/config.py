@@ -45,14 +45,14 @@ MAY_CHANGE = (
     "train.max_steps",
     "train.device_batch_tokens",
     "train.compile",
-    "train.sharded",
+    "train.fsdp",
     "train.log_every",
     "train.valid_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.keep_every",
-    "train.best_by",
-    "train.early_stopping",
+    "train.best_metric",
+    "train.patience",
     "train.stall_timeout",
     "train.sustained_flops",
     "decode.",
@@ -75,10 +75,10 @@ class PrepareConfig(_Section):
         description="one vocabulary for both sides (Section 5.1); false learns one for each, for "
         "languages in different scripts",
     )
-    subwords: Literal["bpe", "unigram"] = Field(
+    model_type: Literal["bpe", "unigram"] = Field(
         "bpe", description="byte-pair encoding, as the paper, or a unigram language model"
     )
-    symbols: tuple[str, ...] = Field(
+    user_defined_symbols: tuple[str, ...] = Field(
         (), description="texts that are one piece each wherever they occur, such as <2de>"
     )
     learn_from_pairs: Count = Field(
@@ -112,7 +112,7 @@ class PrepareConfig(_Section):
     drop_overlap: bool = Field(
         False, description="drop pairs with a side that the validation or test set has as well"
     )
-    drop_shifted: bool = Field(
+    drop_misaligned: bool = Field(
         True, description="drop stretches in which lines belong to others a few lines off"
     )
     drop_wrong_language: bool = Field(
@@ -132,7 +132,7 @@ NO_CLEANING = (
     "drop_duplicates=false",
     "max_repeats=null",
     "drop_overlap=false",
-    "drop_shifted=false",
+    "drop_misaligned=false",
     "drop_wrong_language=false",
 )
 
@@ -207,7 +207,7 @@ class TrainConfig(_Section):
         25_000,
         description="target tokens, and source tokens, of one update over all workers",
     )
-    length_groups: Count = Field(
+    batches_per_update: Count = Field(
         8,
         description="batches of pairs of about one length that make up an update; "
         "the paper's eight GPUs had one each",
@@ -230,7 +230,7 @@ class TrainConfig(_Section):
         "in the paper, is off",
     )
     label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
-    subword_dropout: Probability = Field(
+    bpe_dropout: Probability = Field(
         0.0,
         description="of leaving out a merge of BPE each time a training pair is read "
         "(Provilkov et al. 2020, who take 0.1; with little data); off in the paper",
@@ -242,9 +242,7 @@ class TrainConfig(_Section):
         "auto", description="of matrix products; auto is bf16 where the hardware has it, else fp32"
     )
     compile: bool = Field(False, description="compile each layer with torch.compile")
-    sharded: bool = Field(
-        False, description="spread weights and optimizer over the workers (FSDP2)"
-    )
+    fsdp: bool = Field(False, description="spread weights and optimizer over the workers (FSDP2)")
     seed: Seed = Field(1, description="of weights, data order and dropout")
     log_every: Count = Field(100, description="updates between two rows of training metrics")
     valid_every: Count = Field(1500, description="updates between two validations")
@@ -262,10 +260,10 @@ class TrainConfig(_Section):
     keep_every: Count | None = Field(
         None, description="keep every checkpoint whose step is a multiple of this as well"
     )
-    best_by: Literal["bleu", "chrf", "loss"] = Field(
+    best_metric: Literal["bleu", "chrf", "loss"] = Field(
         "bleu", description="the score of a validation that says which checkpoint is the best"
     )
-    early_stopping: Count | None = Field(
+    patience: Count | None = Field(
         None, description="stop after this many validations in a row without a new best"
     )
     stall_timeout: Annotated[float, Field(gt=0.0)] = Field(

@@ -371,7 +371,7 @@ class Run:
         return Checkpoint(path, step, self.manifest.identity)
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint that validated best (`train.best_by`), the newest of equals, if any.
+        """The checkpoint that validated best (`train.best_metric`), the newest of equals, if any.
 
         Raises:
             MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
@@ -381,7 +381,7 @@ class Run:
     def _best_of(self, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
         scored = []
         for checkpoint in checkpoints:
-            value = goodness(checkpoint.load_state(), self.config.train.best_by)
+            value = goodness(checkpoint.load_state(), self.config.train.best_metric)
             if value is not None:
                 scored.append((value, checkpoint.step, checkpoint))
         return max(scored)[2] if scored else None

@@ -421,7 +421,7 @@ def test_pruning_keeps_the_newest_every_nth_and_the_best(
 
 @pytest.mark.parametrize(("by", "step"), [("bleu", 2), ("chrf", 1), ("loss", 3)])
 def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: int, run: Run):
-    settings = run.config.train.model_copy(update={"best_by": by})
+    settings = run.config.train.model_copy(update={"best_metric": by})
     run = run.with_config(run.config.model_copy(update={"train": settings}))
     for number, (bleu, chrf, loss) in enumerate([(1, 9, 3), (5, 2, 3), (3, 3, 1)], start=1):
         state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}

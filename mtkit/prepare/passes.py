@@ -269,7 +269,7 @@ class Passes:
             raise MtkitError(f"{sources[0].name}: no train pairs in it")
         start = 0
         for source, count in zip(sources, check.pairs, strict=True):
-            if self._config.drop_shifted:
+            if self._config.drop_misaligned:
                 for shift in find_shifts(notes, start, start + count):
                     notes.drop("out of step", np.arange(shift.start, shift.end))
                     first, last = shift.start - start + 1, shift.end - start
@@ -344,7 +344,10 @@ class Passes:
         def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
             try:
                 return Tokenizer.learn_from_counts(
-                    words, config.vocab_size, model_type=config.subwords, symbols=config.symbols
+                    words,
+                    config.vocab_size,
+                    model_type=config.model_type,
+                    symbols=config.user_defined_symbols,
                 )
             except MtkitError as error:
                 raise MtkitError(f"{of}{error}") from error

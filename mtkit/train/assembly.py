@@ -198,7 +198,7 @@ def check_room(
         model = Transformer(config.model, len(tgt), PAD_ID, src_vocab_size)
     count = sum(parameter_counts(model).values())
     needed = _BYTES_PER_PARAMETER * count
-    if config.train.sharded and device.type == "cuda":
+    if config.train.fsdp and device.type == "cuda":
         needed //= world_size
     there = total_memory(device)
     if needed > there:
@@ -251,7 +251,7 @@ def forecast(
     if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))
     # One worker alone has nobody to share the model with.
-    whole = config.model_copy(update={"train": config.train.model_copy(update={"sharded": False})})
+    whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
     check_room(config, data, place, world_size=world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(whole if world_size > 1 else config, data, device=place)
@@ -259,10 +259,10 @@ def forecast(
     try:
         trainer.check_memory()
     except MtkitError as error:
-        if world_size == 1 or not config.train.sharded:
+        if world_size == 1 or not config.train.fsdp:
             raise
         raise MtkitError(
-            f"{error} (tried with the whole model on one device; train.sharded leaves more room)"
+            f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
     # Seconds and tokens of a few batches, each made an update of its own.
     meter = Meter(trainer.spent)
@@ -291,7 +291,7 @@ def forecast(
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
             f"device: {describe_device(place)}" + (f", {world_size} workers" if several else ""),
             f"memory at the largest batch: {_peak(place)}"
-            + (", before the model is sharded" if several and config.train.sharded else ""),
+            + (", before the model is sharded" if several and config.train.fsdp else ""),
             f"speed: {speed:,.0f} target tokens/s over {trainer.step} batches"
             + (", by one worker alone" if several else ""),
             f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"

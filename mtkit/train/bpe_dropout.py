@@ -23,7 +23,7 @@ from mtkit.tokenizer import Tokenizer
 GROWTH = 1.5
 
 
-class SubwordDropout:
+class BpeDropout:
     """Segments sentences anew at every step.
 
     Args:
@@ -38,7 +38,7 @@ class SubwordDropout:
     def __init__(self, tokenizer: Tokenizer, *, probability: float, seed: int) -> None:
         if not tokenizer.cuts_at_spaces:
             raise MtkitError(
-                "train.subword_dropout: the pieces of this data are those of a unigram model, "
+                "train.bpe_dropout: the pieces of this data are those of a unigram model, "
                 "which has no merges to leave out; set it to 0, or prepare the data with BPE"
             )
         self._least = np.uint64(min(int(probability * 2**64), 2**64 - 1))

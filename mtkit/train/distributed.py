@@ -170,7 +170,7 @@ class Workers:
     def shard(self, model: nn.Module, layers: Iterable[nn.Module]) -> nn.Module:
         """The model, each worker from now on holding a part of every layer (FSDP2)."""
         if self.world_size == 1:
-            raise MtkitError("train.sharded: needs several workers; give --workers")
+            raise MtkitError("train.fsdp: needs several workers; give --workers")
         # Imported here, because it takes a second and few runs need it.
         from torch.distributed.fsdp import fully_shard
 

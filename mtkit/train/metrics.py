@@ -90,7 +90,7 @@ class Journal:
             return
 
         def write() -> None:
-            by = self._run.config.train.best_by
+            by = self._run.config.train.best_metric
             scored = [(goodness(row, by), row["step"]) for row in self.validations()]
             # The newest of equals, as `Run.best` has it.
             best = max(((v, step) for v, step in scored if v is not None), default=(0.0, None))[1]

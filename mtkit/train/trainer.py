@@ -30,7 +30,7 @@ from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, PAD_ID
-from mtkit.train.bpe_dropout import GROWTH, SubwordDropout
+from mtkit.train.bpe_dropout import GROWTH, BpeDropout
 from mtkit.train.checkpoint_writer import CheckpointWriter
 from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss, is_flat, paragraph
 from mtkit.train.distributed import (
@@ -90,20 +90,20 @@ class Trainer:
         self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
         # Of source and target, or none.
         self._dropout = [
-            SubwordDropout(
+            BpeDropout(
                 tokenizer,
-                probability=self.settings.subword_dropout,
+                probability=self.settings.bpe_dropout,
                 seed=self.settings.seed,
             )
             for tokenizer in (self.src_tokenizer, self.tokenizer)
-            if self.settings.subword_dropout
+            if self.settings.bpe_dropout
         ]
         self.parts = self.parts_for(self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
         if self.settings.compile:
             self.model.compile_layers()
-        if self.settings.sharded:
+        if self.settings.fsdp:
             self._parallel = self.workers.shard(self.model, self.model.layers())
         else:
             self._parallel = self.workers.share_gradients(self.model)
@@ -262,7 +262,7 @@ class Trainer:
     def validate(self) -> Validation:
         """Loss, BLEU and chrF on the validation set; workers share the work."""
         model, workers = self.model, self.workers
-        if self.settings.sharded:
+        if self.settings.fsdp:
             # A search takes no predictable number of steps, so the parts cannot be fetched on the
             # way: the first worker puts the model together and works alone.
             model, workers = self._whole_model(), Workers()
@@ -271,7 +271,7 @@ class Trainer:
                 return Validation(math.nan, 0.0, 0.0, [])
         with torch.inference_mode(), arithmetic(self.precision, self.device):
             validation = self._validate(model.eval(), workers)
-        if self.settings.sharded:
+        if self.settings.fsdp:
             self.workers.barrier()
         return validation
 
@@ -383,7 +383,7 @@ class Trainer:
 
         Of workers that share a model out, the first gets all of it.
         """
-        if self.settings.sharded:
+        if self.settings.fsdp:
             weights, moments = whole_state(self.model, self.optimizer)
         elif self.workers.first:
             weights = dict(self.model.state_dict())
@@ -496,7 +496,7 @@ class Trainer:
         for name, value in optimizer.items():
             owner, _, key = name.rpartition(".")
             moments[owner][key] = value
-        if self.settings.sharded:
+        if self.settings.fsdp:
             load_whole_state(self.model, self.optimizer, weights, moments)
             return
         self.model.load_state_dict(weights)
@@ -555,7 +555,7 @@ class Trainer:
     def _plan(self) -> TokenBatches:
         wanted = self.settings.batch_tokens
         # Every batch must hold the longest pair; `plan_batches` refuses if one alone cannot.
-        groups = max(1, min(self.settings.length_groups, wanted // self._longest()))
+        groups = max(1, min(self.settings.batches_per_update, wanted // self._longest()))
         return TokenBatches(
             self.pairs,
             budget=wanted // groups,
@@ -578,7 +578,7 @@ class Trainer:
             # Sentences in more pieces fit as well.
             fits = int(fits / GROWTH)
         if longest > fits:
-            more = f", and up to {GROWTH} times as many with train.subword_dropout"
+            more = f", and up to {GROWTH} times as many with train.bpe_dropout"
             raise MtkitError(
                 f"train.device_batch_tokens: {self._fits_at_a_time} tokens at a time cannot hold "
                 f"the longest pair, which has {longest}{more if self._dropout else ''}; raise it"
@@ -703,22 +703,22 @@ class Trainer:
 
     def _is_best(self) -> bool:
         """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
-        values = all_goodness(self.validations, self.settings.best_by)
+        values = all_goodness(self.validations, self.settings.best_metric)
         return bool(values) and values[-1] == max(values)
 
     def _since_best(self) -> int:
         """How many validations in a row have brought no new best."""
-        values = all_goodness(self.validations, self.settings.best_by)
+        values = all_goodness(self.validations, self.settings.best_metric)
         return len(values) - 1 - values.index(max(values)) if values else 0
 
     def _should_stop(self) -> bool:
         """Whether the validations so far ask for an early stop; said by the first worker."""
-        patience = self.settings.early_stopping
+        patience = self.settings.patience
         if patience is None or not self.workers.first or self._since_best() < patience:
             return False
         log.info(
-            "stopping early: no better %s in %d validations (train.early_stopping)",
-            self.settings.best_by,
+            "stopping early: no better %s in %d validations (train.patience)",
+            self.settings.best_metric,
             patience,
         )
         return True

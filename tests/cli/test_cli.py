@@ -360,7 +360,7 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
         (["--set", "max_ratio=0.5"], 1, ["max_ratio", "0.5"]),
         (["--set", "max_ratio"], 1, ["max_ratio", "key=value"]),
         (["--set", "drop_overlap=1"], 1, ["drop_overlap", "1"]),
-        (["--set", "symbols=<2de>"], 1, ["symbols", "<2de>"]),
+        (["--set", "user_defined_symbols=<2de>"], 1, ["user_defined_symbols", "<2de>"]),
         (["--set", "vocab_size=many"], 1, ["vocab_size", "many"]),
         (["--workers", "0"], 2, ["--workers", "0"]),
         (["--vocab-size", "9.5"], 2, ["--vocab-size", "9.5"]),
@@ -467,7 +467,7 @@ def test_a_dry_run_counts_on_the_workers_that_would_train(
     arguments = ["train", "--config", tiny_yaml, "--dry-run", "--device", "cpu"]
     alone = prepared.mtkit(*arguments).out.partition("\ndata:")[0]
     assert "workers" not in alone
-    several = ["--workers", "3", "--set", "train.sharded=true"]
+    several = ["--workers", "3", "--set", "train.fsdp=true"]
     outcome = prepared.mtkit(*arguments, *several)
     assert outcome.status == 0, outcome.err
     (device,) = re.findall("# device: .*", outcome.out)

@@ -280,7 +280,7 @@ def test_the_manifest_says_where_everything_came_from(corpus: Corpus):
 
 def test_the_manifest_suffices_to_repeat_the_preparation(corpus: Corpus):
     train = [parallel_files(*corpus.train, weight=2.5)]
-    corpus.prepare("first", train=train, max_ratio=2.0, symbols=("<2de>",))
+    corpus.prepare("first", train=train, max_ratio=2.0, user_defined_symbols=("<2de>",))
     manifest = json.loads((corpus.folder / "first" / "manifest.json").read_text(encoding="utf-8"))
     sources = {
         split: [
@@ -518,14 +518,14 @@ def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus)
 
 
 @pytest.mark.parametrize("size", [(1 << 22) + 1, 1 << 31, (1 << 32) + 1, 10**12, 10**30])
-@pytest.mark.parametrize("subwords", ["bpe", "unigram"])
-def test_a_vocabulary_beyond_all_reason_is_refused(size: int, subwords: str, corpus: Corpus):
-    message = corpus.refused(vocab_size=size, subwords=subwords)
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_a_vocabulary_beyond_all_reason_is_refused(size: int, model_type: str, corpus: Corpus):
+    message = corpus.refused(vocab_size=size, model_type=model_type)
     assert message == f"vocab_size: expected less than or equal to 4194304, not {size}"
 
 
 def test_a_symbol_that_is_too_long_is_refused(corpus: Corpus):
-    assert "piece is too long" in corpus.refused(symbols=("x" * 100_000,))
+    assert "piece is too long" in corpus.refused(user_defined_symbols=("x" * 100_000,))
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y", "a\0b"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mtkit.data import TokenArray
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
-from mtkit.train.bpe_dropout import SubwordDropout
+from mtkit.train.bpe_dropout import BpeDropout
 
 TEXT = [
     "der alte Hund läuft über die Straße <2de>",
@@ -48,7 +48,7 @@ def sampled(
     indices: list[int] | None = None,
     longest: int = 1000,
 ) -> list[list[int]]:
-    dropout = SubwordDropout(tokenizer, probability=probability, seed=seed)
+    dropout = BpeDropout(tokenizer, probability=probability, seed=seed)
     which = np.arange(len(lines)) if indices is None else np.array(indices, np.int64)
     found = dropout.sample(encoded(tokenizer, lines), which, step=step, side=side, longest=longest)
     return [found[i] for i in range(len(found))]
@@ -135,5 +135,5 @@ def test_a_sentence_that_would_grow_too_long_stays_as_it_is(tokenizer: Tokenizer
 
 def test_a_unigram_model_is_refused() -> None:
     tokenizer = Tokenizer.learn(TEXT * 5, 300, model_type="unigram")
-    with pytest.raises(MtkitError, match=r"train\.subword_dropout"):
-        SubwordDropout(tokenizer, probability=0.1, seed=1)
+    with pytest.raises(MtkitError, match=r"train\.bpe_dropout"):
+        BpeDropout(tokenizer, probability=0.1, seed=1)

@@ -42,7 +42,7 @@ def config(tiny_config: Config) -> Config:
         "train",
         max_steps=6,
         batch_tokens=200,
-        length_groups=3,
+        batches_per_update=3,
         log_every=1,
         valid_every=6,
         checkpoint_every=3,
@@ -135,7 +135,7 @@ def test_two_workers_train_what_one_trains(
     # last digits of float64 sums. Three batches among two workers: each is cut in two.
     config = changed(config, "model", dropout=0.0)
     Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
-    config = changed(config, "train", sharded=sharded)
+    config = changed(config, "train", fsdp=sharded)
     Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
     # Adam divides by small numbers.
@@ -146,7 +146,7 @@ def test_two_workers_train_what_one_trains(
 def test_dropout_depends_on_the_place_in_an_update_and_not_on_the_worker(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    config = changed(config, "train", length_groups=4, max_steps=4)
+    config = changed(config, "train", batches_per_update=4, max_steps=4)
     Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
     Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
@@ -156,7 +156,7 @@ def test_subword_dropout_depends_on_the_pair_and_not_on_the_worker(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     # Three batches among two workers: each is cut in two.
-    config = changed(changed(config, "model", dropout=0.0), "train", subword_dropout=0.3)
+    config = changed(changed(config, "model", dropout=0.0), "train", bpe_dropout=0.3)
     config = changed(config, "train", max_steps=3)
     Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
     Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
@@ -178,7 +178,7 @@ def test_a_run_goes_on_with_more_or_fewer_workers_in_the_same_order(
 def test_two_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
     sharded: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    config = changed(config, "train", sharded=sharded)
+    config = changed(config, "train", fsdp=sharded)
     Team(config, tiny_data, tmp_path / "whole").train(2)
     for steps in (2, 6):
         Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(2)

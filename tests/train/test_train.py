@@ -194,7 +194,7 @@ def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
     groups: int, fits: int | None, config: Config, more_data: PreparedData
 ):
-    settings = {"batch_tokens": 200, "length_groups": groups}
+    settings = {"batch_tokens": 200, "batches_per_update": groups}
     plain = Trainer(
         changed(config, "train", **settings, device_batch_tokens=None), more_data, device=CPU
     )
@@ -227,7 +227,7 @@ def test_batches_are_of_the_kind_that_the_configuration_names(
 ):
     pairs = tiny_data.pairs("train")
     longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
-    approximate = changed(config, "train", batching="approximate", length_groups=2)
+    approximate = changed(config, "train", batching="approximate", batches_per_update=2)
     trainer = Trainer(approximate, tiny_data, device=CPU)
     expected = TokenBatches(
         pairs, budget=100, per_update=2, seed=config.train.seed, batching="approximate"
@@ -340,7 +340,7 @@ def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     pairs = tiny_data.pairs("train")
-    settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "length_groups": 1}
+    settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "batches_per_update": 1}
     whole = changed(config, "train", **settings, max_steps=3)
     train.run(whole, tiny_data, tmp_path / "run", device="cpu")
     # One batch holds the corpus, so three updates are three epochs.
@@ -524,7 +524,7 @@ def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
 def test_subword_dropout_goes_on_after_a_stop_as_if_there_had_been_none(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    config = changed(config, "train", subword_dropout=0.3)
+    config = changed(config, "train", bpe_dropout=0.3)
     train.run(config, tiny_data, tmp_path / "whole", device="cpu")
     for stop in (2, 6):
         part = changed(config, "train", max_steps=stop)
@@ -537,7 +537,7 @@ def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     for name, probability in (("off", 0.0), ("never", 1e-30), ("often", 0.5)):
-        settings = {"subword_dropout": probability, "device_batch_tokens": None, "max_steps": 3}
+        settings = {"bpe_dropout": probability, "device_batch_tokens": None, "max_steps": 3}
         train.run(changed(config, "train", **settings), tiny_data, tmp_path / name, device="cpu")
     assert_same_state(tmp_path / "off", tmp_path / "never")
     assert rows_of(tmp_path / "off", "loss") == rows_of(tmp_path / "never", "loss")
@@ -549,7 +549,7 @@ def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
 def test_a_micro_batch_fits_the_device_whatever_subword_dropout_makes_of_it(
     config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
 ):
-    settings = {"subword_dropout": 0.9, "device_batch_tokens": 80}
+    settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
     original = Trainer._loss
     seen, kept = [], []
@@ -572,8 +572,8 @@ def test_a_micro_batch_fits_the_device_whatever_subword_dropout_makes_of_it(
 def test_a_pair_that_could_outgrow_the_device_is_refused(config: Config, tiny_data: PreparedData):
     pairs = tiny_data.pairs("train")
     longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
-    settings = {"subword_dropout": 0.1, "device_batch_tokens": longest + 1, "batch_tokens": 200}
-    with pytest.raises(MtkitError, match=r"train\.device_batch_tokens.*train\.subword_dropout"):
+    settings = {"bpe_dropout": 0.1, "device_batch_tokens": longest + 1, "batch_tokens": 200}
+    with pytest.raises(MtkitError, match=r"train\.device_batch_tokens.*train\.bpe_dropout"):
         Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
 
 
@@ -1019,7 +1019,7 @@ def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
 
     monkeypatch.setattr(Transformer, "forward", forward)
     settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
-    first = changed(config, "train", length_groups=1, **settings)
+    first = changed(config, "train", batches_per_update=1, **settings)
     with pytest.raises(MtkitError, match=r"--set train\.device_batch_tokens=\d+$") as error:
         train.run(first, tiny_data, tmp_path / "run", device="cpu")
     assert "\n" not in str(error.value)
@@ -1239,7 +1239,7 @@ def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
     precision: str, config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     huge = changed(config, "train", batch_tokens=200_000, device_batch_tokens=200_000)
-    huge = changed(huge, "train", length_groups=1, precision=precision)
+    huge = changed(huge, "train", batches_per_update=1, precision=precision)
     huge = changed(huge, "model", d_model=256, d_ff=8192)
     file = tmp_path / "config.yaml"
     file.write_text(dump_config(huge), encoding="utf-8")
@@ -1353,7 +1353,7 @@ def test_training_stops_early_when_the_chosen_score_gets_no_better(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     validate_as(monkeypatch, loss=[5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
-    patient = {"valid_every": 1, "best_by": "loss", "early_stopping": 3, "checkpoint_every": 100}
+    patient = {"valid_every": 1, "best_metric": "loss", "patience": 3, "checkpoint_every": 100}
     assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
     # The second was the best, and three came after it.
     run = Run.open(tmp_path / "run")
@@ -1437,7 +1437,7 @@ def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
     loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
     validate_as(monkeypatch, bleu=bleu, loss=loss)
     monkeypatch.setattr(trainer_module, "findings", lambda *_: ["This is odd."])
-    config = changed(config, "train", valid_every=1, max_steps=8, best_by=by)
+    config = changed(config, "train", valid_every=1, max_steps=8, best_metric=by)
     train.run(config, tiny_data, tmp_path / "run", device="cpu")
     # At the end it is told in any case.
     assert len([r for r in caplog.records if "This is odd." in r.getMessage()]) == 1

@@ -232,7 +232,7 @@ def test_rules_that_are_turned_off_drop_nothing(
         min_script=0.0,
         drop_identical=False,
         drop_duplicates=False,
-        overrides=["max_repeats=null", "drop_shifted=false", "drop_wrong_language=false"],
+        overrides=["max_repeats=null", "drop_misaligned=false", "drop_wrong_language=false"],
         max_ratio=1e6,
         max_tokens=2000,
         max_chars=10_000_000,
