@@ -41,7 +41,8 @@ from mtkit.train.distributed import (
 )
 from mtkit.train.flops import training_flops
 from mtkit.train.meter import Meter
-from mtkit.train.trainer import Trainer, clock
+from mtkit.train.progress import clock
+from mtkit.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +256,7 @@ def forecast(
     check_room(config, data, place, world_size=world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(whole if world_size > 1 else config, data, device=place)
-    trainer.parts = trainer.parts_for(world_size)
+    trainer.micro_batches.choose(trainer.batches, world_size)
     try:
         trainer.check_memory()
     except MtkitError as error:
@@ -287,7 +288,7 @@ def forecast(
             *_facts_of_model(trainer.model),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
-            f"{trainer.micro_batches} micro-batches",
+            f"{trainer.batches.per_update * trainer.micro_batches.per_batch} micro-batches",
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
             f"device: {describe_device(place)}" + (f", {world_size} workers" if several else ""),
             f"memory at the largest batch: {_peak(place)}"

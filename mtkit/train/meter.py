@@ -16,7 +16,7 @@ from mtkit.train.distributed import (
 )
 from mtkit.train.flops import Spent
 
-# Seconds after which training says that it still goes on.
+# Seconds after which training reports that it is still running.
 SILENCE = 60.0
 
 
@@ -28,13 +28,13 @@ class Meter:
         self._spent = spent
         self._marked = time.perf_counter()
         self._begun = False
-        self._told: float | None = None
+        self._reported: float | None = None
         self._start_row()
 
     def add(self, loss: Tensor) -> None:
         """Count one update; the loss stays on its device until it is read."""
         if not self._begun:
-            # A device may still be at work, and the speed of the first update is told at once.
+            # A device may still be at work, and the speed of the first update is reported at once.
             loss.item()
             self._begun = True
         self._losses.append(loss)
@@ -42,12 +42,12 @@ class Meter:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was told yet, or not for a minute."""
-        return self._told is None or time.perf_counter() - self._told >= SILENCE
+        """Whether nothing was reported yet, or not for a minute."""
+        return self._reported is None or time.perf_counter() - self._reported >= SILENCE
 
-    def was_told(self) -> None:
-        """The user has heard of the run just now."""
-        self._told = time.perf_counter()
+    def was_reported(self) -> None:
+        """The user has just seen how the run does."""
+        self._reported = time.perf_counter()
 
     def speed(self) -> tuple[float, float]:
         """Target tokens a second and seconds an update, since the last row."""

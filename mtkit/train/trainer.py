@@ -17,22 +17,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from mtkit import __version__
-from mtkit.batches import TokenBatches, make_batch, plan_batches, split
+from mtkit.batches import TokenBatches, make_batch, plan_batches
 from mtkit.checkpoint import Tensors, all_goodness
 from mtkit.config import Config
-from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray
+from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
 from mtkit.score import score
-from mtkit.tokenizer import EOS_ID, PAD_ID
-from mtkit.train.bpe_dropout import GROWTH, BpeDropout
+from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
-from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss, is_flat, paragraph
+from mtkit.train.diagnostics import is_flat, paragraph
 from mtkit.train.distributed import (
     Workers,
     load_whole_state,
@@ -43,6 +41,9 @@ from mtkit.train.flops import Spent, training_flops
 from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import Journal
+from mtkit.train.micro_batches import MicroBatches, Selected, padded_tokens
+from mtkit.train.observer import Observer
+from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
 from mtkit.train.validation import Validation
@@ -51,8 +52,6 @@ from mtkit.translate import Translation, Translator
 log = logging.getLogger(__name__)
 
 _CONTINUE = "to continue, run the same command, without --restart"
-# Target tokens, and source tokens, that are taken to fit a device at a time.
-FITS = {"cuda": 25_000, "cpu": 4096}
 
 
 class Trainer:
@@ -86,19 +85,11 @@ class Trainer:
         self.valid_pairs = data.pairs("valid")
         self.valid_text = data.text("valid")
         self.precision = choose_precision(self.settings.precision, device)
+        self.micro_batches = MicroBatches(
+            config, self.pairs, data.tokenizers(), device_type=device.type
+        )
         self.batches = self._plan()
-        self._fits_at_a_time = self.settings.device_batch_tokens or FITS[device.type]
-        # Of source and target, or none.
-        self._dropout = [
-            BpeDropout(
-                tokenizer,
-                probability=self.settings.bpe_dropout,
-                seed=self.settings.seed,
-            )
-            for tokenizer in (self.src_tokenizer, self.tokenizer)
-            if self.settings.bpe_dropout
-        ]
-        self.parts = self.parts_for(self.workers.world_size)
+        self.micro_batches.choose(self.batches, self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
         if self.settings.compile:
@@ -115,14 +106,8 @@ class Trainer:
         )
         self.data_name = data.name
         self.direction = f"{data.src_lang} to {data.tgt_lang}"
+        self._observer = Observer(config, data)
         self._was_flat = False
-        self._unseen: int | None = None
-        self._frequency_loss: float | None = None
-
-    @property
-    def micro_batches(self) -> int:
-        """Micro-batches of an update, over all workers."""
-        return self.batches.per_update * self.parts
 
     def fit(self, run: Run) -> bool:
         """Train to `max_steps`, to an early stop or to a signal, then save.
@@ -137,7 +122,7 @@ class Trainer:
         validation: Validation | None = None
         with (
             stop_on_signal(quiet=not first) as signals,
-            self._progress_bar() as bar,
+            TrainingProgress(self.step, settings.max_steps, active=first) as progress,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
         ):
@@ -146,13 +131,13 @@ class Trainer:
             while self.step < settings.max_steps and not stopped and not early:
                 with self._explaining_memory(writer):
                     meter.add(self.update(next(self.batches)))
-                bar.update()
+                progress.step()
                 last = self.step == settings.max_steps
                 validation, best = None, False
                 if last or self.step % settings.log_every == 0:
-                    self._log(writer, journal, meter, bar)
+                    self._log(writer, journal, meter, progress)
                 elif first:
-                    self._tell_speed(meter, bar)
+                    progress.report_speed(meter)
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused(), self._explaining_memory(writer):
                         validation = self.validate()
@@ -188,11 +173,12 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(self.step)
         self.model.train()
-        shares = list(enumerate(split(batches, self.parts)))[workers.rank :: workers.world_size]
-        segmented = [self._segmented(batches, place, indices) for place, indices in shares]
-        tokens = self._spend(batches, segmented)
+        shares = self.micro_batches.of_update(
+            batches, step=self.step, rank=workers.rank, world_size=workers.world_size
+        )
+        tokens = self._count(batches, [selected for _, selected in shares])
         summed = torch.zeros((), device=self.device)
-        for (place, _), (pairs, indices) in zip(shares, segmented, strict=True):
+        for place, (pairs, indices) in shares:
             # Dropout depends on seed, step and place alone: a resumed run needs no random state,
             # and who works on a share makes no difference.
             torch.manual_seed(_mix(settings.seed, self.step, place))
@@ -206,53 +192,16 @@ class Trainer:
         self.optimizer.zero_grad()
         return summed
 
-    def _segmented(
-        self, batches: Sequence[IntArray], place: int, indices: IntArray
-    ) -> tuple[SentencePairs, IntArray]:
-        """The pairs of a share of an update, in the pieces they are read in this time."""
-        if not self._dropout or not len(indices):
-            return self.pairs, indices
-        sides = (self.pairs.src, self.pairs.tgt)
-        # A bound that does not depend on how a batch is shared out.
-        longest = self._may_grow_to(batches[place // self.parts])
-        src, tgt = (
-            dropout.sample(side, indices, step=self.step, side=number, longest=longest)
-            for number, (dropout, side) in enumerate(zip(self._dropout, sides, strict=True))
-        )
-        return SentencePairs(src, tgt), np.arange(len(indices))
-
-    def _may_grow_to(self, indices: IntArray) -> int:
-        """Tokens that a sentence of these pairs may have with subword dropout."""
-        sides = (self.pairs.src, self.pairs.tgt)
-        longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
-        if self.config.model.positions == "learned":
-            longest = min(longest, self.config.model.max_positions)
-        return longest
-
-    def _worst(self, indices: IntArray) -> tuple[SentencePairs, IntArray]:
-        """Pairs as large as these may ever become."""
-        if not self._dropout:
-            return self.pairs, indices
-        longest = self._may_grow_to(indices)
-        # A piece that both sides have.
-        least = min(len(tokenizer) for tokenizer in (self.src_tokenizer, self.tokenizer))
-        ids = np.full((len(indices), longest), least - 1)
-        ids[:, -1] = EOS_ID
-        side = TokenArray(ids.ravel(), np.full(len(indices), longest))
-        return SentencePairs(side, side), np.arange(len(indices))
-
-    def _spend(
-        self, batches: Sequence[IntArray], segmented: Sequence[tuple[SentencePairs, IntArray]]
-    ) -> int:
-        """Count an update's work; gives its target tokens, those of all workers."""
-        # Without dropout everybody knows all lengths.
-        mine = segmented if self._dropout else [(self.pairs, np.concatenate(batches))]
+    def _count(self, batches: Sequence[IntArray], mine: Sequence[Selected]) -> int:
+        """Count the work of an update; gives its target tokens, those of all workers."""
+        several = self.micro_batches.are_segmented_anew
         tokens = flops = 0.0
-        for pairs, indices in mine:
+        # Without BPE-dropout every worker knows all lengths.
+        for pairs, indices in mine if several else [(self.pairs, np.concatenate(batches))]:
             src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
             tokens += int(tgt.sum())
             flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
-        if self._dropout:
+        if several:
             spent = torch.tensor([tokens, flops], dtype=torch.float64)
             tokens, flops = self.workers.sum(spent).tolist()
         self.spent.tokens += int(tokens)
@@ -278,7 +227,7 @@ class Trainer:
     def _validate(self, model: Transformer, workers: Workers) -> Validation:
         pairs = self.valid_pairs
         longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
-        budget = max(min(self.batches.budget, self._fits_at_a_time), longest)
+        budget = max(min(self.batches.budget, self.micro_batches.limit), longest)
         plan = plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=budget)
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
@@ -314,36 +263,30 @@ class Trainer:
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
-        indices = self.batches.largest(self.parts)
+        indices, largest = self.micro_batches.largest(self.batches)
         self.model.train()
         try:
             # Also the first time that workers exchange gradients.
             with self.workers.waiting():
-                loss = self._share_of_loss(*self._worst(indices), label_smoothing=0.1)
+                loss = self._share_of_loss(*largest, label_smoothing=0.1)
                 torch.autograd.backward(loss)
             return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            slots, longest = self._slots(indices), self._longest()
         finally:
             self.optimizer.zero_grad()
-        fits, width = slots, slots // len(indices)
-        while fits > longest:
-            some = indices[: fits // 2 // width]
-            if self._slots(some) < longest:
-                lengths = np.maximum(self.pairs.src.lengths, self.pairs.tgt.lengths)
-                some = np.array([lengths.argmax()])
-            fits = self._slots(some)
+        for some in self.micro_batches.smaller(indices):
             if self._fits(some):
+                fits = padded_tokens(self.pairs, some)
                 raise MtkitError(
-                    f"a micro-batch of {slots} tokens does not fit in memory{self._on_worker()}, "
-                    f"one of {fits} does; "
+                    f"a micro-batch of {padded_tokens(self.pairs, indices)} tokens does not fit in "
+                    f"memory{self._on_worker()}, one of {fits} does; "
                     f"give --set train.device_batch_tokens={fits}"
                 )
         raise MtkitError(
-            f"not even the longest pair alone, {longest} tokens, fits in memory; a smaller model "
-            "would (model.d_model), or more memory"
+            f"not even the longest pair alone, {self.micro_batches.longest} tokens, fits in "
+            "memory; a smaller model would (model.d_model), or more memory"
         )
 
     def save(
@@ -473,7 +416,7 @@ class Trainer:
             raise MtkitError(
                 f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; run "
                 "the same command with a lower train.device_batch_tokens (now "
-                f"{self._fits_at_a_time})"
+                f"{self.micro_batches.limit})"
             ) from error
 
     def _on_worker(self) -> str:
@@ -555,7 +498,7 @@ class Trainer:
     def _plan(self) -> TokenBatches:
         wanted = self.settings.batch_tokens
         # Every batch must hold the longest pair; `plan_batches` refuses if one alone cannot.
-        groups = max(1, min(self.settings.batches_per_update, wanted // self._longest()))
+        groups = max(1, min(self.settings.batches_per_update, wanted // self.micro_batches.longest))
         return TokenBatches(
             self.pairs,
             budget=wanted // groups,
@@ -563,39 +506,6 @@ class Trainer:
             seed=self.settings.seed,
             batching=self.settings.batching,
         )
-
-    def parts_for(self, world_size: int) -> int:
-        """Into how many micro-batches every batch is cut, so that each fits and all can share.
-
-        Args:
-            world_size: how many workers share.
-
-        Raises:
-            MtkitError: if the longest pair does not fit.
-        """
-        fits, longest = self._fits_at_a_time, self._longest()
-        if self._dropout:
-            # Sentences in more pieces fit as well.
-            fits = int(fits / GROWTH)
-        if longest > fits:
-            more = f", and up to {GROWTH} times as many with train.bpe_dropout"
-            raise MtkitError(
-                f"train.device_batch_tokens: {self._fits_at_a_time} tokens at a time cannot hold "
-                f"the longest pair, which has {longest}{more if self._dropout else ''}; raise it"
-            )
-        parts = self.batches.parts_that_fit(fits)
-        while parts * self.batches.per_update % world_size:
-            parts += 1
-        return parts
-
-    def _longest(self) -> int:
-        """Tokens of the longest side of a training pair."""
-        return int(max(self.pairs.src.lengths.max(), self.pairs.tgt.lengths.max()))
-
-    def _slots(self, indices: IntArray) -> int:
-        """Slots of the larger side of a micro-batch."""
-        lengths = (side.lengths[indices] for side in (self.pairs.src, self.pairs.tgt))
-        return len(indices) * max(int(length.max(initial=0)) for length in lengths)
 
     def _fits(self, indices: IntArray) -> bool:
         """Whether a micro-batch can be computed."""
@@ -611,7 +521,11 @@ class Trainer:
         return True
 
     def _log(
-        self, writer: CheckpointWriter, journal: Journal, meter: Meter, bar: tqdm[Any]
+        self,
+        writer: CheckpointWriter,
+        journal: Journal,
+        meter: Meter,
+        progress: TrainingProgress,
     ) -> None:
         row = meter.read(self.step, self.workers)
         row["lr"] = self.optimizer.param_groups[0]["lr"]
@@ -623,35 +537,8 @@ class Trainer:
             self.workers.barrier()
             raise self._diverged(writer, step, f"the loss is {loss}")
         journal.log(row)
-        if not self.workers.first:
-            return
-        facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
-        bar.set_postfix_str(facts)
-        if bar.disable:
-            self._tell(facts, row["seconds_per_step"])
-        meter.was_told()
-
-    def _tell_speed(self, meter: Meter, bar: tqdm[Any]) -> None:
-        """Between two rows: after the first update, and then when nothing was told for long.
-
-        The first worker does this alone, with what it knows by itself.
-        """
-        if not meter.is_silent:
-            return
-        tokens_per_second, seconds_per_step = meter.speed()
-        facts = f"{tokens_per_second:,.0f} tok/s"
-        if bar.disable:
-            self._tell(facts, seconds_per_step)
-        elif not bar.postfix:
-            # Later rows have more to say, and stay where they are.
-            bar.set_postfix_str(facts)
-        meter.was_told()
-
-    def _tell(self, facts: str, seconds_per_step: float) -> None:
-        left = (self.settings.max_steps - self.step) * seconds_per_step
-        log.info(
-            "step %d of %d: %s, %s left", self.step, self.settings.max_steps, facts, clock(left)
-        )
+        if self.workers.first:
+            progress.report_row(row, meter)
 
     @contextmanager
     def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
@@ -692,7 +579,10 @@ class Trainer:
                 validation.chrf,
             )
             early, best = self._should_stop(), self._is_best()
-            found = self._findings(journal, validation)
+            earlier = [row["valid_loss"] for row in self.validations[:-1]]
+            found = self._observer.findings(
+                validation, earlier, step=self.step, spent=self.spent, losses=journal.losses()
+            )
             # Whatever is best by: what counts as flat is known of this score.
             flat = is_flat([row["valid_bleu"] for row in self.validations])
             if found and (last or early or (flat and not self._was_flat)):
@@ -723,46 +613,6 @@ class Trainer:
         )
         return True
 
-    def _findings(self, journal: Journal, validation: Validation) -> list[str]:
-        """What stands out, in plain sentences."""
-        src, tgt = self.valid_text
-        limit = self.config.decode.max_source_tokens
-        if self._unseen is None:
-            # Special and byte pieces need not occur.
-            src_counts = self.pairs.src.counts(len(self.src_tokenizer))
-            tgt_counts = self.pairs.tgt.counts(len(self.tokenizer))
-            joint = self.src_tokenizer is self.tokenizer
-            counts = (
-                [(self.tokenizer, src_counts + tgt_counts)]
-                if joint
-                else [(self.src_tokenizer, src_counts), (self.tokenizer, tgt_counts)]
-            )
-            self._unseen = sum(
-                int((of_pieces[tokenizer.fixed_pieces :] == 0).sum())
-                for tokenizer, of_pieces in counts
-            )
-            self._frequency_loss = frequency_loss(tgt_counts)
-        trained = Trained(
-            steps=self.step,
-            mean_tokens_per_update=self.spent.tokens / self.step,
-            epochs=self.spent.tokens / self.pairs.epoch_tokens(),
-            unseen_pieces=self._unseen,
-            vocab_size=len(self.tokenizer),
-            src_vocab_size=self.model.src_vocab_size,
-            losses=journal.losses(),
-            valid_loss=validation.loss,
-            earlier_valid_losses=[row["valid_loss"] for row in self.validations[:-1]],
-            frequency_loss=self._frequency_loss,
-        )
-        validated = Validated(
-            src=src,
-            tgt=tgt,
-            hyp=[translation.text for translation in validation.translations],
-            cut=[not translation.finished for translation in validation.translations],
-            cut_src=int((self.valid_pairs.src.lengths > limit).sum()),
-        )
-        return findings(self.config, trained, validated)
-
     def summary(self) -> dict[str, str]:
         """Facts about the run for its page."""
         spent, count = self.spent, sum(parameter_counts(self.model).values())
@@ -779,27 +629,7 @@ class Trainer:
             "Versions": f"mtkit {__version__}, torch {torch.__version__}",
         }
 
-    def _progress_bar(self) -> tqdm[Any]:
-        return tqdm(
-            total=self.settings.max_steps,
-            initial=self.step,
-            desc="training",
-            unit="step",
-            dynamic_ncols=True,
-            # Off where standard error is no terminal.
-            disable=None if self.workers.first else True,
-            bar_format="{desc} {n_fmt}/{total_fmt} {bar} {postfix} {remaining} left",
-        )
-
 
 def _mix(*numbers: int) -> int:
     """A 63-bit seed from some numbers."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
-
-
-def clock(seconds: float) -> str:
-    """A duration as a person reads it, such as 1:05:09."""
-    hours, rest = divmod(round(seconds), 3600)
-    days, hours = divmod(hours, 24)
-    text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-    return f"{days} d {text}" if days else text

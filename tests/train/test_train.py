@@ -31,17 +31,16 @@ from mtkit.config import Config, dump_config, load_config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
-from mtkit.run_folder import Run, RunManifest
+from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
-from mtkit.train import trainer as trainer_module
+from mtkit.train import meter, observer, progress
 from mtkit.train.flops import training_flops
 from mtkit.train.loss import learning_rate
 from mtkit.train.metrics import Journal
+from mtkit.train.observer import count_subwords
 from mtkit.train.trainer import Trainer
-from mtkit.train.validation import Validation
 from mtkit.translate import Translator
-from mtkit.translate.decoder import Translation
 
 CPU = torch.device("cpu")
 
@@ -104,7 +103,7 @@ def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor
             found[name] = parameter.grad.clone()
 
     trainer.optimizer.step = take  # type: ignore[method-assign]
-    trainer.parts = 1
+    trainer.micro_batches.per_batch = 1
     trainer.update(groups)
     return found
 
@@ -212,7 +211,7 @@ def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
         assert [b.tolist() for b in update] == [b.tolist() for b in next(plain.batches)]
         slots = [len(batch) * longest[batch].max() for batch in update]
         assert sum(slots) <= 200
-        for part in split(update, trainer.parts):
+        for part in split(update, trainer.micro_batches.per_batch):
             assert len(part) * longest[part].max(initial=0) <= (fits or 200)
         filled += sum(slots)
         tokens += sum(longest[batch].sum() for batch in update)
@@ -496,29 +495,18 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
 
 @pytest.mark.parametrize("joint", [True, False])
 def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
-    joint: bool,
-    config: Config,
-    tiny_data: PreparedData,
-    greek_data: PreparedData,
-    tmp_path: Path,
+    joint: bool, tiny_data: PreparedData, greek_data: PreparedData
 ):
     data = tiny_data if joint else greek_data
-    trainer = Trainer(config, data, device=torch.device("cpu"))
-    trainer.step = trainer.spent.tokens = 1
-    seen = [
-        {i for row in range(len(side)) for i in side[row]}
-        for side in (trainer.pairs.src, trainer.pairs.tgt)
-    ]
+    pairs = data.pairs("train")
+    seen = [{i for row in range(len(side)) for i in side[row]} for side in (pairs.src, pairs.tgt)]
     if joint:
         seen = [seen[0] | seen[1]]
     # 300 pieces, of which the first 260 are special or bytes.
-    unseen = sum(len(set(range(260, 300)) - ids) for ids in seen)
-    assert unseen > 0
-    lines = len(trainer.valid_text[0])
-    empty = Validation(1.0, 0.0, 0.0, [Translation("", 0.0, 0.0)] * lines)
-    run = Run.create(tmp_path / "run", config, data.tokenizers(), manifest=RunManifest())
-    trainer._findings(Journal(run, 0), empty)
-    assert trainer._unseen == unseen
+    expected = sum(len(set(range(260, 300)) - ids) for ids in seen)
+    assert expected > 0
+    unseen, _ = count_subwords(pairs, data.tokenizers())
+    assert unseen == expected
 
 
 def test_subword_dropout_goes_on_after_a_stop_as_if_there_had_been_none(
@@ -1308,7 +1296,7 @@ def test_where_nobody_watches_a_bar_training_soon_says_how_fast_it_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(trainer_module, "SILENCE", silence)
+    monkeypatch.setattr(meter, "SILENCE", silence)
     seldom = changed(config, "train", log_every=3)
     with caplog.at_level("INFO", logger="mtkit"):
         train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
@@ -1323,7 +1311,7 @@ def test_on_a_terminal_the_bar_says_after_the_first_update_how_fast_it_is(
 ):
     texts: list[tuple[int, str]] = []
 
-    class Bar(trainer_module.tqdm):  # type: ignore[misc,type-arg]
+    class Bar(progress.tqdm):  # type: ignore[misc,type-arg]
         def __init__(self, **options: Any) -> None:
             super().__init__(**options | {"disable": False, "file": io.StringIO()})
 
@@ -1331,8 +1319,8 @@ def test_on_a_terminal_the_bar_says_after_the_first_update_how_fast_it_is(
             texts.append((self.n, text))
             super().set_postfix_str(text, refresh)
 
-    monkeypatch.setattr(trainer_module, "tqdm", Bar)
-    monkeypatch.setattr(trainer_module, "SILENCE", 0.0)
+    monkeypatch.setattr(progress, "tqdm", Bar)
+    monkeypatch.setattr(meter, "SILENCE", 0.0)
     train.run(changed(config, "train", log_every=3), tiny_data, tmp_path / "run", device="cpu")
     assert [step for step, _ in texts] == [1, 3, 6]
     assert re.fullmatch(r"[\d,]+ tok/s", texts[0][1])
@@ -1436,7 +1424,7 @@ def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
     bleu = [10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0]
     loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
     validate_as(monkeypatch, bleu=bleu, loss=loss)
-    monkeypatch.setattr(trainer_module, "findings", lambda *_: ["This is odd."])
+    monkeypatch.setattr(observer, "findings", lambda *_: ["This is odd."])
     config = changed(config, "train", valid_every=1, max_steps=8, best_metric=by)
     train.run(config, tiny_data, tmp_path / "run", device="cpu")
     # At the end it is told in any case.
