@@ -36,7 +36,7 @@ _STATE = "state.json"
 _STEP = re.compile(r"step-(\d{8,})")
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 _OTHER_CHECKPOINT = (
-    "give another (--checkpoint last, or a step); mtkit train passes over a damaged newest one"
+    "use an earlier checkpoint (mtkit train does it by itself; else give its step: --checkpoint)"
 )
 
 

@@ -374,7 +374,7 @@ class PreparedData:
     def _verify_file(self, name: str) -> None:
         if sha256_of(self.path / name) != self.manifest.files[name].sha256:
             raise MtkitError(
-                f"{self.path / name}: changed since it was prepared (by its checksum); "
+                f"{self.path / name}: changed since it was prepared (its checksum is wrong); "
                 "prepare again"
             )
 

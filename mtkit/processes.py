@@ -139,6 +139,11 @@ class Worker(Generic[Item, Result]):
                 self._process.start()
         except BrokenPipeError:
             raise self._lost() from None
+        except BaseException:
+            if self._process.pid is not None:
+                # An interrupt came meanwhile, and who began this worker will never hold it.
+                self.end()
+            raise
         finally:
             # Its end is the only one then, and closes with it.
             its_end.close()
@@ -212,9 +217,11 @@ def _interrupt_delayed() -> Iterator[None]:
         nonlocal received
         received = True
 
-    # Only the first thread may set a handler, and only there Python raises.
+    # Only the first thread may set a handler, and only there Python raises. A handler that was not
+    # set from Python, None here, could not be put back.
     is_first = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, wait) if is_first else None
+    replaced = is_first and signal.getsignal(signal.SIGINT) is not None
+    handler = signal.signal(signal.SIGINT, wait) if replaced else None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -289,10 +289,10 @@ class Run:
             MtkitError: if there is none, or a setting that may not change was changed.
         """
         if not cls.is_run(path):
-            if (path / _CHECKPOINTS).is_dir() and (path / _CONFIG).is_file():
+            if (path / _CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
-                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train in "
-                    "another folder (--run)"
+                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train "
+                    "again in another folder"
                 )
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")

@@ -21,7 +21,7 @@ from mtkit.errors import MtkitError
 
 # Variables that say how threads wait for each other, and what is set where a user sets none of
 # them: for a moment in a loop, then asleep, so that other programs have the core. By default they
-# stay in the loop so long that training takes half as long again where other programs run
+# stay in the loop so long that training takes 40 % longer where other programs run
 # (benchmarks/busy.py). GOMP_SPINCOUNT, in turns of that loop, is for the library that PyTorch has
 # on Linux; others read OMP_WAIT_POLICY.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")

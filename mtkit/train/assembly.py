@@ -40,6 +40,7 @@ from mtkit.train.distributed import (
     worker_names,
 )
 from mtkit.train.flops import training_flops
+from mtkit.train.loss import first_decayed
 from mtkit.train.meter import Meter
 from mtkit.train.progress import clock
 from mtkit.train.trainer import Trainer
@@ -95,6 +96,8 @@ def _run(
     _check_agreed(workers, config, data)
     # As the first worker sees it: on a shared file system another may have an older picture.
     if workers.first and not Run.may_create(run_path):
+        if run_path.is_dir() and not Run.is_run(run_path):
+            Run.open(run_path)  # says so if the folder is a run that has lost its manifest
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
     with Run.lock(run_path) if workers.first else nullcontext() as held:
         return _run_locked(
@@ -157,11 +160,15 @@ def _run_locked(
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
             if workers.first:
-                further = "set train.max_steps above that"
-                if config.train.decay_steps:
-                    further += " and give another --run, because the learning rate has decayed"
+                further = "to train further, set train.max_steps above that"
+                decayed = first_decayed(config.train.max_steps, config.train.decay_steps)
+                if decayed is not None and trainer.step >= decayed:
+                    further = (
+                        "its learning rate has decayed, so it cannot continue: begin a new run "
+                        "with a higher train.max_steps (--run, or --restart)"
+                    )
                 log.info(
-                    "%s has reached step %d of %d already; to train further, %s",
+                    "%s has reached step %d of %d already; %s",
                     run_path,
                     trainer.step,
                     config.train.max_steps,

@@ -70,7 +70,7 @@ def read_checkpoint(checkpoint: Checkpoint) -> Saved:
         checkpoint.load_state(),
         TrainerState,
         name=str(checkpoint.path),
-        advice="use another checkpoint",
+        advice="use an earlier checkpoint",
     )
     return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
 

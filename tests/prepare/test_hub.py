@@ -34,7 +34,7 @@ from mtkit.prepare.hub import fetch
 ROOT = Path(__file__).resolve().parents[2]
 
 # Prints one line of JSON per argument: the corpus "NAME", or "NAME@SOURCE" to take it from another
-# repository, as it was fetched; or the error. "connections" says how often it tried to connect.
+# repository, as it was fetched; or the error. "connections" says how often it has tried to connect.
 CLIENT = """
 import dataclasses, json, socket, sys, tracemalloc
 from mtkit.prepare.hub import fetch
@@ -265,18 +265,16 @@ def test_an_unreachable_hub_is_named_in_one_line_and_not_asked_often(tmp_path: P
     for help_with in ("connection", "proxy", "HF_ENDPOINT", "--train and --valid"):
         assert help_with in error
     # Left to itself, the client asks again and again for minutes.
-    assert outcome.answers["wmt14-en-de"]["connections"] <= 2
+    assert outcome.answers["wmt14-en-de"]["connections"] in (1, 2)
     assert outcome.stderr == ""
 
 
-def test_a_hub_that_never_answers_is_given_up_after_the_documented_time_limit(
-    tmp_path: Path,
-) -> None:
+def test_a_hub_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         outcome = run_client(endpoint, tmp_path / "home", "wmt14-en-de", HF_HUB_ETAG_TIMEOUT="1")
     assert f"cannot reach the Hugging Face hub at {endpoint}" in outcome.error("wmt14-en-de")
-    assert outcome.answers["wmt14-en-de"]["connections"] <= 2
+    assert outcome.answers["wmt14-en-de"]["connections"] in (1, 2)
 
 
 @pytest.fixture(scope="module")

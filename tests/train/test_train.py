@@ -888,6 +888,30 @@ def test_a_finished_run_says_so_and_changes_nothing(
     assert content(begun / "checkpoints") == before
 
 
+@pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
+def test_a_finished_run_says_how_to_train_further(
+    decay_steps: int,
+    advice: str,
+    tiny_config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level("INFO", logger="mtkit")
+    # With one step of decay the last update still has the full rate.
+    config = changed(tiny_config, "train", decay_steps=decay_steps)
+    for _ in range(2):
+        assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    (line,) = [line for line in caplog.messages if "has reached step" in line]
+    assert advice in line
+    further = changed(config, "train", max_steps=6)
+    if decay_steps == 1:
+        assert train.run(further, tiny_data, tmp_path / "run", device="cpu")
+    else:
+        with pytest.raises(MtkitError, match="began to decay"):
+            train.run(further, tiny_data, tmp_path / "run", device="cpu")
+
+
 def test_restart_begins_again_with_whatever_settings(
     begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
@@ -911,10 +935,18 @@ def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
     assert Run.open(begun).config == tiny_config
 
 
-def test_a_run_without_its_manifest_says_so(begun: Path):
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_run_without_its_manifest_says_so_and_is_left_alone(
+    restart: bool, begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
     (begun / "manifest.json").unlink()
-    with pytest.raises(MtkitError, match=r"manifest.json: No such file; restore .* another folder"):
+    before = content(begun)
+    message = r"manifest.json: No such file; restore .* another folder"
+    with pytest.raises(MtkitError, match=message):
         Run.open(begun)
+    with pytest.raises(MtkitError, match=message):
+        train.run(tiny_config, tiny_data, begun, device="cpu", restart=restart)
+    assert content(begun) == before
 
 
 @pytest.mark.parametrize("restart", [False, True])
