@@ -118,7 +118,12 @@ class Checkpoint:
 
     def _load(self, name: str) -> Tensors:
         file = self.path / name
-        if sha256_of(file) != self._record().sha256.get(name):
+        saved_with = self._record().sha256.get(name)
+        try:
+            checksum = sha256_of(file)
+        except MtkitError as error:
+            raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
+        if checksum != saved_with:
             raise MtkitError(
                 f"{file}: damaged (its checksum is not the one it was saved with); "
                 f"{_OTHER_CHECKPOINT}"

@@ -19,25 +19,11 @@ import torch
 from torch import nn
 
 from mtkit.errors import MtkitError
+from mtkit.processes import given_rank, given_world_size
 
 log = logging.getLogger(__name__)
 
 Precision = Literal["auto", "fp32", "bf16"]
-
-
-def given_rank() -> int | None:
-    """The rank that this process was started with; None if nobody started it among workers.
-
-    Every question whether this is a worker is answered here.
-    """
-    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
-        return int(os.environ["RANK"])
-    return None
-
-
-def given_world_size() -> int:
-    """How many processes were started together; 1 if nobody started this one among workers."""
-    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
 
 
 def choose_device(name: str) -> torch.device:

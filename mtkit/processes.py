@@ -203,6 +203,21 @@ class Worker(Generic[Item, Result]):
         )
 
 
+def given_rank() -> int | None:
+    """The rank that this process was started with; None if nobody started it among workers.
+
+    Every question whether this is a worker is answered here.
+    """
+    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return int(os.environ["RANK"])
+    return None
+
+
+def given_world_size() -> int:
+    """How many processes were started together; 1 if nobody started this one among workers."""
+    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
+
+
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
     """Let Ctrl-C wait while a process is started, and keep it away from the new process.

@@ -211,13 +211,22 @@ class Run:
             config: of the run.
             tokenizers: of source and target, as `PreparedData.tokenizers` has them.
             manifest: what the run is trained on and how; the checksums are added here.
+
+        Raises:
+            MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
         """
+        replaced = (_MANIFEST, _CONFIG, _METRICS, _SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS)
+        for name in replaced:
+            if (path / name).is_dir():
+                raise MtkitError(f"{path / name}: is a folder; move it away")
+        if (path / _CHECKPOINTS).is_file():
+            raise MtkitError(f"{path / _CHECKPOINTS}: is a file; move it away")
         with _naming_tensors(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
             # First, because a folder without a manifest is begun again.
             (path / _MANIFEST).unlink(missing_ok=True)
-            for old in (_SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
+            for old in (_METRICS, _SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
@@ -268,7 +277,7 @@ class Run:
             return False
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
-        if _MANIFEST in names:
+        if (path / _MANIFEST).is_file():
             return _CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
         if any((path / _CHECKPOINTS).glob("*")):
             return False
@@ -291,8 +300,8 @@ class Run:
         if not cls.is_run(path):
             if (path / _CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
-                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train "
-                    "again in another folder"
+                    f"{path / _MANIFEST}: missing or not a file; restore it from a copy, or "
+                    "train again in another folder"
                 )
             what = "is not a run folder" if path.exists() else "there is no such run folder"
             raise MtkitError(f"{path}: {what}; mtkit train makes one")
@@ -300,7 +309,7 @@ class Run:
         if manifest.format != FORMAT:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")
         if not (path / _CONFIG).is_file():
-            raise MtkitError(f"{path / _CONFIG}: No such file; {_TRAIN_AGAIN}")
+            raise MtkitError(f"{path / _CONFIG}: missing or not a file; {_TRAIN_AGAIN}")
         config = load_config(str(path / _CONFIG))
         # A setting that a later version of mtkit has added has its default.
         made_with = fixed_settings(Config()) | manifest.settings

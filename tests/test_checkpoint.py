@@ -392,6 +392,17 @@ def test_weights_of_another_model_are_refused_in_one_line(
     assert str(run.path) in one_line(error)
 
 
+def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(tiny_run: Run, tmp_path: Path):
+    shutil.copytree(tiny_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    last = run.checkpoints()[-1].path
+    shutil.rmtree(last)
+    last.write_text("")
+    with pytest.raises(MtkitError, match="use an earlier checkpoint") as error:
+        run.select("last")
+    one_line(error)
+
+
 # ---------------------------------------------------------------------------------------------
 # Keeping and finding
 

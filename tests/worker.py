@@ -23,8 +23,8 @@ from mtkit import cli
 from mtkit.checkpoint import Checkpoint
 from mtkit.config import load_config
 from mtkit.data import PreparedData
-from mtkit.devices import given_rank
 from mtkit.errors import MtkitError
+from mtkit.processes import given_rank
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import distributed

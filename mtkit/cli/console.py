@@ -22,7 +22,7 @@ def is_worker() -> bool:
     if "RANK" not in os.environ:
         # Certainly not; the full answer takes as long as loading PyTorch.
         return False
-    from mtkit.devices import given_rank
+    from mtkit.processes import given_rank
 
     return given_rank() is not None
 

@@ -111,7 +111,8 @@ def load_translator(
 ) -> Translator:
     """Of runs; `settings` are those of the first one's `decode` that are not None."""
     from mtkit.config import change_decoding
-    from mtkit.devices import given_rank, workers_wanted
+    from mtkit.devices import workers_wanted
+    from mtkit.processes import given_rank
     from mtkit.translate import Translator
 
     changes = {key: value for key, value in settings.items() if value is not None}

@@ -147,7 +147,7 @@ def translate(
                 f"{useless[0]} is for lines that are translated whole, not with --split-sentences"
             )
     from mtkit.cli.progress import count_lines, shown_progress
-    from mtkit.devices import given_rank, given_world_size
+    from mtkit.processes import given_rank, given_world_size
     from mtkit.text import decode_lines, open_binary
     from mtkit.translate import Job, Window, ready_lines, windows
 

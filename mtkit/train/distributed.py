@@ -33,9 +33,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from mtkit.devices import given_rank
 from mtkit.errors import MtkitError
-from mtkit.processes import available_cores
+from mtkit.processes import available_cores, given_rank
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext

@@ -1155,3 +1155,44 @@ def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(
     assert outcome.status == 0
     manifest = json.loads((place.folder / "data/tiny/manifest.json").read_text(encoding="utf-8"))
     assert manifest["counts"]["dropped"] == {"empty": 1}
+
+
+IMPORTS_WHILE_INTERRUPTED = """
+import signal, sys, time
+from pathlib import Path
+from mtkit.__main__ import interrupt_between_imports
+signal.signal(signal.SIGINT, interrupt_between_imports)
+Path("slow.py").write_text("import signal\\nsignal.raise_signal(signal.SIGINT)\\nDONE = True")
+sys.path.insert(0, ".")
+try:
+    import slow
+    print("imported", slow.DONE)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_waits_until_a_module_is_imported(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS_WHILE_INTERRUPTED],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("imported True\ninterrupted\n", "")
+
+
+def test_workers_ask_for_their_rank_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An interrupt asks, and it may come while PyTorch is loaded.
+    code = (
+        "import sys; from mtkit.cli.console import is_later_worker; "
+        "print(is_later_worker(), 'torch' in sys.modules)"
+    )
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, value)
+    printed = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert printed == "True False\n"

@@ -928,20 +928,39 @@ def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
 ):
     (begun / "config.yaml").unlink()
     before = content(begun)
-    with pytest.raises(MtkitError, match=r"config.yaml: No such file; restore .* --restart"):
+    with pytest.raises(
+        MtkitError, match=r"config.yaml: missing or not a file; restore .* --restart"
+    ):
         train.run(tiny_config, tiny_data, begun, device="cpu")
     assert content(begun) == before
     assert train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
     assert Run.open(begun).config == tiny_config
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "tokenizer.model"])
+def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(
+    name: str, begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    (begun / name).unlink()
+    (begun / name).mkdir()
+    before = content(begun)
+    with pytest.raises(MtkitError, match=f"{name}: is a folder; move it away"):
+        train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
+    assert content(begun) == before
+
+
 @pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a link to nowhere"])
 def test_a_run_without_its_manifest_says_so_and_is_left_alone(
-    restart: bool, begun: Path, tiny_config: Config, tiny_data: PreparedData
+    instead: str, restart: bool, begun: Path, tiny_config: Config, tiny_data: PreparedData
 ):
     (begun / "manifest.json").unlink()
+    if instead == "a folder":
+        (begun / "manifest.json").mkdir()
+    elif instead == "a link to nowhere":
+        (begun / "manifest.json").symlink_to(begun / "unmounted" / "manifest.json")
     before = content(begun)
-    message = r"manifest.json: No such file; restore .* another folder"
+    message = r"manifest.json: missing or not a file; restore .* another folder"
     with pytest.raises(MtkitError, match=message):
         Run.open(begun)
     with pytest.raises(MtkitError, match=message):
