@@ -28,8 +28,6 @@ from mtkit.config import dump_config, load_config
 from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.run_folder import Run
-from mtkit.train import assembly as training
-from mtkit.train import distributed
 
 if TYPE_CHECKING:
     from conftest import TinyText
@@ -490,7 +488,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(arguments)
         return 0
 
-    monkeypatch.setattr(distributed, "launch", launch)
+    monkeypatch.setattr("mtkit.train.launch", launch)
     return commands
 
 
@@ -513,7 +511,7 @@ def test_a_worker_of_torchrun_starts_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    monkeypatch.setattr(training, "run", lambda *_, **__: True)
+    monkeypatch.setattr("mtkit.train.run", lambda *_, **__: True)
     monkeypatch.setattr("mtkit.cli._leave", sys.exit)
     for name, value in {"RANK": 0, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, str(value))
