@@ -13,6 +13,7 @@ Precedence: the defaults below, then the YAML file, then overrides such as
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import reprlib
@@ -362,6 +363,14 @@ def presets() -> list[str]:
     return sorted(
         f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
     )
+
+
+def describe_preset(name: str) -> str:
+    """The first sentence of the comment that a preset begins with."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), _preset_text(name).splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    # A full stop within a sentence, as in "et al. 2018", has no capital after it.
+    return re.split(r"\.(?: (?=[A-Z])|\Z)", comment)[0]
 
 
 def config_name(path_or_preset: str) -> str:

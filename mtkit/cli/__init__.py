@@ -39,7 +39,7 @@ def main() -> None:
 def _run() -> None:
     try:
         # Click would answer an interrupt with 1; standalone_mode=False leaves that to us.
-        status = commands.main(standalone_mode=False)
+        status = commands.main(prog_name="mtkit", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
@@ -105,11 +105,26 @@ def _leave(status: int) -> None:
     sys.exit(status)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, prog_name="mtkit", message="%(prog)s %(version)s")
+# The epilogue names Click's own completion, which answers with the commands and options.
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""
+    \b
+    Shell completion (put the line into the start-up file of your shell):
+      bash: eval "$(_MTKIT_COMPLETE=bash_source mtkit)"
+      zsh:  eval "$(_MTKIT_COMPLETE=zsh_source mtkit)"
+      fish: _MTKIT_COMPLETE=fish_source mtkit | source
+    """,
+)
+@click.version_option(
+    __version__,
+    prog_name="mtkit",
+    message="%(prog)s %(version)s",
+    help="Print the version and exit.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
 def commands(quiet: bool) -> None:
-    """Machine translation with the Transformer of "Attention Is All You Need".
+    """Train and run machine translation with the Transformer of "Attention Is All You Need".
 
     \b
     From nothing to a scored translation:
@@ -117,6 +132,8 @@ def commands(quiet: bool) -> None:
       mtkit train --config demo
       mtkit translate < input.txt
       mtkit score
+
+    mtkit COMMAND --help prints the options of a command.
     """
     configure_logging(quiet=quiet)
 

@@ -6,21 +6,17 @@ import logging
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from mtkit.cli.streams import has_output
 from mtkit.errors import MtkitError, one_line
 
-if TYPE_CHECKING:
-    pass
-
 
 def is_worker() -> bool:
     """Whether this process was started among workers."""
     if "RANK" not in os.environ:
-        # Certainly not; the full answer takes as long as loading PyTorch.
+        # Answered without loading PyTorch, which the full answer needs.
         return False
     from mtkit.processes import given_rank
 
@@ -28,24 +24,24 @@ def is_worker() -> bool:
 
 
 def is_later_worker() -> bool:
-    """Whether another worker prints what all of them have to say."""
+    """Whether this is a worker other than the first, which prints for all of them."""
     return is_worker() and os.environ["RANK"] != "0"
 
 
 def print_text(text: str) -> None:
-    """Print text that ends its last line itself."""
+    """Print text that ends in a newline already."""
     click.echo(text, nl=False)
 
 
 def width() -> int:
-    """Characters of a line of standard output; a file or pipe has no limit."""
-    from mtkit.cli import tables as report
+    """Width of standard output in characters; a file or pipe has no limit."""
+    from mtkit.cli.tables import UNBROKEN
 
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else report.UNBROKEN
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
 
 
 def need_output() -> None:
-    """Refuse a closed standard output before the work whose result would go there."""
+    """Refuse a closed standard output before the work whose result would be printed there."""
     if not has_output():
         raise MtkitError("standard output is closed")
 
@@ -77,7 +73,7 @@ def configure_logging(*, quiet: bool) -> None:
     """Send the notes of the package to standard error; only warnings and errors if `quiet`."""
     package = logging.getLogger("mtkit")
     level = logging.WARNING if quiet else logging.INFO
-    # The first worker says what all have to say; only errors are each one's own.
+    # The first worker prints notes and warnings for all; every worker prints its own errors.
     package.setLevel(logging.ERROR if is_later_worker() else level)
     package.handlers = [NoteHandler()]
     package.propagate = False

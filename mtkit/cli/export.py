@@ -4,42 +4,58 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mtkit.cli.console import say
-from mtkit.cli.options import PathArgument, checkpoint_option, example, open_run
-
-if TYPE_CHECKING:
-    pass
+from mtkit.cli.options import (
+    Command,
+    PathArgument,
+    checkpoint_option,
+    examples,
+    open_run,
+    option_group,
+    refuse_given,
+)
 
 log = logging.getLogger(__name__)
 
+output_option = option_group("Output")
+check_option = option_group("Check")
 
-@click.command(epilog=example("mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2"))
+
+@click.command(
+    cls=Command,
+    short_help="Convert a run for other software.",
+    epilog=examples(
+        "mtkit export runs/demo-en-de-demo demo-ct2 --format ctranslate2",
+        "mtkit export runs/mine mine-ct2 --format ctranslate2 --quantization int8",
+    ),
+)
 @click.argument("run_path", metavar="RUN", type=PathArgument)
 @click.argument("out", type=PathArgument)
-@click.option(
+@output_option(
     "--format",
     "format_",
     type=click.Choice(["ctranslate2", "huggingface", "safetensors"]),
     required=True,
-    help="CTranslate2, a MarianMTModel of transformers, or a run folder of one checkpoint.",
+    help="ctranslate2: a CTranslate2 model. huggingface: a MarianMTModel of transformers."
+    " safetensors: a run folder with one checkpoint.",
 )
-@checkpoint_option
-@click.option(
+@output_option(
     "--quantization",
     type=click.Choice(["float32", "float16", "int8"]),
-    help="How CTranslate2 keeps the matrices; default: float32.",
+    help="Data type of the weights in CTranslate2. Default: float32.",
 )
-@click.option(
+@output_option("--force", is_flag=True, help="Replace OUT if it is an earlier export.")
+@checkpoint_option
+@check_option(
     "--check",
     type=PathArgument,
     metavar="FILE",
-    help="Source text to check with; default: the validation text of the run's data.",
+    help="Source text to compare translations on. Default: the validation text of the run's data.",
 )
-@click.option("--force", is_flag=True, help="Replace OUT if it is an earlier export.")
 def export(
     run_path: Path,
     out: Path,
@@ -49,13 +65,13 @@ def export(
     check: Path | None,
     force: bool,
 ) -> None:
-    """Write the model of the run folder RUN into the folder OUT, for other software.
+    """Convert the model of the run folder RUN for other software, and write it to the folder OUT.
 
-    What was written is loaded again by the software it is for, and translates up to 500 lines;
-    where it does not do what the run does, nothing is left at OUT.
+    The other software then loads the model and translates up to 500 lines. If its translations
+    differ from those of the run, the export fails and OUT is not written.
     """
-    if quantization is not None and format_ != "ctranslate2":
-        raise click.UsageError("--quantization is for --format ctranslate2")
+    if format_ != "ctranslate2":
+        refuse_given(["quantization"], "requires --format ctranslate2")
     run = open_run(run_path)
     from mtkit.convert import export as export_run
 

@@ -5,147 +5,156 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtkit.cli.console import need_output, print_text, width
-from mtkit.cli.options import DATA_ROOT, PathArgument, example
+from mtkit.cli.options import (
+    DATA_ROOT,
+    Command,
+    PathArgument,
+    examples,
+    hardware_option,
+    information_option,
+    option_group,
+    refuse_given,
+)
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
-    from mtkit.prepare import Report
+    from mtkit.prepare import Report, Source
 
 log = logging.getLogger(__name__)
 
+data_option = option_group("Your data")
+cleaning_option = option_group("Cleaning and vocabulary")
+output_option = option_group("Output")
 
-@click.command(epilog=example("mtkit prepare demo-en-de"))
+
+@click.command(
+    cls=Command,
+    short_help="Clean and encode a parallel corpus.",
+    epilog=examples(
+        "mtkit prepare demo-en-de",
+        "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
+        "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
+        "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
+        "  --train-from pairs.tsv --valid-from valid.tsv --force",
+    ),
+)
 @click.argument("name", required=False)
-@click.option("--list", "list_corpora", is_flag=True, help="Print the catalogue and stop.")
-@click.option("--src-lang", metavar="L", help="Source language of own files, such as en.")
-@click.option("--tgt-lang", metavar="L", help="Target language of own files, such as de.")
-@click.option(
+@data_option("--src-lang", metavar="L", help="Language code of the source, such as en.")
+@data_option("--tgt-lang", metavar="L", help="Language code of the target, such as de.")
+@data_option(
     "--train",
     type=(PathArgument, PathArgument),
     multiple=True,
     metavar="SRC TGT",
-    help="Own training files, plain or .gz, .bz2, .xz, .zst; repeatable.",
+    help="Training corpus as two files with one sentence per line, plain or compressed (.gz, .bz2,"
+    " .xz, .zst). Repeatable.",
 )
-@click.option(
+@data_option(
     "--train-from",
     multiple=True,
     metavar="SOURCE",
-    help="Own training pairs in one place: hf:owner/dataset[:config][:split], a file that ends in"
-    " .tsv, .tmx, .parquet or .jsonl, or what two files have before .en and .de; repeatable.",
+    help="Training corpus from one source: a .tsv, .tmx, .parquet or .jsonl file;"
+    " hf:OWNER/DATASET[:CONFIG][:SPLIT] on the Hugging Face hub; or a file name without its"
+    " language, such as news for news.en and news.de. Repeatable.",
 )
-@click.option(
+@data_option(
     "--weight",
     type=click.FloatRange(0, min_open=True),
     multiple=True,
-    help="How often an epoch sees the pairs of a --train, then of a --train-from; give as many.",
+    metavar="W",
+    help="Oversampling factor of each corpus: first of each --train, then of each --train-from."
+    " Give one per corpus, or none.",
 )
-@click.option(
-    "--valid", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Own validation files."
+@data_option(
+    "--valid", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Validation set."
 )
-@click.option("--valid-from", metavar="SOURCE", help="The same in one place.")
-@click.option(
-    "--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Own test files."
-)
-@click.option("--test-from", metavar="SOURCE", help="The same in one place.")
-@click.option(
+@data_option("--valid-from", metavar="SOURCE", help="Validation set from one source.")
+@data_option("--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set.")
+@data_option("--test-from", metavar="SOURCE", help="Test set from one source.")
+@cleaning_option(
     "--vocab-size",
     type=click.IntRange(1),
-    help="Pieces of the joint BPE; default: the catalogue's, or 37,000 for own files.",
+    metavar="N",
+    help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data.",
 )
-@click.option(
+@cleaning_option(
     "--set",
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a rule of cleaning or of the subwords, as in max_ratio=3; repeatable."
-    " --settings prints them.",
+    help="Change a setting of cleaning or of BPE, as in max_ratio=3. Repeatable. --settings prints"
+    " all settings.",
 )
-@click.option(
+@cleaning_option(
     "--no-cleaning",
     is_flag=True,
-    help="Keep every pair but those that are empty, too long or not UTF-8.",
+    help="Drop only pairs that are empty, too long, or not UTF-8.",
 )
-@click.option("--settings", "list_settings", is_flag=True, help="Print the settings and stop.")
-@click.option("--workers", type=click.IntRange(1), help="Processes; default: one for each core.")
-@click.option(
-    "--dry-run", is_flag=True, help="Print what would be dropped, with samples, and write nothing."
+@output_option(
+    "--out", type=PathArgument, metavar="FOLDER", help="Output folder. Default: data/NAME."
 )
-@click.option(
+@output_option("--force", is_flag=True, help="Replace the output folder if it exists.")
+@output_option(
     "--report",
     "page_path",
     type=PathArgument,
     metavar="FILE",
-    help="Write a page of HTML about it.",
+    help="Write statistics of the corpus to an HTML page.",
 )
-@click.option("--out", type=PathArgument, help="Folder to write; default: data/NAME.")
-@click.option("--force", is_flag=True, help="Replace the folder if it exists.")
+@hardware_option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes. Default: one per core."
+)
+@information_option(
+    "--dry-run",
+    is_flag=True,
+    help="Print which pairs would be dropped, with samples. Write nothing.",
+)
+@information_option("--list", "list_corpora", is_flag=True, help="Print the catalogue of corpora.")
+@information_option(
+    "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
+)
 def prepare(
     name: str | None,
     list_corpora: bool,
-    src_lang: str | None,
-    tgt_lang: str | None,
-    train: tuple[tuple[Path, Path], ...],
-    train_from: tuple[str, ...],
-    weight: tuple[float, ...],
-    valid: tuple[Path, Path] | None,
-    valid_from: str | None,
-    test: tuple[Path, Path] | None,
-    test_from: str | None,
-    vocab_size: int | None,
-    overrides: tuple[str, ...],
-    no_cleaning: bool,
     list_settings: bool,
-    workers: int | None,
     dry_run: bool,
     page_path: Path | None,
     out: Path | None,
     force: bool,
+    workers: int | None,
+    vocab_size: int | None,
+    overrides: tuple[str, ...],
+    no_cleaning: bool,
+    **data: Any,
 ) -> None:
-    """Make training data of a corpus: fetch, clean, learn subwords, encode.
+    """Clean a parallel corpus, learn BPE, and encode it for training.
 
-    NAME is a corpus of the catalogue (--list prints it), or any name for own data, which is
-    given with --src-lang, --tgt-lang, --train and --valid, or --train-from and --valid-from.
+    NAME is a corpus of the catalogue, which --list prints. For your own data, NAME is any name;
+    give --src-lang, --tgt-lang, a training corpus and a validation set.
 
-    Every pair that is dropped is listed in dropped.tsv.gz, with file, line and reason. Stopped
-    and started again, the same command goes on with what is done.
+    Every dropped pair is listed in dropped.tsv.gz, with file, line and reason. To resume an
+    interrupted run, run the same command again.
     """
-    from mtkit.cli import tables as report
+    from mtkit.cli import tables
 
-    if list_corpora:
+    if list_corpora or list_settings:
         need_output()
-        print_text(report.catalogue(width=width()))
-        return
-    if list_settings:
-        need_output()
-        print_text(report.preparation_settings(width=width()))
+        printed = tables.catalogue if list_corpora else tables.preparation_settings
+        print_text(printed(width=width()))
         return
     if name is None:
         raise click.UsageError("give the NAME of a corpus; mtkit prepare --list prints them")
     if Path(name).name != name or name.startswith("."):
         raise click.UsageError(f"NAME: {name!r} cannot be the name of a folder under data/")
-    if (valid and valid_from) or (test and test_from):
-        raise click.UsageError("give --valid or --valid-from, and --test or --test-from, not both")
-    own = {
-        "--src-lang": src_lang,
-        "--tgt-lang": tgt_lang,
-        "--train or --train-from": train or train_from,
-        "--valid or --valid-from": valid or valid_from,
-    }
-    missing = [option for option, value in own.items() if not value]
-    is_own = len(missing) < len(own) or bool(test or test_from)
-    if is_own and missing:
-        raise click.UsageError(f"own data needs {', '.join(own)}; missing: {', '.join(missing)}")
-    if weight and len(weight) != len(train) + len(train_from):
-        raise click.UsageError("--weight: give one for each --train and --train-from, or none")
-    for number in weight:
-        if not math.isfinite(number):
-            raise click.UsageError(f"--weight: expected a finite number, not {number}")
+    own = _OwnData(**data)
+    is_own = own.is_given()
     if dry_run:
         need_output()
     target = out or DATA_ROOT / name
@@ -160,11 +169,67 @@ def prepare(
         "vocab_size": vocab_size,
         "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }
-    if not is_own:
-        done = prepare_corpus(name, target, **common)
+    if is_own:
+        done = prepare_files(name, target, **own.sources(), **common)
     else:
-        from mtkit.prepare import Source, parallel_files, parse_source
+        done = prepare_corpus(name, target, **common)
+    if log.isEnabledFor(logging.INFO):
+        click.echo(tables.preparation(done), err=True, nl=False)
+    if dry_run:
+        print_text(tables.dropped_samples(done))
+        log.info("dry run: nothing was written")
+    else:
+        log.info("wrote %s", done.path)
 
+
+@dataclass(frozen=True)
+class _OwnData:
+    """The options that describe the user's own data; every field is the value of its option."""
+
+    src_lang: str | None
+    tgt_lang: str | None
+    train: tuple[tuple[Path, Path], ...]
+    train_from: tuple[str, ...]
+    weight: tuple[float, ...]
+    valid: tuple[Path, Path] | None
+    valid_from: str | None
+    test: tuple[Path, Path] | None
+    test_from: str | None
+
+    def is_given(self) -> bool:
+        """Whether there are such options at all, which then must be complete.
+
+        Raises:
+            click.UsageError: if something is missing, or given twice.
+        """
+        if self.valid:
+            refuse_given(["valid_from"], "cannot be combined with --valid")
+        if self.test:
+            refuse_given(["test_from"], "cannot be combined with --test")
+        required = {
+            "--src-lang": self.src_lang,
+            "--tgt-lang": self.tgt_lang,
+            "--train or --train-from": self.train or self.train_from,
+            "--valid or --valid-from": self.valid or self.valid_from,
+        }
+        missing = [option for option, value in required.items() if not value]
+        is_given = len(missing) < len(required) or bool(self.test or self.test_from)
+        if is_given and missing:
+            raise click.UsageError(
+                f"your own data requires {', '.join(required)}; missing: {', '.join(missing)}"
+            )
+        if self.weight and len(self.weight) != len(self.train) + len(self.train_from):
+            raise click.UsageError("--weight: give one for each --train and --train-from, or none")
+        for number in self.weight:
+            if not math.isfinite(number):
+                raise click.UsageError(f"--weight: expected a finite number, not {number}")
+        return is_given
+
+    def sources(self) -> dict[str, Any]:
+        """The data as arguments of `prepare_files`."""
+        from mtkit.prepare import parallel_files, parse_source
+
+        src_lang, tgt_lang = self.src_lang, self.tgt_lang
         assert src_lang is not None
         assert tgt_lang is not None
 
@@ -173,33 +238,23 @@ def prepare(
                 return parallel_files(*place, weight=weight)
             return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, weight=weight)
 
-        places: list[tuple[Path, Path] | str] = [*train, *train_from]
-        valid_place, test_place = valid or valid_from, test or test_from
-        assert valid_place is not None
-        done = prepare_files(
-            name,
-            target,
-            src_lang=src_lang,
-            tgt_lang=tgt_lang,
-            train=list(map(source, places, weight or [1.0] * len(places))),
-            valid=source(valid_place),
-            test=source(test_place) if test_place else None,
-            **common,
-        )
-    if log.isEnabledFor(logging.INFO):
-        click.echo(report.preparation(done), err=True, nl=False)
-    if dry_run:
-        print_text(report.dropped_samples(done))
-        log.info("dry run: nothing was written")
-    else:
-        log.info("wrote %s", done.path)
+        train: list[tuple[Path, Path] | str] = [*self.train, *self.train_from]
+        valid, test = self.valid or self.valid_from, self.test or self.test_from
+        assert valid is not None
+        return {
+            "src_lang": src_lang,
+            "tgt_lang": tgt_lang,
+            "train": list(map(source, train, self.weight or [1.0] * len(train))),
+            "valid": source(valid),
+            "test": source(test) if test else None,
+        }
 
 
 def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:
-    """Writes the page about a preparation to a file, which is there as a whole or not at all."""
+    """Writes the report of a corpus to a file, all or nothing."""
     from mtkit.prepare import check_page, write_page
 
-    # Not after hours of work.
+    # Now, not after hours of work.
     check_page(path)
 
     def write(data: PreparedData, done: Report) -> None:

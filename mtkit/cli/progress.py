@@ -1,4 +1,4 @@
-"""How far a long translation is: a bar for a person who waits, and what to say of an interrupt."""
+"""The progress of a long translation: a progress bar, and a count for the message on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _CHUNK = 1 << 20
 
 
 class Progress:
-    """Counts lines that are done, and shows a bar if there is one.
+    """Counts the lines that are done, and moves the progress bar if there is one.
 
     Attributes:
-        done: lines from the first on that are done.
+        done: number of lines that are done, counted from the first line without a gap.
     """
 
     def __init__(self, bar: tqdm[Any] | None = None) -> None:
@@ -30,23 +30,23 @@ class Progress:
         self._begun = False
 
     def begin(self, first_line: int) -> None:
-        """A window is taken on; what stands before the first of them was done earlier."""
+        """Start with a window; the first one follows what an earlier run has done."""
         if self._begun:
             return
         self._begun = True
         self.done = first_line - 1
         if self._bar is not None:
-            # So that the speed is that of this start.
+            # The speed is that of this run.
             self._bar.initial = self._bar.n = self.done
             self._bar.refresh()
 
     def advance(self, lines: float) -> None:
-        """So many lines more are translated, though not in order."""
+        """Count lines that are translated, though perhaps not in order."""
         if self._bar is not None:
             self._bar.update(lines)
 
     def finish(self, last_line: int) -> None:
-        """Everything up to this line is done."""
+        """Count every line up to this one as done."""
         self.done = last_line
         if self._bar is not None:
             self._bar.update(last_line - self._bar.n)
@@ -57,22 +57,22 @@ def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Pro
     """Progress with a bar, if standard error is a terminal and a bar is wanted.
 
     Args:
-        total: lines, if that is known.
-        is_wanted: whether there is to be a bar.
+        total: number of lines, if it is known.
+        is_wanted: whether to show a bar.
     """
     if not is_wanted or not sys.stderr.isatty():
         yield Progress()
         return
     from tqdm import tqdm
 
-    # Lines are counted in parts, when sentences are translated one by one.
+    # With split sentences, a part of a line counts as a fraction.
     form = "{l_bar}{bar}| {n:.0f}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
     with tqdm(
         desc="translating",
         total=total,
         unit=" lines",
         leave=False,
-        # Batches come seldom enough to show each at once.
+        # Batches are rare enough to show each of them at once.
         mininterval=0,
         miniters=0,
         bar_format=form if total else None,
@@ -81,7 +81,7 @@ def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Pro
 
 
 def count_lines(path: Path) -> int | None:
-    """Lines of a plain or compressed file; None if it cannot be read, which its reader tells."""
+    """Lines of a plain or compressed file; None if it cannot be read, which its reader reports."""
     count, last = 0, b"\n"
     with suppress(MtkitError), damage_told(path), open_binary(path) as file:
         while chunk := file.read(_CHUNK):

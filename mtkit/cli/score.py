@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,98 +11,138 @@ import click
 
 from mtkit.cli.console import need_output, print_text, width
 from mtkit.cli.options import (
+    Command,
+    DecodeOptions,
     PathArgument,
-    decode_options,
-    example,
+    beam_options,
+    checkpoint_option,
+    examples,
+    given,
+    hardware_options,
+    in_out_option,
     lines_of,
-    load_translator,
+    model_option,
     open_run,
+    option_group,
+    refuse_given,
 )
 from mtkit.errors import MtkitError, one_line
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData, Split
     from mtkit.run_folder import Run
-    from mtkit.score import System
-    from mtkit.translate import Scored
+    from mtkit.score import Metric, System
 
 log = logging.getLogger(__name__)
 
+metric_option = option_group("Metrics")
+analysis_option = option_group("Comparison and analysis")
+force_decoding_option = option_group("Log-probability of given translations")
 
-@click.command(epilog=example("mtkit score"))
+# Options about a run that translates, but for --device, which does no harm.
+TRANSLATING = (
+    *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
+    *("batch_tokens", "precision", "workers"),
+)
+# Options about scores, which --model-score does not compute.
+SCORING = (
+    *("references", "data_path", "split", "metrics", "protocol", "tgt_lang", "paired"),
+    *("sentence", "worst_first", "workers"),
+)
+
+
+@click.command(
+    cls=Command,
+    short_help="Score translations with BLEU, chrF or TER.",
+    epilog=examples(
+        "mtkit score",
+        "mtkit score output.de --reference test.de --metric bleu --metric chrf",
+        "mtkit score output.de other.de --reference test.de --paired",
+        "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
+    ),
+)
 @click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=PathArgument)
-@click.option(
+@in_out_option(
     "--reference",
     "references",
     type=PathArgument,
     multiple=True,
-    help="References for HYP; repeatable for several sets.",
+    metavar="FILE",
+    help="Reference translations for HYP. Repeatable, for several references per sentence.",
 )
-@click.option(
-    "--run",
-    "run_paths",
-    type=PathArgument,
-    multiple=True,
-    help="Run folder; repeatable; default: the newest under runs/.",
-)
-@click.option(
+@in_out_option(
     "--data",
     "data_path",
     type=PathArgument,
-    help="Prepared folder with the test set; default: the one the run was trained on.",
+    metavar="FOLDER",
+    help="Prepared folder with the test set. Default: the one that the run was trained on.",
 )
-@click.option(
+@in_out_option(
     "--split",
     type=click.Choice(["test", "valid"]),
     default="test",
-    show_default=True,
-    help="Which text of the data a run translates.",
+    help="Translate and score the test set (default) or the validation set.",
 )
-@decode_options
-@click.option(
+@in_out_option("--json", "as_json", is_flag=True, help="Print JSON.")
+@metric_option(
     "--metric",
     "metrics",
     type=click.Choice(["bleu", "chrf", "ter"]),
     multiple=True,
-    help="Repeatable; default: bleu.",
+    help="Metric. Repeatable. Default: bleu.",
 )
-@click.option(
+@metric_option(
     "--protocol",
     type=click.Choice(["wmt", "paper"]),
     default="wmt",
-    show_default=True,
-    help="paper adds the BLEU that the paper reports: Moses tokens, compounds split.",
+    help="wmt (default): detokenised BLEU. paper: also the BLEU of the paper, with Moses"
+    " tokenisation and split compounds.",
 )
-@click.option("--tgt-lang", metavar="L", help="Language of HYP, for --protocol paper.")
-@click.option(
+@metric_option("--tgt-lang", metavar="L", help="Language code of HYP, for --protocol paper.")
+@analysis_option(
     "--paired",
     is_flag=True,
-    help="Test every system against the first: 95 % intervals, and p-values of the paired"
-    " bootstrap and of approximate randomisation.",
+    help="Test the difference of each system from the first: 95 % confidence intervals, and"
+    " p-values of paired bootstrap resampling and approximate randomisation.",
 )
-@click.option(
+@analysis_option(
     "--sentence",
     is_flag=True,
-    help="Print the score of every sentence: line number, scores, translation and reference,"
+    help="Print sentence-level scores: line number, scores, translation and reference,"
     " tab-separated.",
 )
-@click.option("--worst-first", is_flag=True, help="With --sentence: in order of the first score.")
-@click.option(
+@analysis_option(
+    "--worst-first", is_flag=True, help="Sort --sentence by the first metric, worst score first."
+)
+@force_decoding_option(
     "--model-score",
     is_flag=True,
-    help="Print what the model thinks of --hyp as a translation of --src: line number,"
-    " log-probability, and that over the length penalty, tab-separated; with --json every token.",
+    help="Print log P(hyp given src) for each line of --src and --hyp: line number,"
+    " log-probability, and score (with the length penalty), tab-separated. With --json, also of"
+    " each token.",
 )
-@click.option("--src", "src_path", type=PathArgument, help="Source text for --model-score.")
-@click.option("--hyp", "hyp_path", type=PathArgument, help="Its translations.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@force_decoding_option("--src", "src_path", type=PathArgument, metavar="FILE", help="Source text.")
+@force_decoding_option(
+    "--hyp", "hyp_path", type=PathArgument, metavar="FILE", help="Translations of --src."
+)
+@model_option(
+    "--run",
+    "run_paths",
+    type=PathArgument,
+    multiple=True,
+    metavar="FOLDER",
+    help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
+)
+@checkpoint_option
+@beam_options
+@hardware_options
 def score(
     hypotheses: tuple[Path, ...],
     references: tuple[Path, ...],
     run_paths: tuple[Path, ...],
     data_path: Path | None,
     split: Split,
-    metrics: tuple[Any, ...],
+    metrics: tuple[Metric, ...],
     protocol: str,
     tgt_lang: str | None,
     paired: bool,
@@ -114,123 +154,158 @@ def score(
     as_json: bool,
     **decode: Any,
 ) -> None:
-    """Score translations with sacreBLEU; each score comes with its signature.
+    """Score translations with sacreBLEU, and print each score with its signature.
 
-    Without HYP, the newest run translates the test set of its data and that is scored. HYP is a
-    file of detokenised translations, or - for standard input, scored against --reference. Several
-    files, or several runs, are put into one table; runs of one configuration under different
-    seeds are summed up by their mean and standard deviation.
+    Without HYP, the newest run translates the test set of its data, and its translations are
+    scored. HYP is a file of detokenised translations, scored against --reference; - is standard
+    input.
+
+    Several files or several runs give a table. For runs that differ only in their seed, the table
+    also has the mean and standard deviation.
     """
-    from mtkit import score as scoring
-    from mtkit.cli import tables as report
-    from mtkit.run_folder import seed_groups
-
     need_output()
-    if len({model_score, src_path is not None, hyp_path is not None}) > 1:
-        raise click.UsageError("--model-score, --src and --hyp go together")
-    if src_path is not None and hyp_path is not None:
-        useless: list[Any] = [hypotheses, references, run_paths[1:], data_path, metrics]
-        useless += [
-            split != "test",
-            protocol != "wmt",
-            tgt_lang,
-            paired,
-            sentence,
-            worst_first,
-            decode["workers"],
-        ]
-        if any(useless):
-            raise click.UsageError("--model-score takes one run, --src and --hyp, and no more")
-        if src_path == hyp_path == Path("-"):
-            raise click.UsageError("standard input (-) can be read once")
-        run = open_run(run_paths[0] if run_paths else None)
-        print_text(report.model_scores(_scored(run, src_path, hyp_path, decode), as_json=as_json))
+    options = DecodeOptions.parse(**decode)
+    if given("model_score", "src_path", "hyp_path"):
+        if not (model_score and src_path and hyp_path):
+            raise click.UsageError("--model-score, --src and --hyp require each other")
+        _print_log_probabilities(hypotheses, run_paths, src_path, hyp_path, options, as_json)
         return
-    for_runs = {"run": run_paths, "data": data_path, **decode, "device": None}
-    if hypotheses and (given := [name for name, value in for_runs.items() if value]):
-        option = f"--{given[0].replace('_', '-')}"
-        raise click.UsageError(f"{option} is about translating; HYP is translated already")
-    if references and not hypotheses:
-        raise click.UsageError("--reference needs HYP, the translations to score")
-    if worst_first and not sentence:
-        raise click.UsageError("--worst-first orders what --sentence prints")
-    if tgt_lang is not None and (protocol != "paper" or not tgt_lang):
-        raise click.UsageError("--tgt-lang names the language of HYP for --protocol paper")
+    if hypotheses:
+        refuse_given(TRANSLATING, "cannot be combined with HYP, which is translated already")
+    else:
+        refuse_given(["references"], "requires HYP, the translations to score")
+    if not sentence:
+        refuse_given(["worst_first"], "requires --sentence")
+    if protocol != "paper" or not tgt_lang:
+        refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
     runs = [] if hypotheses else [open_run(path) for path in run_paths or (None,)]
-    if paired and len(hypotheses or runs) < 2:
-        raise click.UsageError("--paired compares systems: give two or more HYP or --run")
+    if len(hypotheses or runs) < 2:
+        refuse_given(["paired"], "requires two or more HYP or --run")
+    if paired or len(hypotheses or runs) > 1:
+        refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
+    if runs and tgt_lang is None:
+        tgt_lang = runs[0].manifest.data.tgt_lang or None
+    if protocol == "paper" and tgt_lang is None:
+        raise click.UsageError("--protocol paper requires --tgt-lang, for its tokeniser")
+    from mtkit import score as scoring
+
     if paired:
         # Before anything is translated.
         scoring.check_seed()
-    if sentence and (paired or len(hypotheses or runs) > 1):
-        raise click.UsageError("--sentence is for one system")
-    if runs and tgt_lang is None:
-        tgt_lang = runs[0].manifest.data.tgt_lang or None
-    wanted: list[scoring.Metric] = list(dict.fromkeys(metrics)) or ["bleu"]
-    if protocol == "paper":
-        if tgt_lang is None:
-            raise click.UsageError("--protocol paper needs --tgt-lang, for its tokeniser")
-        # The two stand side by side, whatever else was asked for.
-        wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
-
     if runs:
-        systems, reference_sets = _systems_of_runs(runs, data_path, split, decode)
+        systems, reference_sets = _systems_of_runs(runs, data_path, split, options)
     else:
         systems, reference_sets = _systems_of_files(hypotheses, references)
+    wanted: list[Metric] = list(dict.fromkeys(metrics)) or ["bleu"]
     if protocol == "paper":
+        # Both kinds of BLEU come first.
+        wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
         log.info("%s", scoring.PAPER_NOTE)
-    if paired:
-        scoring.note_twins(systems)
-    how = {"tgt_lang": tgt_lang}
     if sentence:
-        (system,) = systems
-        of_lines = [
-            scoring.sentence_scores(system.translations, reference_sets, metric=metric, **how)
-            for metric in wanted
-        ]
-        for scores in of_lines:
-            log.info("%s %s", scores[0].name, scores[0].signature)
-        order = {"worst_first": worst_first, "as_json": as_json}
-        print_text(report.sentences(system, reference_sets, of_lines, **order))
-        return
-    by_metric = [
-        scoring.compare(systems, reference_sets, metric=metric, **how)
-        if paired
-        else [scoring.score(s.translations, reference_sets, metric=metric, **how) for s in systems]
-        for metric in wanted
-    ]
-    names, groups = [one_line(system.name) for system in systems], seed_groups(runs)
-    print_text(report.scores(names, by_metric, groups, as_json=as_json, width=width()))
-
-
-def _data_of(run: Run, path: Path | None) -> PreparedData:
-    """The data a run was trained on, held to its checksum unless it was named."""
-    from mtkit.data import PreparedData
-
-    if path is not None:
-        return PreparedData.open(path)
-    try:
-        data = PreparedData.open(run.data_path)
-    except MtkitError as error:
-        raise MtkitError(
-            f"the test set of {run.path} is not there any more ({error}); "
-            "give --data, or HYP and --reference"
-        ) from error
-    if data.fingerprint != run.data_fingerprint:
-        raise MtkitError(
-            f"{data.path}: was prepared anew since {run.path} was trained on it; "
-            "give --data to score on it all the same"
+        _print_sentence_scores(
+            systems[0], reference_sets, wanted, tgt_lang, worst_first=worst_first, as_json=as_json
         )
-    return data
+    else:
+        _print_scores(
+            systems, reference_sets, wanted, tgt_lang, runs=runs, paired=paired, as_json=as_json
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# What is printed
+
+
+def _print_scores(
+    systems: Sequence[System],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[Metric],
+    tgt_lang: str | None,
+    *,
+    runs: Sequence[Run],
+    paired: bool,
+    as_json: bool,
+) -> None:
+    """Print the scores of whole texts, with tests of the differences if `paired`."""
+    from mtkit.cli import tables
+    from mtkit.run_folder import seed_groups
+    from mtkit.score import compare, note_twins
+    from mtkit.score import score as corpus_score
+
+    if paired:
+        note_twins(systems)
+        by_metric = [compare(systems, references, metric=m, tgt_lang=tgt_lang) for m in metrics]
+    else:
+        by_metric = [
+            [
+                corpus_score(system.translations, references, metric=metric, tgt_lang=tgt_lang)
+                for system in systems
+            ]
+            for metric in metrics
+        ]
+    names, groups = [one_line(system.name) for system in systems], seed_groups(runs)
+    print_text(tables.scores(names, by_metric, groups, as_json=as_json, width=width()))
+
+
+def _print_sentence_scores(
+    system: System,
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[Metric],
+    tgt_lang: str | None,
+    *,
+    worst_first: bool,
+    as_json: bool,
+) -> None:
+    """Print the scores of each sentence, and the signatures as notes."""
+    from mtkit.cli import tables
+    from mtkit.score import sentence_scores
+
+    by_metric = [
+        sentence_scores(system.translations, references, metric=metric, tgt_lang=tgt_lang)
+        for metric in metrics
+    ]
+    for scores in by_metric:
+        log.info("%s %s", scores[0].name, scores[0].signature)
+    print_text(
+        tables.sentences(system, references, by_metric, worst_first=worst_first, as_json=as_json)
+    )
+
+
+def _print_log_probabilities(
+    hypotheses: tuple[Path, ...],
+    run_paths: tuple[Path, ...],
+    src_path: Path,
+    hyp_path: Path,
+    options: DecodeOptions,
+    as_json: bool,
+) -> None:
+    """Force-decode given translations, and print their log-probabilities."""
+    from mtkit.cli import tables
+    from mtkit.score import refuse_unequal
+
+    refuse_given(SCORING, "cannot be combined with --model-score")
+    if hypotheses or len(run_paths) > 1:
+        raise click.UsageError("--model-score requires one --run at most, and no HYP: use --hyp")
+    if src_path == hyp_path == Path("-"):
+        raise click.UsageError("standard input (-) can be read once")
+    run = open_run(run_paths[0] if run_paths else None)
+    sources, translations = list(lines_of(src_path)), list(lines_of(hyp_path))
+    refuse_unequal(str(hyp_path), translations, str(src_path), sources)
+    translator = options.load([run], workers=1)
+    print_text(tables.model_scores(translator.score_given(sources, translations), as_json=as_json))
+
+
+# ---------------------------------------------------------------------------------------------
+# What is scored
 
 
 def _systems_of_files(
     hypotheses: tuple[Path, ...], references: tuple[Path, ...]
 ) -> tuple[list[System], list[list[str]]]:
+    """The translations in files, and the references; all of the same number of lines."""
     from mtkit.score import System, refuse_unequal
 
     if not references:
-        raise click.UsageError("HYP needs at least one --reference")
+        raise click.UsageError("HYP requires at least one --reference")
     if [*hypotheses, *references].count(Path("-")) > 1:
         raise click.UsageError("standard input (-) can be read once")
     systems = [System(str(path), list(lines_of(path))) for path in hypotheses]
@@ -242,41 +317,54 @@ def _systems_of_files(
 
 
 def _systems_of_runs(
-    runs: list[Run], data_path: Path | None, split: Split, decode: dict[str, Any]
+    runs: list[Run], data_path: Path | None, split: Split, options: DecodeOptions
 ) -> tuple[list[System], list[list[str]]]:
-    """The translations of every run; all of the same text."""
+    """The translations of every run, and the references; all of the same text."""
     from mtkit.score import System
 
     texts = [_data_of(run, data_path).text(split) for run in runs]
     for run, text in zip(runs, texts, strict=True):
         if text != texts[0]:
             raise MtkitError(
-                f"{run.path} was trained on data with another {split} text than {runs[0].path}; "
-                "scores on them cannot be compared (give --data to take one for all)"
+                f"{run.path} was trained on data with another {split} text than {runs[0].path}, so"
+                " their scores cannot be compared; give --data to translate the same text with all"
             )
     src, tgt = texts[0]
+    return [System(str(run.path), _translations(run, src, options)) for run in runs], [tgt]
+
+
+def _translations(run: Run, src: list[str], options: DecodeOptions) -> list[str]:
+    """The best translation of each line."""
     from mtkit.cli.progress import shown_progress
     from mtkit.translate import Window, windows
 
-    systems = []
-    for run in runs:
-        found: list[str] = []
-        with (
-            load_translator([run], **decode) as translator,
-            shown_progress(len(src), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
-        ):
-            given = (Window(first, lines) for first, lines in windows(src, size=len))
-            for window in translator.translate_windows(given, progress=progress.advance):
-                found += [best.text for best, *_ in window]
-                progress.finish(len(found))
-        systems.append(System(str(run.path), found))
-    return systems, [tgt]
+    found: list[str] = []
+    with (
+        options.load([run]) as translator,
+        shown_progress(len(src), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
+    ):
+        given_windows = (Window(first, lines) for first, lines in windows(src, size=len))
+        for window in translator.translate_windows(given_windows, progress=progress.advance):
+            found += [best.text for best, *_ in window]
+            progress.finish(len(found))
+    return found
 
 
-def _scored(run: Run, src_path: Path, hyp_path: Path, decode: dict[str, Any]) -> Iterator[Scored]:
-    from mtkit.score import refuse_unequal
+def _data_of(run: Run, path: Path | None) -> PreparedData:
+    """The data at a path, or else the data that a run was trained on, unchanged since then."""
+    from mtkit.data import PreparedData
 
-    sources, translations = list(lines_of(src_path)), list(lines_of(hyp_path))
-    refuse_unequal(str(hyp_path), translations, str(src_path), sources)
-    translator = load_translator([run], **decode | {"workers": 1})
-    return translator.score_given(sources, translations)
+    if path is not None:
+        return PreparedData.open(path)
+    try:
+        data = PreparedData.open(run.data_path)
+    except MtkitError as error:
+        raise MtkitError(
+            f"the test set of {run.path} is missing ({error}); give --data, or HYP and --reference"
+        ) from error
+    if data.fingerprint != run.data_fingerprint:
+        raise MtkitError(
+            f"{data.path}: was prepared anew after {run.path} was trained on it; "
+            "give --data to score on it nevertheless"
+        )
+    return data

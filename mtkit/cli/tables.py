@@ -1,13 +1,13 @@
-"""What the commands print as results: tables for people, rows and JSON for programs.
+"""The results that the commands print: tables for people, rows and JSON for programs.
 
-Every function returns text that ends in a newline; `cli` decides where it goes.
+Every function returns text that ends in a newline; the commands decide where it goes.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mtkit.config import PrepareConfig
+from mtkit import config
 
 if TYPE_CHECKING:
     from mtkit.prepare import Report
     from mtkit.score import Score, System
     from mtkit.translate import Scored
 
-# Into a file or pipe a row of a table stays on its line, however long.
+# In a file or pipe a row of a table stays on one line, however long it is.
 UNBROKEN = 1000
 
 
@@ -32,8 +32,9 @@ def catalogue(*, width: int = UNBROKEN) -> str:
     from mtkit.prepare import CATALOGUE
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("NAME", "PAIRS", "DOWNLOAD", "PIECES", "LICENCE", "SOURCE"):
-        table.add_column(heading, justify="right" if heading in ("PAIRS", "PIECES") else "left")
+    for heading in ("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE"):
+        is_number = heading in ("PAIRS", "VOCABULARY")
+        table.add_column(heading, justify="right" if is_number else "left")
     for corpus in CATALOGUE:
         table.add_row(
             corpus.name,
@@ -47,7 +48,7 @@ def catalogue(*, width: int = UNBROKEN) -> str:
 
 
 def preparation(report: Report, *, width: int = UNBROKEN) -> str:
-    """What became of the pairs of a corpus."""
+    """Counts of the pairs of a corpus that were read, dropped and kept, and times."""
     read = report.pairs["train"]
     kept = read - sum(report.dropped.values())
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -67,18 +68,18 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
             )
     table.add_row("validation pairs", f"{report.pairs['valid']:,}")
     table.add_row("test pairs", f"{report.pairs['test']:,}")
-    table.add_row("pieces", ", ".join(f"{size:,}" for size in report.vocab_sizes))
+    table.add_row("vocabulary", ", ".join(f"{size:,}" for size in report.vocab_sizes))
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)
     text = _render(table, width)
     for found, count in report.mended.items():
-        text += f"mended: {found}, {count:,} times\n"
-    for source, first, last, by in report.shifts:
-        # Where a source belongs to a target that many lines further on.
+        text += f"fixed: {found}, {count:,} times\n"
+    for source, first, last, offset in report.shifts:
+        # A source line belongs to the target line this many lines further down.
         text += (
-            f"out of step: {source}, {first:,} to {last:,}: "
-            f"targets are {abs(by)} {'late' if by > 0 else 'early'}\n"
+            f"misaligned: {source}, {first:,} to {last:,}: "
+            f"targets are {abs(offset)} {'late' if offset > 0 else 'early'}\n"
         )
     return text
 
@@ -88,14 +89,32 @@ def dropped_samples(report: Report) -> str:
     return "".join(_row(one.reason, one.file, one.line, one.src, one.tgt) for one in report.samples)
 
 
+def presets(*, width: int = UNBROKEN) -> str:
+    """The configurations that ship with mtkit, with a line about each."""
+    table = _listing("PRESET", "DESCRIPTION")
+    for name in config.presets():
+        table.add_row(name, escape(config.describe_preset(name)))
+    return _render(table, width)
+
+
 def preparation_settings(*, width: int = UNBROKEN) -> str:
-    """The settings of `prepare`, with their defaults and what they mean."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("KEY", "DEFAULT", "MEANING"):
-        table.add_column(heading)
-    for name, field in PrepareConfig.model_fields.items():
-        default = json.dumps(field.default)
-        table.add_row(name, default, escape(field.description or ""))
+    """The settings of `prepare`, with their defaults and descriptions."""
+    return _settings({"": config.PrepareConfig}, width)
+
+
+def training_settings(*, width: int = UNBROKEN) -> str:
+    """The settings of a run, by section, with their defaults and descriptions."""
+    sections = config.Config.model_fields.items()
+    return _settings({f"{name}.": field.annotation for name, field in sections}, width)
+
+
+def _settings(sections: Mapping[str, Any], width: int) -> str:
+    """A table of the settings of some models of pydantic, by the prefix of their keys."""
+    table = _listing("KEY", "DEFAULT", "DESCRIPTION")
+    for prefix, section in sections.items():
+        for name, field in section.model_fields.items():
+            default = json.dumps(field.default)
+            table.add_row(f"{prefix}{name}", default, escape(field.description or ""))
     return _render(table, width)
 
 
@@ -107,15 +126,15 @@ def scores(
     as_json: bool = False,
     width: int = UNBROKEN,
 ) -> str:
-    """A line a metric for one system; for several a table, and then the signatures.
+    """A line per metric for one system; for several a table, and then the signatures.
 
     Args:
         names: of the systems.
         by_metric: for every metric the score of each system.
-        groups: systems, by their places, that differ in the seed alone; summed up by mean and
+        groups: indices of systems that differ in their seed alone; the table gets their mean and
             standard deviation.
-        as_json: everything as one JSON object.
-        width: characters of a line.
+        as_json: return one JSON object instead.
+        width: of a line, in characters.
     """
     if as_json:
         return _scores_as_json(names, by_metric, groups)
@@ -124,7 +143,7 @@ def scores(
         return "".join(f"{metric[0]}\n" for metric in by_metric)
     if by_metric[0][0].mean is None:
         return _table_of_scores(names, by_metric, groups, width) + signatures
-    # With intervals and p-values a metric fills a table by itself.
+    # With intervals and p-values, each metric gets its own table.
     tables = [_table_of_scores(names, [metric], groups, width) for metric in by_metric]
     return "".join(tables) + signatures
 
@@ -140,7 +159,7 @@ def sentences(
     """A row for every sentence: line number, scores, translation and first reference."""
     order = list(range(len(system.translations)))
     if worst_first:
-        # Of an error rate more is worse.
+        # TER is an error rate: higher is worse.
         sign = -1.0 if by_metric[0][0].name == "TER" else 1.0
         order.sort(key=lambda line: sign * by_metric[0][line].value)
     if as_json:
@@ -190,7 +209,7 @@ def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:
 
 
 def _facts(value: Score) -> dict[str, Any]:
-    # A system that was compared with nothing has no interval, and a baseline no p-value.
+    # Without a comparison there is no interval, and the baseline has no p-value.
     return {key: fact for key, fact in asdict(value).items() if fact is not None}
 
 
@@ -259,6 +278,14 @@ def _row(*fields: object) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _listing(*headings: str) -> Table:
+    """A table of text; only the last column is broken into lines."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading != headings[-1])
+    return table
 
 
 def _render(table: Table, width: int) -> str:

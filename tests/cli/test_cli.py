@@ -7,15 +7,20 @@ import io
 import json
 import logging
 import os
+import random
 import re
 import resource
+import shlex
 import shutil
+import string
 import subprocess
 import sys
+import textwrap
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 import torch
 from conftest import change_settings, claim_checkpoints, reseal
@@ -24,7 +29,8 @@ from mtkit import __version__
 from mtkit.__main__ import program
 from mtkit.cli import commands, main
 from mtkit.cli.console import configure_logging
-from mtkit.config import dump_config, load_config
+from mtkit.cli.options import GroupedOption
+from mtkit.config import Config, PrepareConfig, dump_config, load_config, presets
 from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.run_folder import Run
@@ -185,13 +191,137 @@ def test_help_answers_in_half_a_second(command: str | None):
     assert min(seconds) < 0.5
 
 
+def examples(command: str) -> list[str]:
+    """The command lines at the end of a command's help."""
+    lines = commands.commands[command].get_help(click.Context(commands.commands[command]))
+    heading, _, printed = lines.partition("  Examples:\n")
+    assert heading
+    return textwrap.dedent(printed).replace("\\\n", " ").splitlines()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_ends_with_an_example(command: str, place: Place):
+def test_the_help_of_a_command_ends_with_examples(command: str, place: Place):
     outcome = place.mtkit(command, "--help")
     assert (outcome.status, outcome.err) == (0, "")
-    heading, example = outcome.out.rstrip().splitlines()[-2:]
-    assert heading.strip() == "Example:"
-    assert f"mtkit {command}" in example
+    assert len(examples(command)) > 1
+    for example in examples(command):
+        assert f"mtkit {command}" in example
+    assert outcome.out.endswith(f"{examples(command)[-1].split(' ')[-1]}\n")
+    # Each example can be read, and copied, from a terminal of 80 columns.
+    assert max(map(len, outcome.out.splitlines())) <= 80
+
+
+def write_words(place: Place, name: str, count: int) -> None:
+    """Sentences of random words, whose translations are the words spelled backwards."""
+    chance = random.Random(name)
+    sentences = [
+        ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(3, 9))) for _ in range(8)]
+        for _ in range(count)
+    ]
+    src = [" ".join(words) for words in sentences]
+    tgt = [" ".join(word[::-1] for word in words) for words in sentences]
+    for side, lines in (("en", src), ("de", tgt)):
+        place.write(f"{name}.{side}", "".join(f"{line}\n" for line in lines))
+    rows = (f"{one}\t{other}\n" for one, other in zip(src, tgt, strict=True))
+    place.write(f"{name}.tsv", "".join(rows))
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [(command, example) for command in COMMANDS for example in examples(command)],
+    ids=lambda text: text,
+)
+def test_the_examples_of_the_help_run_as_printed(
+    command: str,
+    example: str,
+    place: Place,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for name in ("demo-en-de", "mine"):
+        shutil.copytree(tiny_data.path, place.folder / "data" / name)
+    for name in ("demo-en-de-demo", "mine"):
+        shutil.copytree(tiny_run.path, place.folder / "runs" / name)
+    if command == "prepare":
+        # A tenth of the demo corpus.
+        monkeypatch.setattr("mtkit.prepare.demo.TRAIN_PAIRS", 3000)
+        shutil.rmtree(place.folder / "data" / ("mine" if "mine" in example else "demo-en-de"))
+        write_words(place, "train", 2000)
+        write_words(place, "valid", 20)
+        write_words(place, "test", 20)
+        write_words(place, "pairs", 2000)
+    else:
+        for name in ("test.en", "test.de", "output.de", "other.de"):
+            place.write(name, "one two three four five\nsix seven\n")
+    if command == "export":
+        pytest.importorskip("ctranslate2")
+    if command == "train":
+        # The presets take minutes.
+        monkeypatch.setattr("mtkit.train.run", lambda *_, **__: True)
+    stdin = b""
+    if "|" in example:
+        text, _, example = example.partition(" | ")
+        stdin = f"{shlex.split(text)[1]}\n".encode()
+    words = shlex.split(example)
+    for redirection in ("<", ">"):
+        if redirection in words:
+            at = words.index(redirection)
+            stdin = (place.folder / words[at + 1]).read_bytes() if redirection == "<" else stdin
+            del words[at : at + 2]
+    outcome = place.mtkit(*words[1:], stdin=stdin)
+    assert outcome.status == 0, outcome.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
+    pages = re.split(r"^(?=\w.*:)", place.mtkit(command, "--help").out, flags=re.MULTILINE)
+    _, _, *groups = pages
+    shown = [option for group in groups for option in re.findall(r"^  .*?(--[\w-]+)", group, re.M)]
+    for parameter in commands.commands[command].params:
+        if isinstance(parameter, click.Option):
+            assert isinstance(parameter, GroupedOption), parameter.name
+            assert shown.count(parameter.opts[0]) >= 1, parameter.name
+    assert groups[-1].startswith("Information:\n")
+    assert "--help" in groups[-1]
+    assert "Options:" not in place.mtkit(command, "--help").out
+
+
+def test_the_groups_of_the_help_have_one_second_column(place: Place):
+    out = place.mtkit("translate", "--help").out
+    columns = {match.end() for match in re.finditer(r"^  -.*?  +(?=\w)", out, re.MULTILINE)}
+    starts = {len(found) for found in re.findall(r"^(  -.*?  +)\w", out, re.MULTILINE)}
+    assert columns
+    assert starts == {30}
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("mtkit tr", ["train", "translate"]),
+        ("mtkit translate --top", ["--top-k", "--top-p"]),
+        ("mtkit score --metric ", ["bleu", "chrf", "ter"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(
+    typed: str, offered: list[str], place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    # As the function asks that `_MTKIT_COMPLETE=bash_source mtkit` defines.
+    monkeypatch.setenv("_MTKIT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    outcome = place.mtkit()
+    assert (outcome.status, outcome.err) == (0, "")
+    assert [line.split(",")[1] for line in outcome.out.splitlines()] == offered
+
+
+def test_the_help_says_how_to_complete_in_each_shell(place: Place, monkeypatch: pytest.MonkeyPatch):
+    page = place.mtkit("--help").out
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_MTKIT_COMPLETE={shell}_source mtkit" in page
+    # The check of the version of Bash starts one.
+    monkeypatch.setenv("_MTKIT_COMPLETE", "zsh_source")
+    assert "_MTKIT_COMPLETE=zsh_complete mtkit" in place.mtkit().out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -264,6 +394,44 @@ def test_the_catalogue_is_listed_on_standard_output(place: Place):
     assert rows.keys() == {corpus.name for corpus in CATALOGUE}
     assert "37,000" in rows["wmt14-en-de"]
     assert "4,508,785" in rows["wmt14-de-en"]
+    assert place.files() == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "prefix", "models"),
+    [
+        ("prepare", "", {"": PrepareConfig}),
+        ("train", "train.", {f"{k}.": f.annotation for k, f in Config.model_fields.items()}),
+    ],
+)
+def test_settings_are_listed_with_their_defaults_and_descriptions(
+    command: str, prefix: str, models: dict[str, Any], place: Place
+):
+    outcome = place.mtkit(command, "--settings")
+    assert (outcome.status, outcome.err) == (0, "")
+    heading, *rows = outcome.out.splitlines()
+    assert heading.split() == ["KEY", "DEFAULT", "DESCRIPTION"]
+    found = {row.split()[0]: re.split("  +", row, maxsplit=2)[1:] for row in rows}
+    expected = {
+        f"{section}{name}": [json.dumps(field.default), field.description]
+        for section, model in models.items()
+        for name, field in model.model_fields.items()
+    }
+    assert found == expected
+    assert all(f"{prefix}{key}" in expected for key in (["max_steps"] if prefix else ["max_ratio"]))
+    assert place.files() == {}
+
+
+def test_the_presets_are_listed_with_a_line_about_each(place: Place):
+    outcome = place.mtkit("train", "--list")
+    assert (outcome.status, outcome.err) == (0, "")
+    heading, *rows = outcome.out.splitlines()
+    assert heading.split() == ["PRESET", "DESCRIPTION"]
+    described = dict(re.split("  +", row, maxsplit=1) for row in rows)
+    assert list(described) == presets()
+    assert described["big"] == "The paper's big model (Table 3, last row), for English-German"
+    # The sentence stands on two lines of the file, and has a full stop inside.
+    assert described["fairseq"].endswith("in few, very large updates at twice the learning rate")
     assert place.files() == {}
 
 
@@ -349,8 +517,8 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
         (["--weight", "often"], 2, ["--weight", "often"]),
         (["--weight", "nan"], 2, ["--weight", "nan"]),
         (["--weight", "inf"], 2, ["--weight", "inf"]),
-        (["--valid-from", "more"], 2, ["--valid", "--valid-from", "not both"]),
-        (["--test-from", "more"], 2, ["--test", "--test-from", "not both"]),
+        (["--valid-from", "more"], 2, ["--valid-from cannot be combined with --valid"]),
+        (["--test-from", "more"], 2, ["--test-from cannot be combined with --test"]),
         (["--train-from", "nowhere"], 1, ["nowhere.en", "nowhere.de"]),
         (["--train-from", "nowhere.tsv"], 1, ["nowhere.tsv", "No such file"]),
         (["--set", "max_ration=3"], 1, ["max_ration", "max_ratio?"]),
@@ -860,7 +1028,21 @@ def test_a_model_scores_given_translations(trained: Place):
 )
 def test_options_that_the_model_score_has_no_use_for_are_refused(option: str, trained: Place):
     files = ["--src", "src.txt", "--hyp", "hyp.txt"]
-    assert "and no more" in trained.refused("score", "--model-score", *files, option)
+    name = option.partition("=")[0]
+    error = trained.refused("score", "--model-score", *files, option)
+    assert f"{name} cannot be combined with --model-score" in error
+
+
+def test_the_model_score_is_of_one_run_and_of_no_other_translations(trained: Place):
+    arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
+    for more in (["hyp.txt"], ["--run", "runs/tiny", "--run", "runs/tiny"]):
+        assert "requires one --run at most, and no HYP" in trained.refused(*arguments, *more)
+
+
+@pytest.mark.parametrize("option", ["--beam-size=4", "--split=test", "--run=x", "--workers=1"])
+def test_options_about_translating_are_refused_for_given_translations(option: str, captions: Place):
+    error = captions.refused("score", "a.txt", "--reference", "ref.txt", option)
+    assert f"{option.partition('=')[0]} cannot be combined with HYP" in error
 
 
 @pytest.mark.parametrize("protocol", [["--tgt-lang", "de"], ["--protocol=paper", "--tgt-lang="]])

@@ -162,12 +162,18 @@ def test_a_closed_stream_is_an_error_that_says_what_to_give(
         (["--sample", "--top-p", "0"], ["'--top-p'", "0<x<=1"]),
         (["--sample", "--top-k", "-1"], ["'--top-k'", "x>=0"]),
         (["--mbr-samples", "-1"], ["'--mbr-samples'", "x>=0"]),
-        (["--temperature", "0.5"], ["--temperature is about draws", "add --sample"]),
-        (["--top-k", "5"], ["--top-k is about draws", "add --sample"]),
-        (["--top-p", "0.5"], ["--top-p is about draws", "add --sample"]),
-        (["--seed", "5"], ["--seed is about draws", "add --sample"]),
-        (["--split-sentences", "--nbest", "2"], ["--nbest is for lines", "--split-sentences"]),
-        (["--split-sentences", "--target-prefix", "in.txt"], ["--target-prefix is for lines"]),
+        (["--temperature", "0.5"], ["--temperature requires --sample or --mbr-samples"]),
+        (["--top-k", "5"], ["--top-k requires --sample or --mbr-samples"]),
+        (["--top-p", "0.5"], ["--top-p requires --sample or --mbr-samples"]),
+        (["--seed", "5"], ["--seed requires --sample or --mbr-samples"]),
+        (
+            ["--split-sentences", "--nbest", "2"],
+            ["--nbest cannot be combined with --split-sentences"],
+        ),
+        (
+            ["--split-sentences", "--target-prefix", "in.txt"],
+            ["--target-prefix cannot be combined with --split-sentences"],
+        ),
     ],
 )
 @pytest.mark.parametrize("output", ["standard output", "a file"])
@@ -200,7 +206,15 @@ def test_what_a_run_says_about_decoding_counts_as_the_options_do(
     assert out == f"{next(cooler.translate(['One. Two.']))}\n"
     status, _, err = told("--nbest", "2", run=run)
     assert status == 2
-    assert "--nbest is for lines" in err[0]
+    assert "--nbest cannot be combined with --split-sentences" in err[0]
+    assert "add --no-split-sentences" in err[0]
+    # With that advice it works.
+    status, out, err = told("--nbest", "2", "--no-split-sentences", run=run)
+    assert (status, err) == (0, [])
+    assert [row.split("\t")[0] for row in out.splitlines()] == ["1", "1"]
+    status, _, err = told("--no-sample", "--temperature", "0.5", run=run)
+    assert status == 2
+    assert "--temperature requires --sample" in err[0]
 
 
 # ---------------------------------------------------------------------------------------------
