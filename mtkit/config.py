@@ -69,57 +69,60 @@ class PrepareConfig(_Section):
     """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
 
     vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
-        37_000, description="pieces of the joint BPE (Section 5.1)"
+        37_000, description="vocabulary size of the joint BPE (Section 5.1)"
     )
     shared_vocab: bool = Field(
         True,
-        description="one vocabulary for both sides (Section 5.1); false learns one for each, for "
-        "languages in different scripts",
+        description="one vocabulary for both sides (Section 5.1); false is one for each side, for"
+        " languages in different scripts",
     )
     model_type: Literal["bpe", "unigram"] = Field(
-        "bpe", description="byte-pair encoding, as the paper, or a unigram language model"
+        "bpe",
+        description="bpe: byte-pair encoding, as in the paper; unigram: unigram language model",
     )
     user_defined_symbols: tuple[str, ...] = Field(
-        (), description="texts that are one piece each wherever they occur, such as <2de>"
+        (), description="strings that are always one subword, such as <2de>"
     )
     learn_from_pairs: Count = Field(
-        5_000_000, description="pairs that subwords are learned from, taken evenly from all"
+        5_000_000, description="maximum number of pairs to learn BPE from, evenly sampled"
     )
-    max_tokens: Count = Field(256, description="longest side of a training pair, in subwords")
+    max_tokens: Count = Field(
+        256, description="maximum length of a side of a training pair, in subwords"
+    )
     max_chars: Count = Field(
         5_000,
-        description="longest side in characters; what is longer is not even cut into subwords",
+        description="maximum length of a side in characters, checked before BPE is applied",
     )
     max_ratio: Annotated[float, Field(ge=1.0)] = Field(
-        4.0, description="longest side of a training pair over its shortest, in subwords"
+        4.0, description="maximum length ratio of the two sides of a training pair, in subwords"
     )
     drop_control_characters: bool = Field(
         True,
         description="drop pairs with control characters, line separators, byte-order marks or "
-        "replacement characters: they tell of damage",
+        "replacement characters, which are signs of damaged text",
     )
     min_letters: Share = Field(
         0.5,
-        description="letters and digits among the characters of a side that are no spaces; 0: any",
+        description="minimum share of letters and digits in a side, without spaces; 0 is off",
     )
     min_script: Share = Field(
-        0.5, description="letters in a script of the side's language among its letters; 0: any"
+        0.5, description="minimum share of a side's letters in a script of its language; 0 is off"
     )
-    drop_identical: bool = Field(True, description="drop pairs of two equal sides")
+    drop_identical: bool = Field(True, description="drop pairs whose two sides are equal")
     drop_duplicates: bool = Field(True, description="drop pairs that occurred before")
     max_repeats: Count | None = Field(
-        10, description="pairs kept of those with the same source, or the same target; null: all"
+        10, description="maximum pairs with the same source, or the same target; null is off"
     )
     drop_overlap: bool = Field(
-        False, description="drop pairs with a side that the validation or test set has as well"
+        False, description="drop pairs whose source or target is in the validation or test set"
     )
     drop_misaligned: bool = Field(
-        True, description="drop stretches in which lines belong to others a few lines off"
+        True, description="drop segments that are misaligned by a few lines"
     )
     drop_wrong_language: bool = Field(
         True,
-        description="drop pairs with a side whose words are the other side's in the rest of the "
-        "corpus, such as swapped or untranslated ones",
+        description="drop pairs in the wrong language (swapped or untranslated), by the log-odds "
+        "of subwords, source against target",
     )
 
 
@@ -143,38 +146,40 @@ class DataConfig(_Section):
 
     # No system has names with a NUL.
     dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = Field(
-        None, description="prepared folder; --data goes before it"
+        None, description="prepared folder; --data takes precedence"
     )
-    src_lang: str | None = Field(None, description="refuse data from another source language")
-    tgt_lang: str | None = Field(None, description="refuse data into another target language")
+    src_lang: str | None = Field(None, description="refuse data with another source language")
+    tgt_lang: str | None = Field(None, description="refuse data with another target language")
 
 
 class ModelConfig(_Section):
     """The shape of the Transformer (Section 3; Table 3 names the variants)."""
 
-    encoder_layers: Layers = Field(6, description="N of the encoder (Section 3.1)")
-    decoder_layers: Layers = Field(6, description="N of the decoder (Section 3.1)")
+    encoder_layers: Layers = Field(6, description="encoder layers, N (Section 3.1)")
+    decoder_layers: Layers = Field(6, description="decoder layers, N (Section 3.1)")
     d_model: Width = Field(512, description="width of every sub-layer's output (Section 3.1)")
     d_ff: Width = Field(2048, description="inner width of the feed-forward network (Section 3.3)")
     n_heads: Heads = Field(8, description="attention heads, h (Section 3.2.2)")
-    d_k: Width | None = Field(None, description="width of a head's keys; d_model / n_heads if null")
-    d_v: Width | None = Field(None, description="width of a head's values; as d_k if null")
-    dropout: Probability = Field(0.1, description="on sub-layer outputs and embeddings (5.4)")
+    d_k: Width | None = Field(None, description="width of a head's keys; null: d_model / n_heads")
+    d_v: Width | None = Field(None, description="width of a head's values; null: d_k")
+    dropout: Probability = Field(0.1, description="of sub-layer outputs and embeddings (5.4)")
     attention_dropout: Probability = Field(
-        0.0, description="on attention weights; off in the paper"
+        0.0, description="dropout of attention weights; 0 in the paper"
     )
     activation_dropout: Probability = Field(
-        0.0, description="inside the feed-forward; off likewise"
+        0.0, description="dropout inside the feed-forward network; 0 in the paper"
     )
     positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="position encoding (Section 3.5; learned is Table 3, row E)"
+        "sinusoidal", description="sinusoidal or learned positions (Section 3.5; Table 3, row E)"
     )
-    max_positions: Width = Field(1024, description="longest sequence with learned positions")
+    max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
-        "post", description="layer norm after the residual sum (the paper) or before the sub-layer"
+        "post",
+        description="post: layer norm after the residual sum (the paper); pre: before the "
+        "sub-layer",
     )
     attention_window: Count | None = Field(
-        None, description="self-attention sees this many neighbours to either side (Section 4)"
+        None, description="restrict self-attention to this many neighbours on either side (4)"
     )
 
     @property
@@ -210,67 +215,70 @@ class TrainConfig(_Section):
     )
     batches_per_update: Count = Field(
         8,
-        description="batches of pairs of about one length that make up an update; "
-        "the paper's eight GPUs had one each",
+        description="length-bucketed batches accumulated per update (8 GPUs in the paper)",
     )
     batching: Literal["length", "approximate"] = Field(
         "length",
-        description="length: a batch has pairs as near in length as there are; approximate: any "
-        "of a range of lengths, each range up to 1.1 times as long, as the paper's own code",
+        description="length: batches of pairs of nearly equal length; approximate: length "
+        "buckets, each up to 1.1 times as long as the one before, as in the paper's own code",
     )
     device_batch_tokens: Count | None = Field(
-        None, description="what fits on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
+        None, description="tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
     )
-    warmup_steps: Count = Field(4000, description="updates of rising learning rate (Section 5.3)")
+    warmup_steps: Count = Field(
+        4000, description="updates with a rising learning rate (Section 5.3)"
+    )
     learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="factor on the formula of Section 5.3"
+        1.0, description="factor on the learning rate of Section 5.3"
     )
     decay_steps: Number = Field(
         0,
-        description="final updates during which the learning rate decays linearly to zero; 0, as "
-        "in the paper, is off",
+        description="final updates of linear learning rate decay to zero; 0 (the paper): off",
     )
     label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
     bpe_dropout: Probability = Field(
         0.0,
-        description="of leaving out a merge of BPE each time a training pair is read "
-        "(Provilkov et al. 2020, who take 0.1; with little data); off in the paper",
+        description="probability of skipping a BPE merge, each time a pair is read (Provilkov et "
+        "al. 2020, who use 0.1, for small corpora); 0 in the paper",
     )
-    adam_beta1: Probability = Field(0.9, description="Section 5.3")
-    adam_beta2: Probability = Field(0.98, description="Section 5.3")
-    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Section 5.3")
+    adam_beta1: Probability = Field(0.9, description="beta_1 (Section 5.3)")
+    adam_beta2: Probability = Field(0.98, description="beta_2 (Section 5.3)")
+    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="epsilon (Section 5.3)")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="of matrix products; auto is bf16 where the hardware has it, else fp32"
+        "auto",
+        description="of matrix products: auto, fp32 or bf16; auto is bf16 if the hardware has it",
     )
     compile: bool = Field(False, description="compile each layer with torch.compile")
-    fsdp: bool = Field(False, description="spread weights and optimizer over the workers (FSDP2)")
-    seed: Seed = Field(1, description="of weights, data order and dropout")
+    fsdp: bool = Field(False, description="shard weights and optimizer over the workers (FSDP2)")
+    seed: Seed = Field(1, description="random seed of weights, data order and dropout")
     log_every: Count = Field(100, description="updates between two rows of training metrics")
     valid_every: Count = Field(1500, description="updates between two validations")
     checkpoint_every: Count = Field(
         1500,
-        description="updates between checkpoints; 1,500 were the paper's ten minutes (6.1); "
-        "a validation that is the best so far is saved besides",
+        description="updates between two checkpoints; 1,500 took the paper ten minutes (6.1); a "
+        "new best model is also saved",
     )
     sustained_flops: Annotated[float, Field(gt=0.0)] | None = Field(
         None,
-        description="operations a second of all devices, to estimate the cost as Table 2 does; "
-        "the paper took 9.5e12 for each of its eight GPUs",
+        description="sustained operations per second of all devices, to estimate the cost as in "
+        "Table 2; the paper assumes 9.5e12 for each of its eight GPUs",
     )
-    keep_checkpoints: Count = Field(5, description="newest checkpoints kept; the best is kept too")
+    keep_checkpoints: Count = Field(
+        5, description="newest checkpoints to keep; the best is also kept"
+    )
     keep_every: Count | None = Field(
-        None, description="keep every checkpoint whose step is a multiple of this as well"
+        None, description="also keep every checkpoint whose step is a multiple of this"
     )
     best_metric: Literal["bleu", "chrf", "loss"] = Field(
-        "bleu", description="the score of a validation that says which checkpoint is the best"
+        "bleu", description="validation metric that selects the best checkpoint: bleu, chrf or loss"
     )
     patience: Count | None = Field(
-        None, description="stop after this many validations in a row without a new best"
+        None,
+        description="stop after this many validations in a row without a new best; null: never",
     )
     stall_timeout: Annotated[float, Field(gt=0.0)] = Field(
         1800.0,
-        description="seconds without progress after which a worker that stalls ends the run, "
-        "where there are several",
+        description="with several workers: seconds without progress before a stall ends the run",
     )
 
 
@@ -278,64 +286,64 @@ class DecodeConfig(_Section):
     """How a run translates (Section 6.1)."""
 
     beam_size: Annotated[int, Field(ge=1, le=1000)] = Field(
-        4, description="hypotheses kept per sentence"
+        4, description="beam size; 1 is greedy search"
     )
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
-        0.6, description="alpha of the length penalty"
+        0.6, description="length penalty alpha; higher favours longer translations"
     )
     length_penalty_form: Literal["gnmt", "power"] = Field(
         "gnmt",
-        description="gnmt, ((5 + length) / 6) ** alpha, is the paper's; power is length ** alpha",
+        description="gnmt: ((5 + length) / 6) ** alpha, as in the paper; power: length ** alpha",
     )
     max_extra_length: Number = Field(
-        50, description="longest output, in subwords beyond the length of the input"
+        50, description="maximum output length, in subwords beyond the length of the input"
     )
-    min_length: Number = Field(0, description="subwords of an output before it may end")
+    min_length: Number = Field(0, description="minimum output length in subwords")
     max_length: Count | None = Field(
-        None, description="most subwords of an output, whatever max_extra_length allows"
+        None, description="maximum output length in subwords, besides max_extra_length"
     )
     no_repeat_ngram: Number = Field(
-        0, description="subwords in a row that never come twice in an output; 0 allows all"
+        0, description="block repeated n-grams of this size, in subwords; 0 is off"
     )
-    sample: bool = Field(
-        False, description="draw translations from the model instead of searching the most probable"
-    )
+    sample: bool = Field(False, description="sample translations instead of beam search")
     mbr_samples: Annotated[int, Field(ge=0, le=256)] = Field(
         0,
-        description="samples drawn per line, of which the one most like the others by chrF is the "
-        "translation; 0 for none",
+        description="minimum Bayes risk decoding: samples per line, of which the one with the "
+        "highest mean chrF to the others is chosen; 0 is off",
     )
     temperature: Annotated[float, Field(ge=0.001)] = Field(
-        1.0, description="what log-probabilities are divided by before a draw"
+        1.0, description="softmax temperature of sampling"
     )
-    top_k: Number = Field(0, description="most probable subwords that may be drawn; 0 allows all")
+    top_k: Number = Field(
+        0, description="sample from this many most probable subwords only; 0 is off"
+    )
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
-        description="draw from the fewest most probable subwords that have so much of the "
-        "probability together",
+        description="nucleus sampling threshold: sample from the fewest subwords that sum to this"
+        " probability",
     )
     seed: Seed = Field(
-        1, description="of draws; with the number of a line it fixes what is drawn for it"
+        1, description="random seed; the same seed and line number give the same sample"
     )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
-    batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
-    max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")
+    batch_tokens: Count = Field(4096, description="batch size in source tokens, padding included")
+    max_source_tokens: Count = Field(
+        1024, description="maximum input length in subwords; longer inputs are cut, with a warning"
+    )
     split_sentences: bool = Field(
-        False, description="translate the sentences of a line one by one; needs mtkit[split]"
+        False, description="translate the sentences of a line one by one; requires mtkit[split]"
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
-        "auto", description="of matrix products; auto is fp32, the only one that rounds nothing"
+        "auto",
+        description="of matrix products: auto, fp32, bf16 or int8; auto is fp32, the most exact",
     )
 
     @model_validator(mode="after")
-    def _check_draws(self) -> DecodeConfig:
+    def _check_sampling(self) -> DecodeConfig:
         if not self.sample and not self.mbr_samples:
             for key, nothing in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
                 if (value := getattr(self, key)) != nothing:
-                    raise ValueError(
-                        f"{key}: {value} changes what is drawn, and nothing is; "
-                        "set sample or mbr_samples"
-                    )
+                    raise ValueError(f"{key}: {value} requires sampling; set sample or mbr_samples")
         if self.max_length is not None and self.max_length < self.min_length:
             raise ValueError(
                 f"max_length: {self.max_length} is less than min_length, {self.min_length}"
@@ -343,7 +351,7 @@ class DecodeConfig(_Section):
         return self
 
     def greedy(self) -> DecodeConfig:
-        """The same with a beam of one, without draws, and every line as a whole."""
+        """The same with greedy search, without sampling, and without splitting lines."""
         plain = {"sample": False, "mbr_samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
         return self.model_copy(update={"beam_size": 1, "split_sentences": False, **plain})
 
