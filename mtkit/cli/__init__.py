@@ -19,17 +19,17 @@ from mtkit.cli.console import configure_logging, is_later_worker, is_worker, say
 from mtkit.cli.streams import standard_streams
 from mtkit.errors import MtkitError
 
-# Variables that say how threads wait for each other, and what is set where a user sets none of
-# them: for a moment in a loop, then asleep, so that other programs have the core. By default they
-# stay in the loop so long that training takes 40 % longer where other programs run
-# (benchmarks/busy.py). GOMP_SPINCOUNT, in turns of that loop, is for the library that PyTorch has
-# on Linux; others read OMP_WAIT_POLICY.
+# Variables that set how threads wait for each other, and the values that mtkit sets if the user
+# sets none of them: spin for a moment, then sleep, so that other programs get the core. With the
+# default, threads spin so long that training takes 50 % longer while other programs run
+# (benchmarks/busy.py). GOMP_SPINCOUNT, in turns of the spin loop, is for the OpenMP library that
+# PyTorch uses on Linux; other libraries read OMP_WAIT_POLICY.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 WAIT_BRIEFLY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 
 
 def main() -> None:
-    """The program `mtkit`: runs a command and turns what went wrong into a line and a status."""
+    """The program `mtkit`: runs a command, and reports an error as one line and an exit status."""
     if not any(name in os.environ for name in WAITING):
         os.environ.update(WAIT_BRIEFLY)  # before PyTorch is loaded
     with standard_streams():
@@ -38,7 +38,7 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        # Click would answer an interrupt with 1; standalone_mode=False leaves that to us.
+        # By default Click exits with status 1 on Ctrl-C; standalone_mode=False leaves that to us.
         status = commands.main(prog_name="mtkit", standalone_mode=False)
         sys.stdout.flush()
         sys.exit(status if isinstance(status, int) else 0)
@@ -46,10 +46,10 @@ def _run() -> None:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
         if os.environ.get("LOCAL_RANK", "0") == "0" or not is_worker():
-            # All workers of a machine have the same command line.
+            # All workers of a machine have the same command line; one of them reports the error.
             message = error.format_message()
             if isinstance(error, click.MissingParameter):
-                # Click lists the choices one below the other.
+                # Click prints one choice per line.
                 message = " ".join(message.split())
             say_error(f"{message}{hint}")
         sys.exit(error.exit_code)
@@ -59,7 +59,7 @@ def _run() -> None:
         _leave(error.status)
     except (KeyboardInterrupt, click.Abort) as error:
         if not is_later_worker():
-            # Click has made its own of it.
+            # Click has turned Ctrl-C into an Abort.
             cause = error.__cause__ if isinstance(error, click.Abort) else error
             reason = str(cause) if isinstance(cause, KeyboardInterrupt) else ""
             say(f"mtkit: interrupted{f': {reason}' if reason else ''}")
@@ -68,11 +68,11 @@ def _run() -> None:
         # The reader closed the pipe.
         _leave(1)
     except Exception as error:
-        # A worker that meets such a fault is started again, if --max-restarts says so.
-        if not is_worker() and (reason := _fault_of_the_system(error)):
+        # A worker with such an error is restarted, if --max-restarts allows it.
+        if not is_worker() and (reason := _file_error(error)):
             say_error(reason)
             _leave(1)
-        # Our bug. Those who start workers tell it from what a user can mend by the status.
+        # Our bug. Its status distinguishes it from an error that the user can fix.
         if not is_worker():
             raise
         from mtkit.train import BROKEN
@@ -81,8 +81,8 @@ def _run() -> None:
         _leave(BROKEN)
 
 
-def _fault_of_the_system(error: Exception) -> str:
-    """What an operation on a file met that nobody has put into better words; nothing else."""
+def _file_error(error: Exception) -> str:
+    """A message for an error of the operating system about a file; empty for any other error."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         name = error.filename
         return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {error.strerror}"
@@ -96,7 +96,7 @@ def _fault_of_the_system(error: Exception) -> str:
 
 
 def _leave(status: int) -> None:
-    """End the program; a worker at once, because its connections to others may never close."""
+    """End the program; a worker at once, because its connections to others may not close."""
     if is_worker():
         with suppress(OSError, MtkitError):
             sys.stderr.flush()
@@ -105,7 +105,6 @@ def _leave(status: int) -> None:
     sys.exit(status)
 
 
-# The epilogue names Click's own completion, which answers with the commands and options.
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""

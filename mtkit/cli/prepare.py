@@ -60,7 +60,7 @@ output_option = option_group("Output")
     "--train-from",
     multiple=True,
     metavar="SOURCE",
-    help="Training corpus from one source: a .tsv, .tmx, .parquet or .jsonl file;"
+    help="Training corpus in another form: a .tsv, .tmx, .parquet or .jsonl file with both sides;"
     " hf:OWNER/DATASET[:CONFIG][:SPLIT] on the Hugging Face hub; or a file name without its"
     " language, such as news for news.en and news.de. Repeatable.",
 )
@@ -73,11 +73,16 @@ output_option = option_group("Output")
     " Give one per corpus, or none.",
 )
 @data_option(
-    "--valid", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Validation set."
+    "--valid",
+    type=(PathArgument, PathArgument),
+    metavar="SRC TGT",
+    help="Validation set as two files.",
 )
-@data_option("--valid-from", metavar="SOURCE", help="Validation set from one source.")
-@data_option("--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set.")
-@data_option("--test-from", metavar="SOURCE", help="Test set from one source.")
+@data_option("--valid-from", metavar="SOURCE", help="Validation set in a form of --train-from.")
+@data_option(
+    "--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set as two files."
+)
+@data_option("--test-from", metavar="SOURCE", help="Test set in a form of --train-from.")
 @cleaning_option(
     "--vocab-size",
     type=click.IntRange(1),

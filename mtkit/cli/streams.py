@@ -1,9 +1,9 @@
-"""Standard streams that are there, write UTF-8, and whose failures are an error of one line.
+"""Standard streams that always exist, write UTF-8, and report a failed write as one line.
 
-Whatever the locale and PYTHONIOENCODING say, what mtkit writes to standard output is UTF-8. While
-`standard_streams` holds, a write that fails raises at once, where the program can still say so,
-and leaves nothing that Python would try to write when it ends. Standard error never raises: that
-nobody reads the notes must not change how the program ends.
+mtkit writes UTF-8 to standard output, whatever the locale and PYTHONIOENCODING are. Inside
+`standard_streams`, a write that fails raises at once, while the program can still report it, and
+leaves nothing in a buffer that Python would try to write at its exit. Standard error never
+raises: a failure to print notes must not change how the program ends.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mtkit.errors import MtkitError
 class _Output(io.BufferedWriter):
     """Bytes for a file descriptor.
 
-    What follows a write that failed is thrown away: it would be out of order, and a buffer whose
-    writing failed is written once more when the program ends.
+    After a write that failed, everything else is discarded: it would be out of order, and Python
+    would write a buffer that failed once more at its exit.
 
     Args:
         descriptor: to write to.
         name: of the file, in messages.
-        is_there: False if the file was closed, which is told when something is written.
-        is_heard: whether anybody is told of what fails.
+        is_there: False if the file was closed, which is reported at the first write.
+        is_heard: whether a failure is reported.
         owned: close the descriptor with this object.
     """
 
@@ -43,7 +43,7 @@ class _Output(io.BufferedWriter):
         is_heard: bool = True,
         owned: bool = False,
     ) -> None:
-        # Written by C: an interrupt in the middle of Python would have a line written twice.
+        # Written in C: an interrupt in the middle of Python code could write a line twice.
         super().__init__(io.FileIO(descriptor, "wb", closefd=owned))
         self.is_there = is_there
         self._title = name
@@ -77,13 +77,13 @@ class _Output(io.BufferedWriter):
 
     def close(self) -> None:
         if self._failed:
-            # Without what could not be written.
+            # Without flushing what could not be written.
             self.raw.close()
         else:
             super().close()
 
     def _wait(self) -> None:
-        """Another program has set the file not to wait; this one does all the same."""
+        """Wait until the file can be written; another program has set it to non-blocking."""
         select.select([], [self.fileno()], [])
 
     def _fail(self, error: Exception) -> None:
@@ -98,9 +98,9 @@ class _Output(io.BufferedWriter):
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Guard standard output and standard error, and have something at the place of closed ones.
+    """Guard standard output and standard error, and replace closed streams.
 
-    Streams that are not files, as a test may put there, stay as they are.
+    Streams that are not files, such as those of a test, stay as they are.
     """
     _fill_descriptors()
     before = sys.stdout, sys.stderr
@@ -113,21 +113,22 @@ def standard_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
         for stream in (out, err):
             if stream is not None:
-                # After an error nobody needs another one.
+                # One error is enough.
                 with suppress(OSError, MtkitError):
                     stream.flush()
 
 
 def _fill_descriptors() -> None:
-    """Open what is closed of 0 to 2, or the next files would have these numbers.
+    """Open the null device for each closed descriptor from 0 to 2.
 
-    Then whatever a library writes to standard error would be written into them.
+    Otherwise the next files would get these numbers, and what a library writes to standard error
+    would end up in them.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest number that is free is this one.
+            # The system gives the lowest free number, which is this one.
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(descriptor, True)
 
@@ -135,8 +136,8 @@ def _fill_descriptors() -> None:
 def _guarded(
     stream: Any, number: int, name: str, *, encoding: str | None, is_heard: bool = True
 ) -> io.TextIOWrapper | None:
-    """A stream in the place of Python's own; None if that is no file."""
-    # Of what is closed this is the null device by now.
+    """A stream to use instead of Python's own; None if that is not a file."""
+    # If the stream was closed, this is the null device by now.
     descriptor = number
     if stream is not None:
         try:
@@ -146,7 +147,7 @@ def _guarded(
             return None
         encoding = encoding or stream.encoding
     output = _Output(descriptor, name, is_there=stream is not None, is_heard=is_heard)
-    # A name that is not UTF-8 is written as Python would quote it.
+    # A file name that is not UTF-8 is written with escapes.
     return io.TextIOWrapper(
         output,
         encoding=encoding or "utf-8",
@@ -170,9 +171,9 @@ def has_input() -> bool:
 
 
 def standard_input() -> io.BufferedIOBase:
-    """Its bytes, for a thread that may still wait for them when the program ends.
+    """The bytes of standard input, for a thread that may still wait for them at the exit.
 
-    Python takes the lock of its own object at the end, and aborts if a thread has it.
+    At its exit Python takes the lock of its own object, and aborts if a thread holds it.
 
     Raises:
         MtkitError: if it is closed.
@@ -181,13 +182,13 @@ def standard_input() -> io.BufferedIOBase:
         raise MtkitError("standard input is closed")
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    except OSError:  # it is no file
+    except OSError:  # it is not a file
         return sys.stdin.buffer  # type: ignore[return-value]
 
 
 @contextmanager
 def output_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write bytes to; what fails is told with its name.
+    """A file to write bytes to; an error names the file.
 
     Raises:
         MtkitError: if it cannot be opened or written.

@@ -120,7 +120,7 @@ def train(
 
     \b
     To train on several machines, start this on each, with torchrun:
-      torchrun OPTIONS_OF_TORCHRUN -m -- mtkit train ...
+      torchrun OPTIONS -m -- mtkit train ...
     """
     if list_presets or list_settings:
         from mtkit.cli import tables

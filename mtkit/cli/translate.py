@@ -179,7 +179,7 @@ def translate(
 
     \b
     To translate a file on several machines, start this on each, with torchrun:
-      torchrun OPTIONS_OF_TORCHRUN -m -- mtkit translate --input FILE --output FILE
+      torchrun OPTIONS -m -- mtkit translate --input FILE --output FILE
     """
     if words := click.get_current_context().args:
         raise click.UsageError(_how_text_is_given(words))

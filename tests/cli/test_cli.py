@@ -200,7 +200,10 @@ def examples(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command_ends_with_examples(command: str, place: Place):
+def test_the_help_of_a_command_ends_with_examples(
+    command: str, place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
     outcome = place.mtkit(command, "--help")
     assert (outcome.status, outcome.err) == (0, "")
     assert len(examples(command)) > 1
@@ -289,9 +292,7 @@ def test_every_option_is_in_a_group_of_the_help(command: str, place: Place):
 
 def test_the_groups_of_the_help_have_one_second_column(place: Place):
     out = place.mtkit("translate", "--help").out
-    columns = {match.end() for match in re.finditer(r"^  -.*?  +(?=\w)", out, re.MULTILINE)}
     starts = {len(found) for found in re.findall(r"^(  -.*?  +)\w", out, re.MULTILINE)}
-    assert columns
     assert starts == {30}
 
 
