@@ -170,7 +170,7 @@ class ModelConfig(_Section):
         0.0, description="dropout inside the feed-forward network; 0 in the paper"
     )
     positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="sinusoidal or learned positions (Section 3.5; Table 3, row E)"
+        "sinusoidal", description="positional encoding: sinusoidal, or learned (Table 3, row E)"
     )
     max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
@@ -179,7 +179,7 @@ class ModelConfig(_Section):
         "sub-layer",
     )
     attention_window: Count | None = Field(
-        None, description="restrict self-attention to this many neighbours on either side (4)"
+        None, description="limit self-attention to this many neighbours per side (Section 4)"
     )
 
     @property
@@ -233,9 +233,9 @@ class TrainConfig(_Section):
     )
     decay_steps: Number = Field(
         0,
-        description="final updates of linear learning rate decay to zero; 0 (the paper): off",
+        description="final updates of linear decay of the learning rate to zero; 0 is off",
     )
-    label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
+    label_smoothing: Probability = Field(0.1, description="label smoothing, epsilon_ls (5.4)")
     bpe_dropout: Probability = Field(
         0.0,
         description="probability of skipping a BPE merge, each time a pair is read (Provilkov et "
@@ -508,7 +508,7 @@ def _preset_text(name: str) -> str:
     return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
 
 
-# The plain words that are no strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
+# The plain words that are not strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
 # not 90 and 012 is not 10, and everybody's 2e-4 is a number; but what YAML 1.1 takes for true and
 # false, so that `tgt_lang: no` is an error and not the language of the Norwegians, written by
 # luck.
@@ -561,7 +561,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_plain(self, node: yaml.ScalarNode) -> int | float | bool | None:
-        """The value of a word that is no string."""
+        """The value of a word that is not a string."""
         kind, text = node.tag.removeprefix(_TAG), str(self.construct_scalar(node))
         if not _SCALARS[kind].fullmatch(text):
             raise _refusal(node, f"{shown(text)} is not of the type {kind}")

@@ -119,7 +119,7 @@ output_option = option_group("Output")
 @information_option(
     "--dry-run",
     is_flag=True,
-    help="Print which pairs would be dropped, with samples. Write nothing.",
+    help="Print how many pairs would be dropped, with samples. Write nothing.",
 )
 @information_option("--list", "list_corpora", is_flag=True, help="Print the catalogue of corpora.")
 @information_option(

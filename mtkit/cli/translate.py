@@ -210,16 +210,22 @@ def translate(
             log.info("translating what you type; end with Ctrl-D")
         total = _lines_to_show(input_path, output_path)
         progress = stack.enter_context(shown_progress(total, is_wanted=total is not None))
-        job = _Translation(translator, progress, nbest=nbest, as_json=as_json, prefixes=prefixes)
+        line_translator = _LineTranslator(
+            translator, progress, nbest=nbest, as_json=as_json, prefixes=prefixes
+        )
         if output_path is not None and _is_resumable(output_path):
             _write_resumably(
-                output_path, lines, job, settings=_settings(runs, job), restart=restart
+                output_path,
+                lines,
+                line_translator,
+                settings=_settings(runs, line_translator),
+                restart=restart,
             )
             return
         output: IO[bytes] = sys.stdout.buffer
         if output_path is not None:
             output = stack.enter_context(output_file(output_path))
-        _write_at_once(output, lines, job, is_typed=is_typed)
+        _write_at_once(output, lines, line_translator, is_typed=is_typed)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -315,7 +321,7 @@ def _lines_to_show(source: Path | None, output: Path | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class _Translation:
+class _LineTranslator:
     """Turns windows of lines into what the output has for them.
 
     Attributes:
@@ -372,7 +378,7 @@ class _Translation:
 def _write_resumably(
     output: Path,
     lines: Iterable[str],
-    job: _Translation,
+    line_translator: _LineTranslator,
     *,
     settings: dict[str, str],
     restart: bool,
@@ -384,42 +390,42 @@ def _write_resumably(
     rank, world_size = given_rank() or 0, given_world_size()
     resumable = Job(output, settings, restart=restart, rank=rank, world_size=world_size)
     try:
-        resumable.run((window for _, window in windows(lines, size=len)), job.outputs)
+        resumable.run((window for _, window in windows(lines, size=len)), line_translator.outputs)
     except KeyboardInterrupt:
         saved = "no lines are saved yet"
         if resumable.has_parts():
             saved = "partial results are saved"
-            if world_size == 1 and job.progress.done:
-                saved = f"the first {job.progress.done:,} lines are saved"
+            if world_size == 1 and line_translator.progress.done:
+                saved = f"the first {line_translator.progress.done:,} lines are saved"
             saved += "; to continue, run the same command, without --restart"
         raise KeyboardInterrupt(saved) from None
 
 
 def _write_at_once(
-    output: IO[bytes], lines: Iterable[str], job: _Translation, *, is_typed: bool
+    output: IO[bytes], lines: Iterable[str], line_translator: _LineTranslator, *, is_typed: bool
 ) -> None:
     """Write each translation as soon as it is ready.
 
     Args:
         output: a standard stream, a device or a pipe.
         lines: of the input.
-        job: translates them.
+        line_translator: translates them.
         is_typed: whether a person types them.
     """
     from mtkit.translate import ready_lines
 
-    if is_typed and job.prefixes is None:
-        ready = _typed_lines(f"{job.translator.src_lang or 'source'}> ")
+    if is_typed and line_translator.prefixes is None:
+        ready = _typed_lines(f"{line_translator.translator.src_lang or 'source'}> ")
     else:
         ready = ready_lines(lines)
     try:
-        for text in job.outputs(_numbered(ready)):
+        for text in line_translator.outputs(_numbered(ready)):
             output.write(text)
             output.flush()
     except KeyboardInterrupt:
         if is_typed:
             raise
-        raise KeyboardInterrupt(f"{job.progress.done:,} lines were written") from None
+        raise KeyboardInterrupt(f"{line_translator.progress.done:,} lines were written") from None
 
 
 def _typed_lines(prompt: str) -> Iterator[list[str]]:
@@ -490,11 +496,11 @@ def _objects(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
     ).encode()
 
 
-def _settings(runs: Sequence[Run], job: _Translation) -> dict[str, str]:
+def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str, str]:
     """Everything that the output depends on besides its input; a resumed run must have the same."""
     from mtkit.files import sha256_of_json
 
-    translator, prefixes = job.translator, job.prefixes
+    translator, prefixes = line_translator.translator, line_translator.prefixes
     settings = translator.config.model_dump()
     # The batch size changes no translation; the checkpoint is named below.
     del settings["batch_tokens"], settings["average_checkpoints"]
@@ -503,8 +509,8 @@ def _settings(runs: Sequence[Run], job: _Translation) -> dict[str, str]:
         "run": ", ".join(names),
         "checkpoint": translator.checkpoint,
         **{f"decode.{name}": str(value) for name, value in settings.items()},
-        "--nbest": str(job.nbest),
-        "--json": str(job.as_json),
+        "--nbest": str(line_translator.nbest),
+        "--json": str(line_translator.as_json),
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
     }
 

@@ -479,7 +479,7 @@ def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
 
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
     command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
-    with pytest.raises(click.UsageError, match="--quantization is for --format ctranslate2"):
+    with pytest.raises(click.UsageError, match="--quantization requires --format ctranslate2"):
         commands.main([*command, "--quantization", "int8"], standalone_mode=False)
     commands.main(command, standalone_mode=False)
     assert Run.open(tmp_path / "out").checkpoints()
