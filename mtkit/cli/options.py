@@ -230,7 +230,8 @@ class DecodeOptions:
             workers: instead of those of the command line.
         """
         from mtkit.config import change_decoding
-        from mtkit.devices import given_rank, workers_wanted
+        from mtkit.devices import workers_wanted
+        from mtkit.processes import given_rank
         from mtkit.translate import Translator
 
         config = change_decoding(runs[0].config.decode, self.changes)

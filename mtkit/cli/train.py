@@ -135,7 +135,8 @@ def train(
 
     config = settings.load_config(config_name, overrides)
     data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
-    from mtkit.devices import given_rank, workers_wanted
+    from mtkit.devices import workers_wanted
+    from mtkit.processes import given_rank
     from mtkit.train import is_launched, launch
 
     alone = given_rank() is None

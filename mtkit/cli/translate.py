@@ -259,7 +259,7 @@ def _check_files(
     source: Path | None, output: Path | None, prefixes: Path | None, *, restart: bool
 ) -> None:
     """Refuse files and streams that cannot be read or written; None is a standard stream."""
-    from mtkit.devices import given_world_size
+    from mtkit.processes import given_world_size
 
     if source is None and not has_input():
         raise click.UsageError("standard input is closed; give --input")
@@ -384,7 +384,7 @@ def _write_resumably(
     restart: bool,
 ) -> None:
     """Write a file that appears when it is complete; an interrupted run can be resumed."""
-    from mtkit.devices import given_rank, given_world_size
+    from mtkit.processes import given_rank, given_world_size
     from mtkit.translate import Job, windows
 
     rank, world_size = given_rank() or 0, given_world_size()
