@@ -1,185 +1,161 @@
-"""How a page looks: one HTML file to open in a browser, with nothing loaded from elsewhere.
+"""Pages: each is one HTML file that loads nothing and needs no JavaScript.
 
-This module owns the frame, the style, the charts, and how texts and numbers are shown. What stands
-on a page is up to the modules `report_page` of `train` and `prepare`: they give sections, whose
-bodies are templates and plain values, and charts, which are points and axes.
+This module owns Jinja and matplotlib: it renders the templates in `mtkit/templates` and the charts
+on the pages. What a page shows is up to `report_page` of `train` and of `prepare`.
 
-A page never fails on what it shows: numbers that are none are told as such, texts are cut where
-they get out of hand and shown escaped. It has no time stamp, so the same values give the same
-bytes.
+Every text is escaped, and cut if it is very long. A page has no time stamp, so the same values give
+the same bytes.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-# jinja2 and matplotlib are imported where they are used: only those who write a page wait for them.
+# Imported where they are used: only a command that writes a page waits for them.
 if TYPE_CHECKING:
     from jinja2 import Environment
     from matplotlib.axes import Axes
 
-LONGEST_TEXT = 2_000
-# A line has no more points than this: a chart is some 350 wide.
-_MOST_POINTS = 600
-# Past these a number is as good as infinite: axes have to be a little longer than what they show.
-_LARGEST = 1e30
-
 # ---------------------------------------------------------------------------------------------
-# The frame
+# Templates
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of a page under its own heading; the body is HTML."""
-
-    heading: str
-    body: str
-    kind: str = ""
-
-
-def page(title: str, sections: Sequence[Section], *, kind: str) -> str:
+def render(template: str, *, title: str, kind: str, **values: Any) -> str:
     """A whole page, as HTML to be written in UTF-8.
 
     Args:
+        template: a file in `mtkit/templates` that extends `page.html`.
         title: what the page is about.
-        sections: in the order in which they are shown.
         kind: what kind of thing that is.
+        values: what the template names.
     """
-    return _render(_FRAME, title=title, kind=kind, style=_STYLE, sections=sections)
-
-
-def section(heading: str, template: str, *, kind: str = "", **values: Any) -> Section:
-    """A section whose body is a Jinja template, filled with values that are escaped."""
-    return Section(heading, _render(template, **values), kind)
-
-
-def _render(template: str, **values: Any) -> str:
-    return _environment().from_string(template).render(**values).strip() + "\n"
+    return _environment().get_template(template).render(title=title, kind=kind, **values)
 
 
 @functools.cache
 def _environment() -> Environment:
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
+        loader=PackageLoader("mtkit"),
         autoescape=True,
         finalize=_printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cut"] = cut
+    environment.filters |= {"cut": cut, "number": number, "share": share}
     return environment
 
 
-# What HTML and UTF-8 have no place for, and carriage returns, which a browser would not keep.
+# What neither HTML nor UTF-8 can hold, and carriage returns, which a browser would drop.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def _printable(value: Any) -> Any:
-    """The value as a text that a page can hold: control characters become pictures of them."""
-    if hasattr(value, "__html__"):  # a part of the page
+    """The value as text that a page can hold: control characters become visible symbols."""
+    if hasattr(value, "__html__"):  # already HTML
         return value
-    return _UNPRINTABLE.sub(_picture, _text(value).replace("\r\n", "\n"))
+    return _UNPRINTABLE.sub(_symbol, str(value).replace("\r\n", "\n"))
 
 
-def _text(value: Any) -> str:
-    try:
-        return "" if value is None else str(value)
-    except ValueError:  # a whole number of thousands of digits
-        return "a number too long to print"
-
-
-def _picture(match: re.Match[str]) -> str:
+def _symbol(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else "\ufffd"
 
 
-def cut(value: Any, limit: int = LONGEST_TEXT) -> str:
-    """The value as a text that ends, and says so, where it gets too long."""
-    text = _text(value)
+def cut(text: str, limit: int = 2_000) -> str:
+    """The text, cut after `limit` characters; the cut is marked."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}… [cut here; {len(text):,} characters in all]"
 
 
-def mappings(values: Any) -> list[Mapping[str, Any]]:
-    """Those of the values that are what they should be; a damaged file may hold anything."""
-    if not isinstance(values, Sequence):
-        return []
-    return [value for value in values if isinstance(value, Mapping)]
-
-
-# ---------------------------------------------------------------------------------------------
-# Numbers
-
-
-def finite(value: Any, largest: float = _LARGEST) -> float | None:
-    """The number that the value is, if it is one that has a place on an axis."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if abs(number) < largest else None
-
-
-def shown(value: Any, form: str) -> str:
-    """The value of a cell, whatever it is."""
+def number(value: float | None, form: str = "{:,}") -> str:
+    """The number in this format; a dash for None."""
     if value is None:
         return "–"
-    number = finite(value)
-    if number is None:
-        return cut(value, 40)
-    return form.format(number) if abs(number) < 1e9 else f"{number:.3g}"
+    return form.format(value) if abs(value) < 1e12 else f"{value:.3g}"
 
 
-def brief(number: float) -> str:
-    """A number in some four digits."""
-    if 1000 <= abs(number) < 1e7:
-        return f"{number:,.0f}"
-    return f"{number:.4g}"
+def share(part: float, whole: float) -> str:
+    """A part of a whole in per cent."""
+    if not whole:
+        return "–"
+    # A few among millions are more than none.
+    return "< 0.01%" if 0 < part / whole < 5e-5 else f"{part / whole:.2%}"
+
+
+def brief(value: float) -> str:
+    """A number with about four digits."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 # ---------------------------------------------------------------------------------------------
 # Charts
 
-# Okabe and Ito's blue and vermilion, which differ for every kind of sight, and in print by their
-# lightness. In the drawings they stand for the colours of the page: see `_as_part_of_the_page`.
+# Okabe and Ito's blue and vermilion: they differ for every kind of colour vision, and in print by
+# their lightness. The page replaces these colours by its own, which depend on light or dark mode.
 ONE, TWO, _INK, _RULE = "#0072b2", "#d55e00", "#1f2328", "#d9dee3"
-_IN_THE_PAGE = {
+_CSS_COLORS = {
     ONE: "var(--one)",
     TWO: "var(--two)",
     _INK: "currentColor",
     _RULE: "var(--rule)",
 }
-# Ticks are so far apart, or ten times, and so on.
-_ROUND = (1, 2, 2.5, 5, 10)
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "text.color": _INK,
+    "text.parse_math": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "axes.edgecolor": _RULE,
+    "axes.labelcolor": _INK,
+    "axes.unicode_minus": False,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.markersize": 4,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.major.pad": 6,
+    "ytick.major.pad": 6,
+}
+# A chart is about 350 pixels wide; more points cannot be told apart.
+_MAX_POINTS = 600
+# Larger numbers are left out of a chart: an axis is a little longer than its largest value.
+LARGEST = 1e30
 
 Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is drawn from point to point.
+    """A curve.
 
     Attributes:
-        label: what it is.
+        label: its name in the legend.
         points: (x, y), by x.
         color: `ONE` or `TWO`.
-        marker: that of matplotlib, where the single points count.
-        dashed: so that it can be told from the other without colours.
-        filled: down to zero, lightly.
+        marker: of single points, as matplotlib names it; left out if there are many.
+        dashed: whether the line is dashed, so that it differs without colours.
+        steps: whether it is a histogram: one step for each point.
     """
 
     label: str
@@ -187,408 +163,123 @@ class Line:
     color: str = ONE
     marker: str = ""
     dashed: bool = False
-    filled: bool = False
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Rectangles of the plane, shaded.
-
-    Attributes:
-        shades: how dark, from 0 to 1, and (x, y, width, height) of each rectangle.
-    """
-
-    shades: Sequence[tuple[float, Sequence[tuple[float, float, float, float]]]]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One of the two axes of a chart.
-
-    Attributes:
-        label: what is on it.
-        low, high: its ends; without both, it is as long as what is drawn.
-        logarithmic: from a `low` above 0.
-        whole: only whole numbers are written beside it.
-        ticks: where something is written, and what; by default round numbers.
-        form: how a number is written.
-    """
-
-    label: str = ""
-    low: float | None = None
-    high: float | None = None
-    logarithmic: bool = False
-    whole: bool = False
-    ticks: Sequence[tuple[float, str]] = ()
-    form: Callable[[float], str] = brief
+    steps: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with its caption; without lines and cells the caption and note alone.
+    """A figure with one or more lines; without any, its title and note alone.
 
     Attributes:
-        title: one that no other chart of the page has.
-        description: what can be seen, for those who cannot.
-        x, y: the axes.
-        lines, cells: what is drawn.
-        mark: a place on the x axis, and what is there.
-        legend: whether lines and mark are named above.
+        title: no other chart of the page has the same.
+        description: what can be seen, in words.
+        lines: the curves.
+        x_label: of the x axis, which has whole numbers from 0.
+        scale: of the y axis: as long as the values, from zero on, or logarithmic if the values
+            differ by a factor of 2 or more.
+        form: how numbers on the y axis are written.
+        mark: a place on the x axis, and its name in the legend.
         note: shown below.
     """
 
     title: str
     description: str
-    x: Axis
-    y: Axis
-    lines: Sequence[Line] = ()
-    cells: Cells | None = None
+    lines: Sequence[Line]
+    x_label: str
+    scale: Literal["linear", "from zero", "log"] = "linear"
+    form: Callable[[float], str] = brief
     mark: tuple[float, str] | None = None
-    legend: bool = False
     note: str = ""
 
     @property
     def svg(self) -> str:
-        """The drawing as an `<svg>` element; empty if there is nothing to draw."""
-        return _draw(self) if self.lines or self.cells else ""
+        """The chart as an `<svg>` element that takes font and colours from its page."""
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        with matplotlib.rc_context():
+            # The user's own settings do not change the page.
+            matplotlib.rcdefaults()
+            # Ids are hashes of what they are of, and differ from chart to chart.
+            matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": self.title})
+            figure = Figure(figsize=(5, 2.9))
+            has_legend = len(self.lines) > 1 or any(line.marker for line in self.lines)
+            # The legend stands above the axes, where it hides nothing.
+            axes = figure.add_axes((0.14, 0.16, 0.79, 0.73 if has_legend else 0.81))
+            for line in self.lines:
+                _plot(axes, line)
+            if self.mark is not None:
+                place, label = self.mark
+                axes.axvline(place, color=_INK, linewidth=0.9, linestyle=":", label=label)
+            if has_legend:
+                axes.legend(ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+            _set_axes(axes, self)
+            file = io.StringIO()
+            no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+            figure.savefig(file, format="svg", metadata=no_metadata)
+        return _as_part_of_a_page(file.getvalue())
 
 
-# Charts beside each other, for `section`.
-FIGURES = """\
-<div class="charts">
-{% for chart in charts %}
-<figure>
-<figcaption>{{ chart.title }}</figcaption>
-{% set svg = chart.svg %}
-{% if svg %}
-<div role="img" aria-label="{{ chart.description }}">
-{{ svg | safe }}</div>
-{% endif %}
-{% if chart.note %}
-<p class="note">{{ chart.note }}</p>
-{% endif %}
-</figure>
-{% endfor %}
-</div>
-"""
-
-
-def _thin(points: Points, most: int = _MOST_POINTS) -> Points:
-    """At most so many of the points: the ends, and the lowest and the highest of every stretch."""
-    if len(points) <= most:
-        return points
-    inner = points[1:-1]
-    stretches = (most - 2) // 2
-    kept = [points[0]]
-    for i in range(stretches):
-        start, end = (len(inner) * place // stretches for place in (i, i + 1))
-        places = range(start, end)
-        extremes = {
-            min(places, key=lambda place: inner[place][1]),
-            max(places, key=lambda place: inner[place][1]),
-        }
-        kept += [inner[place] for place in sorted(extremes)]
-    return [*kept, points[-1]]
-
-
-def _draw(chart: Chart) -> str:
-    """The `<svg>` element of a chart."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context():
-        # Nobody's own settings make it another page.
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(
-            {
-                "svg.fonttype": "none",
-                "svg.hashsalt": "mtkit",
-                "font.size": 10,
-                "text.color": _INK,
-                "text.parse_math": False,
-                "axes.edgecolor": _RULE,
-                "axes.labelcolor": _INK,
-                "xtick.labelcolor": _INK,
-                "ytick.labelcolor": _INK,
-                "axes.unicode_minus": False,
-            }
-        )
-        figure = Figure(figsize=(5, 2.9), facecolor="none")
-        # With a legend room above, where it hides nothing.
-        height = 0.73 if chart.legend else 0.81
-        axes = figure.add_axes((0.14, 0.16, 0.79, height), facecolor="none")
-        if chart.cells is not None:
-            _add_cells(axes, chart.cells)
-        for line in chart.lines:
-            _add_line(axes, line)
-        if chart.mark is not None:
-            place, label = chart.mark
-            axes.axvline(place, color=_INK, linewidth=0.9, linestyle=":", label=label)
-        if chart.legend:
-            axes.legend(
-                frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0
-            )
-        _arrange(axes, "x", chart.x)
-        _arrange(axes, "y", chart.y)
-        axes.tick_params(length=0, pad=6)
-        axes.grid(color=_RULE, linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        text = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(text, format="svg", metadata=nothing)
-    return _as_part_of_the_page(text.getvalue(), prefix=chart.title.lower().replace(" ", "-"))
-
-
-def _add_line(axes: Axes, line: Line) -> None:
-    points = _thin(line.points)
-    few = len(points) <= 50
-    places, values = [x for x, _ in points], [y for _, y in points]
-    if line.filled:
-        axes.fill_between(places, values, color=line.color, alpha=0.15, linewidth=0)
+def _plot(axes: Axes, line: Line) -> None:
+    points = _thinned(line.points)
+    xs, ys = zip(*points, strict=True)
+    if line.steps:
+        axes.fill_between(xs, ys, step="mid", color=line.color, alpha=0.15, linewidth=0)
     axes.plot(
-        places,
-        values,
+        xs,
+        ys,
         color=line.color,
         label=line.label,
         linewidth=1.7 if line.marker else 1.2,
         linestyle="--" if line.dashed else "-",
-        marker=(line.marker if few else "") or ("o" if len(points) == 1 else ""),
-        markersize=4,
+        drawstyle="steps-mid" if line.steps else "default",
+        marker=(line.marker if len(points) <= 50 else "") or ("o" if len(points) == 1 else ""),
     )
 
 
-def _add_cells(axes: Axes, cells: Cells) -> None:
-    from matplotlib.patches import PathPatch, Rectangle
-    from matplotlib.path import Path
-
-    for shade, boxes in cells.shades:
-        # One shape for all of a shade: a page of single rectangles would be five times as long.
-        shapes = [
-            Path.unit_rectangle().transformed(
-                Rectangle((x, y), width, height).get_patch_transform()
-            )
-            for x, y, width, height in boxes
-        ]
-        if shapes:
-            path = Path.make_compound_path(*shapes)
-            axes.add_patch(PathPatch(path, facecolor=ONE, alpha=shade, linewidth=0))
-    axes.autoscale_view()
+def _thinned(points: Points) -> Points:
+    """At most `_MAX_POINTS` points: the ends, and the lowest and highest of every part between."""
+    if len(points) <= _MAX_POINTS:
+        return points
+    inner, parts = points[1:-1], _MAX_POINTS // 2 - 1
+    kept = []
+    for i in range(parts):
+        part = inner[len(inner) * i // parts : len(inner) * (i + 1) // parts]
+        lowest, highest = (pick(part, key=lambda point: point[1]) for pick in (min, max))
+        kept += sorted({lowest, highest})
+    return [points[0], *kept, points[-1]]
 
 
-def _arrange(axes: Axes, name: Literal["x", "y"], axis: Axis) -> None:
-    from matplotlib.ticker import (
-        FixedFormatter,
-        FixedLocator,
-        FuncFormatter,
-        MaxNLocator,
-        NullLocator,
-    )
+def _set_axes(axes: Axes, chart: Chart) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    its = axes.xaxis if name == "x" else axes.yaxis
-    set_scale, set_limits = (
-        (axes.set_xscale, axes.set_xlim) if name == "x" else (axes.set_yscale, axes.set_ylim)
-    )
-    if axis.logarithmic:
-        set_scale("log")
-    if axis.low is not None and axis.high is not None:
-        set_limits(axis.low, axis.high)
-    if axis.ticks:
-        its.set_major_locator(FixedLocator([place for place, _ in axis.ticks]))
-        its.set_major_formatter(FixedFormatter([text for _, text in axis.ticks]))
+    xs, ys = zip(*(point for line in chart.lines for point in line.points), strict=True)
+    low, high = min(ys), max(ys)
+    round_numbers = (1, 2, 2.5, 5, 10)
+    axes.set_xlim(min(*xs, 0), max(*xs, 1) * 1.02)
+    axes.set_xlabel(chart.x_label)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=round_numbers))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    if chart.scale == "log" and 0 < 2 * low <= high <= 1e6 * low:
+        digits = (1, 2, 3, 4, 6, 8) if high <= 10 * low else (1, 2, 5)
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.05, high * 1.05)
+        axes.set_ylabel("logarithmic scale")
+        axes.yaxis.set_major_locator(LogLocator(subs=digits if high <= 1e3 * low else (1,)))
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
-        if axis.logarithmic and axis.low is not None and axis.high is not None:
-            its.set_major_locator(FixedLocator(_log_ticks(axis.low, axis.high)))
-        else:
-            its.set_major_locator(MaxNLocator(6, integer=axis.whole, steps=_ROUND))
-        its.set_major_formatter(FuncFormatter(lambda value, _: axis.form(value)))
-    its.set_minor_locator(NullLocator())
-    if axis.label:
-        its.set_label_text(axis.label)
+        if chart.scale == "from zero" and low >= 0:
+            axes.set_ylim(0, high * 1.05 or 1)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=round_numbers))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: chart.form(value)))
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from low to high, about as far from each other as their labels are high."""
-    digits: tuple[float, ...] = (1,)
-    for ratio, finer in (
-        (1000, (1, 2, 5)),
-        (30, (1, 2, 3, 5, 7)),
-        (4.5, (1, 1.5, 2, 2.5, *range(3, 10))),
-    ):
-        if high / low < ratio:
-            digits = finer
-    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [digit * 10.0**exponent for exponent in exponents for digit in digits]
-    return [tick for tick in ticks if low <= tick <= high]
-
-
-def _as_part_of_the_page(svg: str, *, prefix: str) -> str:
-    """A drawing that takes its size, font and colours from the page it stands in."""
-    svg = svg[svg.index("<svg") :]
-    view_box = re.search(r'viewBox="[^"]*"', svg)
-    assert view_box is not None
-    svg = re.sub(r"<svg[^>]*>", f'<svg {view_box[0]} aria-hidden="true">', svg, count=1)
-    # A style sheet would be that of the whole page; `_STYLE` has the one rule of it.
-    svg = re.sub(
-        r"<defs>\s*<style.*?</style>\s*</defs>|<metadata>.*?</metadata>", "", svg, flags=re.S
-    )
-    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
-    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
-    # What is left of the ids is referred to, and must differ from chart to chart.
-    svg = re.sub(r' id="', f' id="{prefix}-', svg)
-    svg = svg.replace("xlink:href", "href").replace('href="#', f'href="#{prefix}-')
-    svg = svg.replace("url(#", f"url(#{prefix}-")
-    for color, name in _IN_THE_PAGE.items():
+def _as_part_of_a_page(svg: str) -> str:
+    """The element without what only a file of its own needs, in the colours of the page."""
+    svg = re.sub(r".*?<svg[^>]*(viewBox=\S+ \S+ \S+ \S+\")[^>]*>", r"<svg \1>", svg, flags=re.S)
+    # Its style would be that of the whole page. Only ids that are hashes are referred to.
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)
+    svg = re.sub(r' id="(?![mp][0-9a-f]{10}")[^"]*"', "", svg)
+    for color, name in _CSS_COLORS.items():
         svg = svg.replace(color, name)
-    return re.sub(r"\n\s*", "\n", svg)
-
-
-# ---------------------------------------------------------------------------------------------
-# Templates
-
-# Sentences in a box that stands out, and facts by their labels, for `section`.
-FINDINGS = """\
-<ul>
-{% for finding in findings %}
-<li>{{ finding | cut }}</li>
-{% endfor %}
-</ul>
-"""
-
-SUMMARY = """\
-<dl>
-{% for label, text in summary %}
-<div><dt>{{ label | cut(200) }}</dt><dd dir="auto">{{ text | cut }}</dd></div>
-{% endfor %}
-</dl>
-"""
-
-_FRAME = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<link rel="icon" href="data:,">
-<title>{{ title | cut(200) }} – {{ kind }}</title>
-<style>
-{{ style | safe }}</style>
-</head>
-<body>
-<header>
-<p>{{ kind }}</p>
-<h1 dir="auto">{{ title | cut(200) }}</h1>
-</header>
-<main>
-{% for section in sections %}
-<section class="{{ section.kind }}" aria-labelledby="section-{{ loop.index }}">
-<h2 id="section-{{ loop.index }}">{{ section.heading }}</h2>
-{{ section.body | safe }}</section>
-{% endfor %}
-</main>
-</body>
-</html>
-"""
-
-_STYLE = """\
-:root {
-  --page: #f6f7f9; --panel: #fff; --ink: #1f2328; --soft: #59636e; --rule: #d9dee3;
-  --one: #0072b2; --two: #d55e00; --mark: #fff1c9; --best: #e8f3fa; --warn: #d55e00;
-}
-@media screen and (prefers-color-scheme: dark) {
-  :root {
-    --page: #14171b; --panel: #1c2025; --ink: #e4e7eb; --soft: #a0aab4; --rule: #3a414a;
-    --one: #56b4e9; --two: #e69f00; --mark: #4a3d14; --best: #1f3442; --warn: #e69f00;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; padding: 2rem clamp(0.75rem, 3vw, 2rem) 4rem; max-width: 76rem;
-  background: var(--page); color: var(--ink);
-  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere;
-}
-header p { margin: 0; color: var(--soft); }
-h1 { margin: 0; font-size: 1.75rem; line-height: 1.25; font-weight: 650; }
-h2 { margin: 0 0 0.75rem; font-size: 1.15rem; font-weight: 650; }
-section { margin-top: 2.25rem; }
-.note { margin: 0 0 0.75rem; color: var(--soft); font-size: 0.9rem; }
-.findings {
-  padding: 1rem 1.25rem; background: var(--panel); border: 1px solid var(--rule);
-  border-left: 0.3rem solid var(--warn); border-radius: 0.5rem;
-}
-.findings ul { margin: 0; padding-left: 1.2rem; }
-dl, .charts {
-  display: grid; gap: 1rem; margin: 0;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 11rem), 1fr));
-}
-dl { padding: 1rem 1.25rem; }
-dl, figure, .scroll, .wide, details {
-  background: var(--panel); border: 1px solid var(--rule); border-radius: 0.5rem;
-}
-dt { color: var(--soft); font-size: 0.85rem; }
-dd { margin: 0; white-space: pre-line; }
-.charts { grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
-figure { margin: 0; padding: 0.9rem 1rem; break-inside: avoid; }
-.after { margin-top: 0.75rem; }
-.meaning { margin: 0; padding: 0 0.75rem 0.5rem; }
-code { font: 0.9em/1.45 ui-monospace, monospace; }
-figure .note { margin: 0.5rem 0 0; }
-figcaption { margin-bottom: 0.5rem; font-weight: 600; }
-svg { display: block; width: 100%; height: auto; overflow: visible; }
-svg * { stroke-linejoin: round; stroke-linecap: butt; }
-table { border-collapse: collapse; width: 100%; }
-th, td { padding: 0.4rem 0.75rem; text-align: start; vertical-align: top; }
-thead th { color: var(--soft); font-size: 0.85rem; font-weight: 600; }
-tbody tr { border-top: 1px solid var(--rule); }
-.scroll { max-height: 28rem; overflow: auto; }
-.wide { overflow-x: auto; }
-.numbers th, .numbers td { text-align: right; font-variant-numeric: tabular-nums; }
-.numbers td, .numbers th { white-space: nowrap; }
-.numbers thead th { position: sticky; top: 0; background: var(--panel); }
-.numbers tbody th { font-weight: inherit; }
-.named th { white-space: normal; overflow-wrap: normal; }
-.named tbody th { min-width: 8rem; text-align: start; }
-.facts th, .facts td { overflow-wrap: normal; }
-.facts td[dir] { min-width: 10rem; overflow-wrap: anywhere; }
-.best { background: var(--best); font-weight: 650; }
-.badge {
-  padding: 0 0.45rem; border: 1px solid var(--one); border-radius: 1rem;
-  color: var(--one); font-size: 0.8rem; font-weight: 600;
-}
-details { margin-top: 0.6rem; overflow: hidden; }
-summary { padding: 0.5rem 0.75rem; cursor: pointer; }
-caption { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-.samples { table-layout: fixed; }
-.samples th.place { width: 17%; }
-.samples td { white-space: pre-wrap; }
-mark {
-  padding: 0 0.1em; border-radius: 0.2em; background: var(--mark); color: inherit;
-  text-decoration: underline dotted; text-underline-offset: 0.2em;
-}
-pre {
-  margin: 0; padding: 0.75rem 1rem; overflow: auto; border-top: 1px solid var(--rule);
-  font: 0.875rem/1.45 ui-monospace, monospace; overflow-wrap: normal;
-}
-@media (max-width: 40rem) {
-  dl { grid-template-columns: 1fr 1fr; }
-  figure { padding: 0.75rem 0.5rem; }
-  .numbers { font-size: 0.85rem; }
-  .numbers .badge { display: block; width: fit-content; margin-left: auto; }
-  .numbers th, .numbers td { padding: 0.4rem 0.3rem; }
-  .samples thead { position: absolute; clip-path: inset(50%); }
-  .samples tr, .samples td { display: block; }
-  .samples td { padding: 0.25rem 0.75rem; }
-  .samples td::before {
-    content: attr(data-label); display: block; color: var(--soft); font-size: 0.8rem;
-    direction: ltr; text-align: left;
-  }
-}
-@media print {
-  body { max-width: none; padding: 0; background: none; font-size: 0.85rem; }
-  .charts { grid-template-columns: 1fr 1fr; }
-  .scroll { max-height: none; }
-}
-"""
+    return svg

@@ -10,7 +10,7 @@ import pytest
 from browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 
 from mtkit.prepare.report_page import (
-    LONGEST,
+    RATIO_STEPS,
     DataFacts,
     Dropped,
     Origin,
@@ -20,8 +20,8 @@ from mtkit.prepare.report_page import (
     data_page,
 )
 
-SOURCE = Side(tokens=14, words=6, byte_tokens=1, rare_tokens=2, lengths={2: 1, 4: 3})
-TARGET = Side(tokens=20, words=8, byte_tokens=0, rare_tokens=0, lengths={4: 2, 6: 2})
+SOURCE = Side(14, 6, byte_tokens=1, rare_tokens=2, covering=(1, 2, 3), lengths={2: 1, 4: 3})
+TARGET = Side(20, 8, byte_tokens=0, rare_tokens=0, covering=(1, 1, 1), lengths={4: 2, 6: 2})
 FACTS = DataFacts(
     name="demo",
     findings=["Something is amiss."],
@@ -29,21 +29,18 @@ FACTS = DataFacts(
     read=5,
     kept=4,
     counted=4,
-    dropped=[Dropped("empty", "A side is empty.", 1, [("a.en and a.de", 3, "", "x")])],
+    dropped=[Dropped("empty", "A side is empty.", 1, [("a.en and a.de, 3", "", "x")])],
     origins=[Origin("train", "a.en, a.de", 5, 4, 2.0, {"CRLF line end": 2}, {"file": "ab" * 32})],
     shifts=[("a.en and a.de", 1001, 1021, -2)],
     train=(SOURCE, TARGET),
     valid=(SOURCE, TARGET),
-    ratios={0: 1, 8: 2, -8: 1},
-    both_lengths={(2, 4): 1, (4, 4): 1, (4, 6): 2},
-    max_ratio=4.0,
-    coverage=([(1.0, 0.5), (2.0, 0.75), (3.0, 1.0)], [(1.0, 1.0)]),
-    vocabularies=[Vocabulary("joint", 300, (10, 20, 5, 5), ["▁un"], [("▁rare", 3)])],
-    samples=[(1, "A red hat.", "Ein roter Hut.")],
+    ratios={0: 1, RATIO_STEPS: 2, -RATIO_STEPS: 1},
+    vocabularies=[Vocabulary("joint", size=300, learned=40, unused=10, rare=20)],
+    samples=[("1", "A red hat.", "Ein roter Hut.")],
     settings=[Setting("max_ratio", "4.0", False, "a limit")],
     versions={"mtkit": "0.1"},
 )
-NOBODY = Side(0, 0, 0, 0, {})
+NOBODY = Side(0, 0, 0, 0, (0, 0, 0), {})
 NOTHING = DataFacts(
     name="",
     findings=[],
@@ -57,9 +54,6 @@ NOTHING = DataFacts(
     train=(NOBODY, NOBODY),
     valid=(NOBODY, NOBODY),
     ratios={},
-    both_lengths={},
-    max_ratio=1.0,
-    coverage=([], []),
     vocabularies=[],
     samples=[],
     settings=[],
@@ -91,8 +85,8 @@ def test_the_page_says_what_it_was_given() -> None:
         "Summary",
         "Training pairs",
         "Sources",
-        "Out of step",
-        "Lengths and pieces",
+        "Misaligned lines",
+        "Lengths",
         "Subwords",
         "Dropped pairs",
         "Kept pairs",
@@ -106,6 +100,8 @@ def test_the_page_says_what_it_was_given() -> None:
     assert "subwords per word1.6671.6672.0002.000" in rows
     assert "single bytes among subwords10.00%10.00%0.00%0.00%" in rows
     assert "subwords rare in training (below 10 times)20.00%20.00%0.00%0.00%" in rows
+    assert "pieces that cover 90% of the subwords2211" in rows
+    assert "never used in training10 (25.00%)" in rows
     assert "used 1 to 9 times20 (50.00%)" in rows
     assert all(heading["attrs"].get("scope") in ("row", "col") for heading in page.all("th"))
 
@@ -128,31 +124,20 @@ def test_a_histogram_has_a_step_for_each_length() -> None:
     assert "each step is one token" in figure(well_formed(text), "Length in tokens")
 
 
-def test_few_long_sentences_do_not_flatten_the_charts() -> None:
+def test_few_long_sentences_do_not_flatten_the_chart() -> None:
     long = replace(SOURCE, lengths={10: 999, 5000: 1})
-    both = {(10, 10): 999, (LONGEST, 10): 1}
-    facts = replace(FACTS, train=(long, replace(TARGET, lengths={10: 1000})), both_lengths=both)
+    facts = replace(FACTS, train=(long, replace(TARGET, lengths={10: 1000})))
     page = well_formed(data_page(facts))
     assert "1 sentences are longer, up to 5,000." in figure(page, "Length in tokens")
-    assert "1 longer pairs are not shown." in figure(page, "Lengths of both sides")
+    assert "5,000" not in page.texts("text")
 
 
-def test_ratios_lie_evenly_to_both_sides_of_one() -> None:
-    text = data_page(replace(FACTS, ratios={-8: 2, 8: 2, 0: 4}))
-    (outline,) = [points for points in shapes(text, "Ratio of lengths") if len(points) == 34]
-    heights = [outline[2][1] - y for _, y in outline[::2]]
-    assert heights == pytest.approx(heights[::-1])
-    assert heights[8] == pytest.approx(2 * heights[0])
-    assert "median 1.00" in figure(well_formed(text), "Ratio of lengths")
-
-
-def test_the_plane_has_a_cell_for_each_pair_of_lengths() -> None:
-    text = data_page(FACTS)
-    groups = [points for points in shapes(text, "Lengths of both sides") if len(points) % 4 == 0]
-    # Two cells of a pair each in the lightest shade, and one of two pairs in a stronger one.
-    cells = [len(points) // 4 for points in groups if len(points) in (4, 8)]
-    assert sorted(cells)[-1] == 2
-    assert text.count("opacity: 0.166667") == 1
+def test_ratios_are_given_for_the_middle_and_for_both_ends() -> None:
+    # Of 100 pairs 4 have a target of a quarter, 90 of the same length, 6 of four times the length.
+    ratios = {-2 * RATIO_STEPS: 4, 0: 90, 2 * RATIO_STEPS: 6}
+    rows = well_formed(data_page(replace(FACTS, ratios=ratios))).texts("tr")
+    expected = {"1% of the pairs are not above": 0.25, "5%": 1, "median": 1, "95%": 4, "99%": 4}
+    assert {f"{label}{ratio:.2f}" for label, ratio in expected.items()} <= set(rows)
 
 
 def test_nothing_is_loaded_from_elsewhere_and_everything_is_escaped() -> None:
@@ -161,11 +146,11 @@ def test_nothing_is_loaded_from_elsewhere_and_everything_is_escaped() -> None:
         name=HOSTILE,
         findings=[HOSTILE],
         summary={HOSTILE: HOSTILE},
-        dropped=[Dropped(HOSTILE, HOSTILE, 1, [(HOSTILE, 1, HOSTILE, HOSTILE)])],
+        dropped=[Dropped(HOSTILE, HOSTILE, 1, [(HOSTILE, HOSTILE, HOSTILE)])],
         origins=[Origin(HOSTILE, HOSTILE, 1, 1, 1.0, {HOSTILE: 1}, {HOSTILE: HOSTILE})],
         shifts=[(HOSTILE, 1, 2, 1)],
-        vocabularies=[Vocabulary(HOSTILE, 1, (1, 1, 1, 1), [HOSTILE], [(HOSTILE, 1)])],
-        samples=[(1, HOSTILE, HOSTILE)],
+        vocabularies=[Vocabulary(HOSTILE, 4, 3, 2, 1)],
+        samples=[(HOSTILE, HOSTILE, HOSTILE)],
         settings=[Setting(HOSTILE, HOSTILE, True, HOSTILE)],
         versions={HOSTILE: HOSTILE},
     )
@@ -188,7 +173,10 @@ def test_ids_are_unique_and_what_is_referred_to_is_there() -> None:
 
 
 def test_the_same_facts_give_the_same_bytes_in_any_process() -> None:
-    assert made_elsewhere("data_page") == data_page(FACTS).encode()
+    assert (
+        made_elsewhere("prepare/test_preparation_page", "mtkit.prepare.report_page", "data_page")
+        == data_page(FACTS).encode()
+    )
 
 
 def test_data_of_which_nothing_is_known_has_a_page() -> None:
@@ -205,9 +193,9 @@ def test_huge_texts_are_cut() -> None:
             name=huge,
             findings=[huge],
             summary={huge: huge},
-            samples=[(1, huge, huge)] * 20,
+            samples=[("1", huge, huge)] * 20,
             shifts=[(huge[:900], 1, 2, 1)] * 1100,
-            dropped=[Dropped("empty", "", 1, [(huge, 1, huge, huge)] * 12)],
+            dropped=[Dropped("empty", "", 1, [(huge, huge, huge)] * 12)],
         )
     )
     assert len(text) < 1_000_000
@@ -224,15 +212,13 @@ def test_no_numbers_are_too_strange(seed: int) -> None:
 
     def side() -> Side:
         lengths = {size(1e6): size(1e9) for _ in range(rng.randrange(4))}
-        return Side(10**10, rng.choice([0, 5]), 3, 0, lengths)
+        return Side(10**10, rng.choice([0, 5]), 3, 0, (1, 2, 3), lengths)
 
     facts = replace(
         FACTS,
         train=(side(), side()),
-        ratios={rng.randint(-255, 255): size(1e9) for _ in range(rng.randrange(4))},
-        both_lengths={(size(LONGEST), size(LONGEST)): size(1e9) for _ in range(rng.randrange(50))},
-        max_ratio=rng.choice([1.0, 2.5, 1e6]),
+        ratios={rng.randint(-1023, 1023): size(1e9) for _ in range(rng.randrange(4))},
     )
     text = data_page(facts)
-    assert len(well_formed(text).all("svg")) == 4
+    assert len(well_formed(text).all("svg")) == any(side.lengths for side in facts.train)
     assert not re.search(r'="[^"]*\b(nan|inf)\b', text)

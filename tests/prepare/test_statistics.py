@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +18,11 @@ from conftest import TinyText, number_pairs, write_pairs
 from mtkit.config import PrepareConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
-from mtkit.prepare import statistics as audit
 from mtkit.prepare.filters import KEPT, REASONS
 from mtkit.prepare.passes import Report
 from mtkit.prepare.pipeline import prepare_files
-from mtkit.prepare.report_page import DataFacts, Side, Vocabulary, data_page
-from mtkit.prepare.statistics import check_page, data_facts, write_page
+from mtkit.prepare.report_page import RATIO_STEPS, DataFacts, Side, Vocabulary, data_page
+from mtkit.prepare.statistics import _MEANINGS, check_page, data_facts, findings, write_page
 
 Pairs = list[tuple[str, str]]
 
@@ -187,67 +185,52 @@ def test_pieces_are_counted_by_their_use(both: Prepared) -> None:
     for vocabulary, tokenizer, counts in zip(
         facts.vocabularies, tokenizers, used(both), strict=True
     ):
-        learned = [tokenizer.piece(i) for i in range(260, len(tokenizer))]
-        uses = [counts[piece] for piece in learned]
+        uses = [counts[tokenizer.piece(i)] for i in range(260, len(tokenizer))]
         assert vocabulary.size == len(tokenizer)
-        assert vocabulary.by_use == (
-            uses.count(0),
-            sum(1 <= use < 10 for use in uses),
-            sum(10 <= use < 100 for use in uses),
-            sum(use >= 100 for use in uses),
-        )
-        assert all(counts[piece] == 0 and piece in learned for piece in vocabulary.unused)
-        assert len(vocabulary.unused) == min(40, uses.count(0))
-        assert all(counts[piece] == count < 10 for piece, count in vocabulary.rare)
-        assert len(vocabulary.rare) == min(40, vocabulary.by_use[1])
+        assert vocabulary.learned == len(uses)
+        assert vocabulary.unused == uses.count(0)
+        assert vocabulary.rare == sum(1 <= use < 10 for use in uses)
     rows = table(both.page, "learned")
     assert rows["learned"] == [f"{len(one) - 260:,}" for one in tokenizers]
     assert [cell.split()[0] for cell in rows["never used in training"]] == [
-        f"{one.by_use[0]:,}" for one in facts.vocabularies
+        f"{one.unused:,}" for one in facts.vocabularies
     ]
 
 
-def test_coverage_is_the_share_of_the_most_frequent_pieces(both: Prepared) -> None:
-    for side, (tokenizer, points) in enumerate(
-        zip(both.data.tokenizers(), both.facts.coverage, strict=True)
+def test_coverage_is_how_many_of_the_most_frequent_pieces_make_up_a_share(both: Prepared) -> None:
+    for number, (tokenizer, side) in enumerate(
+        zip(both.data.tokenizers(), both.facts.train, strict=True)
     ):
-        counts = Counter(i for pair in KEPT_PAIRS for i in tokenizer.encode(pair[side]))
+        counts = Counter(i for pair in KEPT_PAIRS for i in tokenizer.encode(pair[number]))
         frequent = [count for _, count in counts.most_common()]
-        assert points[0][0] == 1
-        assert points[-1] == (len(frequent), 1.0)
-        for k, share in points:
-            assert share == pytest.approx(sum(frequent[: int(k)]) / sum(frequent))
+        for share, pieces in zip((0.5, 0.9, 0.99), side.covering, strict=True):
+            assert sum(frequent[:pieces]) >= share * sum(frequent)
+            assert sum(frequent[: pieces - 1]) < share * sum(frequent)
 
 
-def test_ratios_and_lengths_of_both_sides_are_those_of_the_pairs(both: Prepared) -> None:
+def test_ratios_are_those_of_the_pairs(both: Prepared) -> None:
     tokenizers = both.data.tokenizers()
-    lengths = [
-        tuple(len(tok.encode(text)) + 1 for tok, text in zip(tokenizers, pair, strict=True))
-        for pair in KEPT_PAIRS
-    ]
-    facts = both.facts
-    assert facts.both_lengths == Counter(lengths)
-    assert facts.ratios == Counter(round(8 * math.log2(tgt / src)) for src, tgt in lengths)
+    ratios = []
+    for pair in KEPT_PAIRS:
+        src, tgt = (len(tok.encode(text)) + 1 for tok, text in zip(tokenizers, pair, strict=True))
+        ratios.append(tgt / src)
+    assert both.facts.ratios == Counter(round(RATIO_STEPS * math.log2(one)) for one in ratios)
+    middle = sorted(ratios)[len(ratios) // 2 - 1]
+    (shown,) = table(both.page, "median")["median"]
+    assert float(shown) == pytest.approx(middle, rel=0.02)
 
 
-def test_counting_in_stretches_changes_nothing(
-    tiny: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = tiny.facts
-    monkeypatch.setattr(audit, "_STRETCH", 7)
-    assert tiny.facts == whole
+def test_the_size_of_blocks_changes_nothing(tiny: Prepared) -> None:
+    assert data_facts(tiny.data, tiny.report, block_pairs=7) == tiny.facts
 
 
-def test_a_sample_of_a_large_corpus_is_even_and_told(
-    tiny: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(audit, "_STRETCH", 10)
-    monkeypatch.setattr(audit, "_MOST_PAIRS", 64)
-    assert tiny.facts.counted == 70  # every third of 20 stretches, the last of two pairs
-    words = "Counted in 70 of the 192 pairs, in stretches taken evenly from the whole corpus."
-    assert tiny.page.texts("p").count(words) == 2
-    # They are looked for everywhere nevertheless.
-    assert len(tiny.facts.samples) == 20
+def test_a_large_corpus_is_counted_in_part_which_the_page_says(tiny: Prepared) -> None:
+    facts = data_facts(tiny.data, tiny.report, block_pairs=10, max_pairs=64)
+    assert facts.counted == 70  # every third of 20 blocks, the last of two pairs
+    words = "Counted in 70 of the 192 pairs, in blocks taken evenly from the whole corpus."
+    assert well_formed(data_page(facts)).texts("p").count(words) == 2
+    # Samples come from everywhere nevertheless.
+    assert len(facts.samples) == 20
 
 
 # ---------------------------------------------------------------------------------------------
@@ -267,17 +250,19 @@ def test_dropped_pairs_are_shown_under_their_reason_with_place_and_sentence(
 
 
 def test_every_reason_has_a_sentence() -> None:
-    assert audit._MEANINGS.keys() == set(REASONS) - {REASONS[KEPT]}
-    for sentence in audit._MEANINGS.values():
+    assert _MEANINGS.keys() == set(REASONS) - {REASONS[KEPT]}
+    for sentence in _MEANINGS.values():
         assert sentence.endswith(".")
 
 
 def test_kept_pairs_come_evenly_from_the_whole_corpus(both: Prepared) -> None:
     samples = both.facts.samples
     assert len(samples) == 20
-    assert [number for number, *_ in samples] == [(2 * i + 1) * 192 // 40 + 1 for i in range(20)]
+    assert [number for number, *_ in samples] == [
+        str((2 * i + 1) * 192 // 40 + 1) for i in range(20)
+    ]
     assert [texts for _, *texts in samples] == [
-        list(KEPT_PAIRS[number - 1]) for number, *_ in samples
+        list(KEPT_PAIRS[int(number) - 1]) for number, *_ in samples
     ]
 
 
@@ -298,39 +283,41 @@ def test_settings_are_there_and_those_that_were_changed_are_marked(tiny: Prepare
     assert rows[1].startswith("max_ratio 4.0longest")
 
 
-def test_what_is_amiss_is_said_in_sentences(tmp_path: Path) -> None:
+def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
     # Half of the lines came before, and one pair is in the validation set.
     train = GOOD[:100] + GOOD[:50] * 2
     bad = prepared(tmp_path, train, vocab_size=330)
-    findings = " ".join(bad.facts.findings)
-    assert "50% of the training pairs were dropped, most of them (100)" in findings
-    assert "“duplicate”" in findings
+    said = " ".join(bad.facts.findings)
+    assert "50% of the training pairs were dropped, most of them (100)" in said
+    assert "“duplicate”" in said
     # Line 5 of training thrice.
-    assert "3 training pairs have both sides in the validation or test set" in findings
-    assert "A source word of the validation set takes" not in findings
+    assert "3 training pairs have both sides in the validation or test set" in said
+    assert "A source word of the validation set takes" not in said
     assert well_formed(data_page(bad.facts)).texts("li") == list(bad.facts.findings)
 
 
 def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) -> None:
     settings = PrepareConfig()
     facts = tiny.facts
-    usual = Side(tokens=1100, words=500, byte_tokens=4, rare_tokens=0, lengths={11: 100})
+    usual = Side(
+        tokens=1100, words=500, byte_tokens=4, rare_tokens=0, covering=(1, 1, 1), lengths={11: 100}
+    )
     for side, expected in (
         (usual, ""),
         (replace(usual, words=400), "takes 2.50 subwords, one of the training set 2.00"),
         (replace(usual, words=420), ""),
     ):
         changed = replace(facts, train=(usual, usual), valid=(usual, side), vocabularies=())
-        said = " ".join(audit._findings(changed, tiny.report, settings))
+        said = " ".join(findings(changed, tiny.report, settings))
         assert ("target word of the validation set" in said) == bool(expected)
         assert expected in said
     spelled = replace(facts, train=(replace(usual, byte_tokens=6), usual))
-    said = " ".join(audit._findings(spelled, tiny.report, settings))
+    said = " ".join(findings(spelled, tiny.report, settings))
     assert "0.6% of the source subwords" in said
     shifted = replace(facts, shifts=[("a", 11, 20, 1), ("a", 31, 40, -2)])
-    assert "2 stretches of 20 lines" in audit._findings(shifted, tiny.report, settings)[0]
-    rare = Vocabulary("joint", 300, (3, 6, 20, 11), [], [])
-    said = audit._findings(replace(facts, vocabularies=[rare]), tiny.report, settings)[-1]
+    assert "2 parts of the files, 20 lines in all" in findings(shifted, tiny.report, settings)[0]
+    rare = Vocabulary("joint", size=300, learned=40, unused=3, rare=6)
+    said = findings(replace(facts, vocabularies=[rare]), tiny.report, settings)[-1]
     assert said.startswith("9 of the 40 pieces (joint) occur fewer than 10 times")
 
 
@@ -412,10 +399,8 @@ def test_a_folder_that_is_not_writable_is_told(
         check_page(tmp_path / "page.html")
 
 
-def test_a_chart_of_each_kind_is_drawn_and_described(tiny: Prepared) -> None:
-    charts = tiny.page.all("div", role="img")
-    assert len(charts) == len(tiny.page.all("svg")) == 4
-    described = [chart["attrs"]["aria-label"] for chart in charts]
+def test_the_chart_of_lengths_is_described_in_words(tiny: Prepared) -> None:
+    (chart,) = tiny.page.all("div", role="img")
+    assert len(tiny.page.all("svg")) == 1
     lengths = sorted(len(tiny.data.tokenizers()[0].encode(src)) + 1 for src, _ in KEPT_PAIRS)
-    assert f"source: median {lengths[95]}, " in described[0]
-    assert re.search(r"Median [01]\.\d\d\.", described[1])
+    assert f"source: median {lengths[95]}, " in chart["attrs"]["aria-label"]
