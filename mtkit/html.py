@@ -155,7 +155,7 @@ class Line:
         color: `ONE` or `TWO`.
         marker: of single points, as matplotlib names it; left out if there are many.
         dashed: whether the line is dashed, so that it differs without colours.
-        steps: whether it is a histogram: one step for each point.
+        steps: whether it is a histogram: a step around each point, filled down to zero.
     """
 
     label: str

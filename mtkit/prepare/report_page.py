@@ -234,12 +234,11 @@ def _lengths_chart(sides: tuple[Side, Side]) -> Chart:
                 heights[(length - 1) // width] += count
             else:
                 beyond += count
-        points = [
-            (width * bar + (width + 1) / 2, height / side.sentences)
-            for bar, height in enumerate(heights)
-            if side.sentences
-        ]
-        if points:
+        if side.sentences:
+            shares = [height / side.sentences for height in heights]
+            centers = [width * bar + (width + 1) / 2 for bar in range(bars)]
+            xs = [0.5, *centers, bars * width + 0.5, bars * width + 0.5]
+            points = list(zip(xs, [shares[0], *shares, shares[-1], 0.0], strict=True))
             lines.append(Line(label, points, color, dashed=color == TWO, steps=True))
         words.append(
             f"{label}: median {_quantile(side.lengths, 0.5)}, 95% up to "

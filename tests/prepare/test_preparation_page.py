@@ -114,11 +114,11 @@ def test_a_handful_among_millions_is_not_shown_as_none() -> None:
 
 def test_a_histogram_has_a_step_for_each_length() -> None:
     text = data_page(FACTS)
-    outlines = [points for points in shapes(text, "Length in tokens") if len(points) == 12]
-    # Six lengths, of which each has two corners; heights are measured from above.
+    outlines = [points for points in shapes(text, "Length in tokens") if len(points) == 18]
+    # Six lengths, of which each has two corners, and both ends; heights are measured from above.
     source, target = outlines[-2:]
     for outline, shares in ((source, [0, 1, 0, 3, 0, 0]), (target, [0, 0, 0, 2, 0, 2])):
-        heights = [outline[0][1] - y for _, y in outline[::2]]
+        heights = [outline[-1][1] - y for _, y in outline[2:14:2]]
         unit = heights[3] / shares[3]
         assert [height / unit for height in heights] == pytest.approx(shares)
     assert "each step is one token" in figure(well_formed(text), "Length in tokens")
