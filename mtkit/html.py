@@ -137,7 +137,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.major.pad": 6,
     "ytick.major.pad": 6,
 }
-# A chart is about 350 pixels wide; more points cannot be told apart.
+# A chart is about 350 pixels wide; more points cannot be seen.
 _MAX_POINTS = 600
 # Larger numbers are left out of a chart: an axis is a little longer than its largest value.
 LARGEST = 1e30

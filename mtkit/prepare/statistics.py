@@ -47,25 +47,25 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 # Why a pair is dropped; braces name settings.
 _MEANINGS = {
-    "not UTF-8": "A side has bytes that are no text in UTF-8.",
-    "empty": "A side has nothing that could be seen.",
+    "not UTF-8": "A side is not valid UTF-8.",
+    "empty": "A side has no visible characters.",
     "too long": "A side has more than {max_tokens:,} subwords, its end counted, or more than"
     " {max_chars:,} characters.",
     "control characters": "A side has control characters, line separators, a byte-order mark or"
-    " replacement characters, which tell of damage.",
-    "few letters": "Of a side's characters, spaces not counted, fewer than {min_letters:.0%} are"
+    " replacement characters, which are signs of damage.",
+    "few letters": "Fewer than {min_letters:.0%} of a side's characters, without spaces, are"
     " letters or digits.",
-    "wrong script": "Of a side's letters, fewer than {min_script:.0%} are in a script in which its"
-    " language is written.",
+    "wrong script": "Fewer than {min_script:.0%} of a side's letters are in a script of its"
+    " language.",
     "identical sides": "Both sides are the same text.",
-    "overlap": "The source or the target is in the validation or test set as well.",
-    "out of step": "The pair is in a stretch where lines belong to others a few lines off, as"
-    " their lengths tell.",
-    "duplicate": "The same pair occurred before; the first stays.",
-    "repeated side": "The same source, or the same target, stands in {max_repeats} pairs before.",
+    "overlap": "The source or the target is also in the validation or test set.",
+    "out of step": "The lines around the pair are misaligned by a few lines, as their lengths"
+    " show.",
+    "duplicate": "The same pair occurred before; the first one is kept.",
+    "repeated side": "The same source, or the same target, is in {max_repeats} pairs before.",
     "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
-    "wrong language": "The words of a side are those of the other side in the rest of the corpus,"
-    " as where sides are swapped or one was not translated.",
+    "wrong language": "The words of a side are those of the other language in the rest of the"
+    " corpus: the sides are swapped, or one is not translated.",
 }
 
 

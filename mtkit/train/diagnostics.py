@@ -40,7 +40,7 @@ COPIED = 0.05
 # Nearly a copy: most words are the source's, though few of the reference's are. In related
 # languages the reference shares many words with the source, and so may the translation.
 NEAR_COPY, RELATED = 0.8, 0.5
-# References like these are no translations, and the model is not to blame.
+# Such references are not translations, and the model is not to blame.
 SAME_FILES = 0.9
 # Even subtitles, with many a "Yes.", answer few different sources alike.
 SAME_OUTPUT = 0.1
@@ -322,7 +322,7 @@ def _unending(
             "again: the model is trained too little, or its learning rate is too high; train "
             "longer, or lower train.learning_rate_scale."
         )
-    # Those that say nothing are told of as empty.
+    # Those without words are reported as empty.
     endless = sum(c and bool(h) for h, c in zip(hyp, cut, strict=True))
     if _much(endless, len(hyp), CUT):
         cure = (

@@ -1,7 +1,7 @@
-"""What a run tells while it trains: metrics, TensorBoard's files, samples, and its page.
+"""Metrics of a training run: `metrics.jsonl`, TensorBoard's files, samples, and the run's page.
 
-A journal never stops training. What cannot be written, because the disk is full for instance, is
-told of once.
+Writing them never stops training. If something cannot be written, for instance because the disk is
+full, there is one warning.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Journal:
             self._open_board()
 
     def log(self, row: Mapping[str, float | int]) -> None:
-        """Write down a row of training or validation metrics, with its `step`."""
+        """Write a row of training or validation metrics, with its `step`."""
         if not self._active:
             return
         self._rows.append(dict(row))
@@ -57,7 +57,7 @@ class Journal:
         kind = "valid" if "valid_loss" in row else "train"
         scalars = {key.removeprefix("valid_"): row[key] for key in row if key != "step"}
         values = [{"tag": f"{kind}/{key}", "simple_value": value} for key, value in scalars.items()]
-        self._draw({"step": int(row["step"]), "summary": {"value": values}})
+        self._write_events({"step": int(row["step"]), "summary": {"value": values}})
 
     def add_samples(
         self,
@@ -85,7 +85,7 @@ class Journal:
         return [row["loss"] for row in self._rows if "loss" in row][-20:]
 
     def write_page(self, summary: Mapping[str, str], findings: Sequence[str]) -> None:
-        """Write `report.html` anew."""
+        """Write `report.html` again."""
         if not self._active:
             return
 
@@ -111,18 +111,18 @@ class Journal:
         self._rows = self._run.metrics()
 
     def _open_board(self) -> None:
-        # Names are told apart by second and step.
+        # Files differ by second and step.
         now = int(time.time())
         self._board = f"events.out.tfevents.{now}.{socket.gethostname()}.{self._step}"
         first = {"file_version": "brain.Event:2"}
         if not self._step:
-            self._draw(first)
+            self._write_events(first)
             return
         # Rows beyond the step that a run continues from are written again.
         again = self._step + 1
-        self._draw(first, {"step": again, "session_log": {"status": "START"}})
+        self._write_events(first, {"step": again, "session_log": {"status": "START"}})
 
-    def _draw(self, *events: Mapping[str, Any]) -> None:
+    def _write_events(self, *events: Mapping[str, Any]) -> None:
         """Write events for TensorBoard, unless that has failed before."""
         if self._board is None:
             return

@@ -24,7 +24,7 @@ SOURCE = Side(14, 6, byte_tokens=1, rare_tokens=2, covering=(1, 2, 3), lengths={
 TARGET = Side(20, 8, byte_tokens=0, rare_tokens=0, covering=(1, 1, 1), lengths={4: 2, 6: 2})
 FACTS = DataFacts(
     name="demo",
-    findings=["Something is amiss."],
+    findings=["Something is wrong."],
     summary={"Languages": "en → de"},
     read=5,
     kept=4,

@@ -105,7 +105,7 @@ def table(page: Page, first: str) -> dict[str, list[str]]:
 # Numbers
 
 
-def test_what_became_of_the_pairs_is_told_with_shares(tiny: Prepared) -> None:
+def test_kept_and_dropped_pairs_are_shown_with_shares(tiny: Prepared) -> None:
     rows = table(tiny.page, "kept")
     assert rows["read"] == ["200", ""]
     assert rows["dropped: empty"] == ["2", "1.00%"]
@@ -376,7 +376,7 @@ def test_a_page_is_written_whole_or_not_at_all(
     assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place, reason in (
         (tmp_path / "none" / "page.html", "there is no folder"),
@@ -391,7 +391,7 @@ def test_a_place_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> N
     check_page(tmp_path / "file")
 
 
-def test_a_folder_that_is_not_writable_is_told(
+def test_a_folder_that_is_not_writable_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may everything

@@ -80,7 +80,7 @@ def test_the_runs_that_this_package_documents_give_no_finding(pairs: list[tuple[
 
 @pytest.mark.parametrize("preset", presets())
 @pytest.mark.parametrize("frequency", [None, 6.9])
-def test_no_preset_is_found_fault_with(
+def test_every_preset_passes(
     preset: str, frequency: float | None, pairs: list[tuple[str, str]]
 ) -> None:
     config = load_config(preset)
@@ -150,7 +150,7 @@ def test_whatever_a_run_did_each_finding_is_a_sentence_on_one_line(
         assert len(sentence.splitlines()) == 1
 
 
-def test_translations_that_are_their_source_are_told_by_their_share(
+def test_translations_that_are_their_source_are_reported_by_their_share(
     pairs: list[tuple[str, str]],
 ) -> None:
     good = healthy(pairs)
@@ -184,13 +184,13 @@ def test_related_languages_may_share_most_words() -> None:
     assert findings(SMALL, TRAINED, Validated(src, tgt, hyp, some(0, len(src)), 0)) == []
 
 
-def test_files_of_the_same_language_are_told() -> None:
+def test_files_of_the_same_language_are_reported() -> None:
     text = [f"sentence number {i}" for i in range(30)]
     found = only(findings(SMALL, TRAINED, Validated(text, text, text, some(0, len(text)), 0)))
     assert found.startswith("100 % of the references are their source unchanged:")
 
 
-def test_one_translation_for_all_sources_is_told_with_its_text(
+def test_one_translation_for_all_sources_is_reported_with_its_text(
     pairs: list[tuple[str, str]],
 ) -> None:
     one = replace(healthy(pairs), hyp=["Ein Mann ."] * len(pairs))
@@ -198,7 +198,7 @@ def test_one_translation_for_all_sources_is_told_with_its_text(
     assert found.startswith('1,000 different sources have "Ein Mann .":')
 
 
-def test_few_translations_for_many_sources_are_told_by_their_number(
+def test_few_translations_for_many_sources_are_reported_by_their_number(
     pairs: list[tuple[str, str]],
 ) -> None:
     # None of the forty is frequent.
@@ -219,7 +219,7 @@ def test_sources_whose_references_are_the_same_may_have_one_translation() -> Non
     assert findings(SMALL, TRAINED, Validated(src, tgt, tgt, some(0, len(src)), 0)) == []
 
 
-def test_empty_translations_are_told_unless_there_is_nothing_to_translate(
+def test_empty_translations_are_reported_unless_there_is_nothing_to_translate(
     pairs: list[tuple[str, str]],
 ) -> None:
     good = healthy(pairs)
@@ -229,16 +229,16 @@ def test_empty_translations_are_told_unless_there_is_nothing_to_translate(
     assert findings(SMALL, TRAINED, replace(empty, src=[""] * 50 + list(good.src[50:]))) == []
 
 
-@pytest.mark.parametrize(("cut", "told"), [(60, "though most"), (20, "too short")])
-def test_translations_that_are_empty_and_without_an_end_are_told_once(
-    cut: int, told: str, pairs: list[tuple[str, str]]
+@pytest.mark.parametrize(("cut", "expected"), [(60, "though most"), (20, "too short")])
+def test_translations_that_are_empty_and_without_an_end_are_reported_once(
+    cut: int, expected: str, pairs: list[tuple[str, str]]
 ) -> None:
     good = healthy(pairs)
     blank = [" "] * 60 + list(good.hyp[60:])
     found = only(findings(SMALL, TRAINED, replace(good, hyp=blank, cut=some(cut, len(pairs)))))
     assert found.startswith("6.0 % of the translations are empty")
-    assert told in found
-    # Others beside them are told of as ever, by their own number.
+    assert expected in found
+    # Others beside them are reported as usual, with their own number.
     empty, endless = findings(SMALL, TRAINED, replace(good, hyp=blank, cut=some(180, len(pairs))))
     assert empty.startswith("6.0 % of the translations are empty, though most of them ran")
     assert endless.startswith("12 % of the translations ran to the length limit")
@@ -247,14 +247,14 @@ def test_translations_that_are_empty_and_without_an_end_are_told_once(
 @pytest.mark.parametrize(
     "loop", [" nein nein nein nein", " ein Hund" + " auf dem roten Sofa" * 4, "的" * 30]
 )
-def test_translations_that_loop_are_told(loop: str, pairs: list[tuple[str, str]]) -> None:
+def test_translations_that_loop_are_reported(loop: str, pairs: list[tuple[str, str]]) -> None:
     good = healthy(pairs)
     looping = [f"{text[:2]}{loop}" for text in good.hyp[:60]] + list(good.hyp[60:])
     found = only(findings(SMALL, TRAINED, replace(good, hyp=looping)))
     assert found.startswith("6.0 % of the translations say the same few words again and again:")
 
 
-def test_three_times_the_same_word_is_no_loop_and_neither_is_one_in_the_reference(
+def test_three_times_the_same_word_is_not_a_loop_and_neither_is_one_in_the_reference(
     pairs: list[tuple[str, str]],
 ) -> None:
     good = healthy(pairs)
@@ -264,19 +264,21 @@ def test_three_times_the_same_word_is_no_loop_and_neither_is_one_in_the_referenc
     assert findings(SMALL, TRAINED, replace(good, tgt=counted, hyp=counted)) == []
 
 
-def test_translations_without_an_end_are_told_with_the_limit(pairs: list[tuple[str, str]]) -> None:
+def test_translations_without_an_end_are_reported_with_the_limit(
+    pairs: list[tuple[str, str]],
+) -> None:
     found = only(findings(SMALL, TRAINED, replace(healthy(pairs), cut=some(120, len(pairs)))))
     assert found.startswith("12 % of the translations ran to the length limit, 50 subwords")
 
 
-def test_sources_that_were_cut_are_told_with_the_setting(pairs: list[tuple[str, str]]) -> None:
+def test_sources_that_were_cut_are_reported_with_the_setting(pairs: list[tuple[str, str]]) -> None:
     found = only(findings(SMALL, TRAINED, replace(healthy(pairs), cut_src=30)))
     assert found.startswith("3.0 % of the validation sources were cut")
     assert "1,024 subwords" in found
     assert "decode.max_source_tokens" in found
 
 
-def test_translations_of_other_lines_are_told_to_be_unrelated(
+def test_translations_of_other_lines_are_reported_as_unrelated(
     pairs: list[tuple[str, str]],
 ) -> None:
     good = healthy(pairs)
@@ -284,14 +286,14 @@ def test_translations_of_other_lines_are_told_to_be_unrelated(
     assert "nothing to do with their sources" in only(findings(SMALL, TRAINED, slipped))
 
 
-def test_in_a_handful_of_sentences_nothing_is_told() -> None:
+def test_in_a_handful_of_sentences_nothing_is_reported() -> None:
     src, tgt = ["a b", "c d", "e f", "g h"], ["u v", "w x", "y z", "s t"]
     for hyp in (src, ["u v"] * 4, [""] * 4):
         assert findings(SMALL, TRAINED, Validated(src, tgt, hyp, [True] * 4, 0)) == []
 
 
 @pytest.mark.parametrize(
-    ("overrides", "steps", "told"),
+    ("overrides", "steps", "expected"),
     [
         # 4 · 256^-0.5 · 500^-0.5 = 0.0112, and √(4000 / 500) · 4 = 11.3.
         (["learning_rate_scale=4.0", "warmup_steps=500"], 2400, "1.1e-02, 11 times"),
@@ -309,17 +311,17 @@ def test_in_a_handful_of_sentences_nothing_is_told() -> None:
         ),
     ],
 )
-def test_a_learning_rate_far_from_the_formula_is_told_with_its_value(
-    overrides: list[str], steps: int, told: str, pairs: list[tuple[str, str]]
+def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
+    overrides: list[str], steps: int, expected: str, pairs: list[tuple[str, str]]
 ) -> None:
     overrides = ["decay_steps=0", *overrides]
     config = load_config("small", [f"train.{override}" for override in overrides])
     found = only(findings(config, replace(TRAINED, steps=steps), healthy(pairs)))
-    assert told in found
+    assert expected in found
     assert "train." in found
 
 
-def test_too_few_tokens_and_unseen_pieces_are_told_of_a_model_that_has_not_learned(
+def test_too_few_tokens_and_unseen_pieces_are_reported_of_a_model_that_has_not_learned(
     pairs: list[tuple[str, str]],
 ) -> None:
     starved = replace(TRAINED, mean_tokens_per_update=410.4, unseen_pieces=2400)
@@ -345,7 +347,7 @@ def test_perplexity_four_of_ten_digits_has_not_been_learned(pairs: list[tuple[st
 
 
 @pytest.mark.parametrize("loss", [6.1, 7.5, math.nan])
-def test_a_loss_like_that_of_guessing_is_told_beside_it(
+def test_a_loss_like_that_of_guessing_is_reported_beside_it(
     loss: float, pairs: list[tuple[str, str]]
 ) -> None:
     nothing = replace(TRAINED, steps=1200, epochs=4.4, valid_loss=loss, earlier_valid_losses=())
@@ -363,13 +365,13 @@ def test_without_frequencies_guessing_is_the_logarithm_of_the_vocabulary(
     assert "guessing blindly would have 8.99" in found
 
 
-def test_a_training_loss_that_rises_is_told(pairs: list[tuple[str, str]]) -> None:
+def test_a_training_loss_that_rises_is_reported(pairs: list[tuple[str, str]]) -> None:
     fell_apart = replace(TRAINED, losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
     found = only(findings(SMALL, fell_apart, healthy(pairs)))
     assert found.startswith("The training loss rose from 4.10 to 6.80:")
 
 
-def test_learning_by_heart_is_told_only_while_the_training_loss_falls(
+def test_learning_by_heart_is_reported_only_while_the_training_loss_falls(
     pairs: list[tuple[str, str]],
 ) -> None:
     by_heart = replace(TRAINED, valid_loss=2.45, earlier_valid_losses=(3.0, 2.1, 2.2), epochs=37.0)
