@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -154,6 +155,32 @@ def test_the_page_of_preparing_explains_every_reason_to_drop_a_pair() -> None:
     page = (ROOT / "docs" / "prepare.md").read_text(encoding="utf-8")
     table = page.partition("| reason |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| ([^|`]+?) \|", table, re.M) == [*REASONS[1:]]
+
+
+def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    known = "\n".join(" ".join(text.split()) for text in messages())
+    for cell in re.findall(r"^\| (.*?[^\\]) \| ", page, re.M):
+        for quoted in re.findall(r"`([^`]+)`", cell):
+            if " " not in quoted or quoted.startswith("mtkit "):
+                continue
+            # An ellipsis, and a number, stand for anything.
+            parts = re.split(r"…|\d[\d,]*", quoted)
+            pattern = ".*".join(re.escape(part.strip()) for part in parts if part.strip())
+            assert re.search(pattern, known), quoted
+
+
+def messages() -> Iterator[str]:
+    """Every text in the program, with a tilde for what is put into it."""
+    for file in (ROOT / "mtkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (
+                    part.value if isinstance(part, ast.Constant) else "~" for part in node.values
+                )
+                yield "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
 
 
 def test_the_pages_install_the_version_of_pytorch_that_is_tested() -> None:
