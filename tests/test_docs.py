@@ -303,7 +303,7 @@ def run_statement(statement: str, folder: Path) -> None:
     arguments = in_small(shlex.split(command["rest"]))
     target = output[1] if output else ".stdout"
     process = Forked(run_mtkit, arguments, str(folder), source, target, err=error)
-    process.wait(120)
+    process.wait(400)
     assert process.returncode == 0, f"{line}\n{error.read_text('utf-8')}"
 
 
@@ -334,7 +334,7 @@ def desk(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @each_document([path for path in DOCUMENTS if path != OWN_CORPUS])
 def test_every_line_for_the_shell_runs_as_printed(path: Path, desk: Path) -> None:
     lines = [line for block in blocks(path, "sh") for line in statements(block)]
