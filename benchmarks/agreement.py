@@ -178,8 +178,8 @@ def compare_translations(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
         longest = config.max_source_tokens + config.max_extra_length
-        write_ctranslate2(ours.model, tgt, place, longest=longest, src_tokenizer=src)
-        theirs = CTranslate2Model(place, tgt, config, src_tokenizer=src).translate(lines)
+        write_ctranslate2(ours.model, ours.vocabularies, place, longest=longest)
+        theirs = CTranslate2Model(place, ours.vocabularies, config).translate(lines)
     model, *_ = real_case(ours, lines[:1])
     exact = Translator(model, tgt, config, device=device, src_tokenizer=src)
     different = []

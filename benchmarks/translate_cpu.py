@@ -666,11 +666,12 @@ def write_models(
     """Write the weights for CTranslate2 and, if it takes part, for MarianMTModel."""
     from mtkit.convert.ctranslate2 import write_ctranslate2
     from mtkit.convert.huggingface import to_marian
+    from mtkit.tokenizer import Vocabularies
 
     for precision in precisions:
         write_ctranslate2(
             model,
-            tokenizer,
+            Vocabularies.of(tokenizer),
             folder / f"ctranslate2-{precision}",
             longest=longest,
             quantization=precision,  # type: ignore[arg-type]

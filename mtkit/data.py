@@ -33,7 +33,7 @@ from mtkit.files import (
 )
 from mtkit.folders import KEY, SCRATCH, check_writable, new_folder
 from mtkit.text import read_lines
-from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,6 @@ Lengths = npt.NDArray[np.int32]
 
 FORMAT = 2
 _MANIFEST = "manifest.json"
-_TOKENIZER = "tokenizer.model"
-_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
 # Sentences from one that is known to start at a place to the next.
@@ -305,16 +303,16 @@ class PreparedData:
             if name != _DROPPED:
                 self._verify_file(name)
 
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The subwords of source and target; the same object twice if they are joint.
+    def tokenizers(self) -> Vocabularies:
+        """The vocabularies of source and target.
 
         Raises:
             MtkitError: if a file was changed.
         """
-        for name in (_TOKENIZER, *_TOKENIZERS):
+        for name in VOCABULARY_FILES:
             if name in self.manifest.files:
                 self._verify_file(name)
-        return _load_tokenizers(self.path)
+        return Vocabularies.load(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
         """The encoded pairs of `train` or `valid`.
@@ -424,24 +422,14 @@ class PreparedWriter:
         """What ids are written as, from `add_tokenizers` on."""
         return self._token_type
 
-    def add_tokenizers(self, src: Tokenizer, tgt: Tokenizer | None = None) -> None:
-        """Keep the subwords; before any pairs.
+    def add_tokenizers(self, vocabularies: Vocabularies) -> None:
+        """Save the vocabularies; before any pairs."""
+        vocabularies.save(self._folder)
+        self._token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
 
-        Args:
-            src: of both languages, or of the source if there is another of the target.
-            tgt: of the target; None if they are joint.
-        """
-        if tgt is None:
-            src.save(self._folder / _TOKENIZER)
-        else:
-            for tokenizer, name in zip((src, tgt), _TOKENIZERS, strict=True):
-                tokenizer.save(self._folder / name)
-        largest = max(len(tokenizer) for tokenizer in (src, tgt or src))
-        self._token_type = np.dtype("<u2") if largest <= 1 << 16 else np.dtype("<u4")
-
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The subwords that were kept, as `PreparedData.tokenizers` gives them."""
-        return _load_tokenizers(self._folder)
+    def tokenizers(self) -> Vocabularies:
+        """The vocabularies that were saved."""
+        return Vocabularies.load(self._folder)
 
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
@@ -574,14 +562,6 @@ def find_data(root: Path) -> Path:
             "mtkit prepare demo-en-de, or give --data"
         )
     return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
-
-
-def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    if (folder / _TOKENIZER).exists():
-        joint = Tokenizer.load(folder / _TOKENIZER)
-        return joint, joint
-    src, tgt = (Tokenizer.load(folder / name) for name in _TOKENIZERS)
-    return src, tgt
 
 
 def _array_names(split: str, side: str) -> tuple[str, str]:

@@ -56,7 +56,7 @@ from mtkit.files import (
     write_record,
     write_whole,
 )
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +66,6 @@ _METRICS = "metrics.jsonl"
 _SAMPLES = "samples.jsonl"
 _PAGE = "report.html"
 _BOARD = "tensorboard"
-_TOKENIZER = "tokenizer.model"
-_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 
@@ -200,7 +198,7 @@ class Run:
         cls,
         path: Path,
         config: Config,
-        tokenizers: tuple[Tokenizer, Tokenizer],
+        vocabularies: Vocabularies,
         *,
         manifest: RunManifest,
     ) -> Run:
@@ -209,13 +207,13 @@ class Run:
         Args:
             path: the folder.
             config: of the run.
-            tokenizers: of source and target, as `PreparedData.tokenizers` has them.
+            vocabularies: of source and target.
             manifest: what the run is trained on and how; the checksums are added here.
 
         Raises:
             MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
         """
-        replaced = (_MANIFEST, _CONFIG, _METRICS, _SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS)
+        replaced = (_MANIFEST, _CONFIG, _METRICS, _SAMPLES, _PAGE, *VOCABULARY_FILES)
         for name in replaced:
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
@@ -226,15 +224,12 @@ class Run:
             (path / _CHECKPOINTS).mkdir(parents=True)
             # First, because a folder without a manifest is begun again.
             (path / _MANIFEST).unlink(missing_ok=True)
-            for old in (_METRICS, _SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
+            for old in (_METRICS, _SAMPLES, _PAGE, *VOCABULARY_FILES):
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
             write_whole(path / _CONFIG, dump_config(config))
-            src, tgt = tokenizers
-            names = (_TOKENIZER,) if src is tgt else _TOKENIZERS
-            for tokenizer, name in zip(tokenizers, names, strict=False):
-                tokenizer.save(path / name)
+            names = vocabularies.save(path)
             manifest = manifest.model_copy(
                 update={
                     "kind": "run folder",
@@ -282,7 +277,7 @@ class Run:
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # What `create` leaves when it is killed; it makes the folder of checkpoints first.
-        left = {_CHECKPOINTS, _METRICS, _CONFIG, _TOKENIZER, *_TOKENIZERS, _SAMPLES, _PAGE, _BOARD}
+        left = {_CHECKPOINTS, _METRICS, _CONFIG, *VOCABULARY_FILES, _SAMPLES, _PAGE, _BOARD}
         return not names or (_CHECKPOINTS in names and names <= left)
 
     @staticmethod
@@ -346,14 +341,15 @@ class Run:
         with naming_file(self.path):
             write_whole(self.path / _CONFIG, dump_config(self.config))
 
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The run's own copies of the subwords of source and target; one twice if joint.
+    def tokenizers(self) -> Vocabularies:
+        """The run's own copies of the vocabularies of source and target.
 
         Raises:
             MtkitError: if a file is missing or was changed.
         """
-        names = tuple(sorted(self.manifest.files))
-        if names not in ((_TOKENIZER,), _TOKENIZERS):
+        is_joint = VOCABULARY_FILES.joint in self.manifest.files
+        names = VOCABULARY_FILES.of(is_joint=is_joint)
+        if self.manifest.files.keys() != {*names}:
             raise MtkitError(f"{self.path / _MANIFEST}: names no tokenizers; {_TRAIN_AGAIN}")
         for name in names:
             if sha256_of(self.path / name) != self.manifest.files[name]:
@@ -361,8 +357,7 @@ class Run:
                     f"{self.path / name}: changed since the run was made (its checksum is wrong); "
                     f"{_TRAIN_AGAIN}"
                 )
-        found = [Tokenizer.load(self.path / name) for name in names]
-        return found[0], found[-1]
+        return Vocabularies.load(self.path, is_joint=is_joint)
 
     # Checkpoints
 

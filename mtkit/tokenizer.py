@@ -1,7 +1,7 @@
 """Subwords: learning them from counted words and applying them, on SentencePiece.
 
-This module owns the special ids and the normal form of text. Raw text goes in and detokenised text
-comes out; nobody else tokenises.
+This module owns the special ids, the normal form of text, and the files that vocabularies are
+saved in. Raw text goes in and detokenised text comes out; nobody else tokenises.
 
 **Normal form.** SentencePiece's `nmt_nfkc`: from left to right, what its table of Unicode NFKC has
 is replaced; most control characters go; white space, most characters without width and U+FFFD
@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple, Self
 
 import sentencepiece as spm
 
@@ -229,6 +229,96 @@ class Tokenizer:
             spelt = bytes(i - first for i in run).decode(errors="ignore").replace("\ufffd", "")
             sound += [first + byte for byte in spelt.encode()]
         return sound
+
+
+class VocabularyFiles(NamedTuple):
+    """The names that the files of vocabularies have in a folder.
+
+    Attributes:
+        joint: of a joint vocabulary.
+        src, tgt: of a vocabulary of each side.
+    """
+
+    joint: str
+    src: str
+    tgt: str
+
+    def of(self, *, is_joint: bool) -> tuple[str, ...]:
+        """The names that are used: one, or those of both sides."""
+        return (self.joint,) if is_joint else (self.src, self.tgt)
+
+
+# In prepared folders and run folders.
+VOCABULARY_FILES = VocabularyFiles("tokenizer.model", "tokenizer.src.model", "tokenizer.tgt.model")
+
+
+class Vocabularies(NamedTuple):
+    """The vocabularies of source and target: a joint one twice, or one of each side.
+
+    It is the pair of their tokenizers, in this order.
+    """
+
+    src: Tokenizer
+    tgt: Tokenizer
+
+    @classmethod
+    def of(cls, src: Tokenizer, tgt: Tokenizer | None = None) -> Self:
+        """Those of both sides; without `tgt`, a joint one."""
+        return cls(src, src if tgt is None else tgt)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether one vocabulary is for both sides."""
+        return self.src is self.tgt
+
+    @property
+    def distinct(self) -> tuple[Tokenizer, ...]:
+        """The joint vocabulary, or that of the source and that of the target."""
+        return (self.src,) if self.is_joint else (self.src, self.tgt)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of pieces of each of `distinct`."""
+        return tuple(map(len, self.distinct))
+
+    @property
+    def own_src_size(self) -> int | None:
+        """Pieces of the source's own vocabulary, as `Transformer` takes it; None if joint."""
+        return None if self.is_joint else len(self.src)
+
+    def is_same(self, other: Vocabularies) -> bool:
+        """Whether both sides have the same SentencePiece models."""
+        return all(one.model == two.model for one, two in zip(self, other, strict=True))
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        files: VocabularyFiles = VOCABULARY_FILES,
+        *,
+        is_joint: bool | None = None,
+    ) -> Self:
+        """Those saved in a folder.
+
+        Args:
+            folder: where they are.
+            files: their names.
+            is_joint: whether it is a joint one; None if the files tell.
+
+        Raises:
+            MtkitError: if a file is missing or damaged.
+        """
+        if is_joint is None:
+            is_joint = (folder / files.joint).exists()
+        names = files.of(is_joint=is_joint)
+        return cls.of(*(Tokenizer.load(folder / name) for name in names))
+
+    def save(self, folder: Path, files: VocabularyFiles = VOCABULARY_FILES) -> tuple[str, ...]:
+        """Write the SentencePiece models into a folder; returns the names of the files."""
+        names = files.of(is_joint=self.is_joint)
+        for tokenizer, name in zip(self.distinct, names, strict=True):
+            tokenizer.save(folder / name)
+        return names
 
 
 def _check_symbols(symbols: Sequence[str]) -> None:

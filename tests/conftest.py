@@ -25,7 +25,7 @@ from mtkit.data import PreparedData
 from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
 from mtkit.run_folder import DataOrigin, Run, RunManifest, fixed_settings
-from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -286,6 +286,6 @@ def random_run(
         src_lang=data.src_lang,
         tgt_lang=data.tgt_lang,
     )
-    run = Run.create(path, config, (src, tgt), manifest=RunManifest(data=origin))
+    run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run

@@ -85,7 +85,7 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
     for kind in ("float32", "float16", "int8"):
         place = Path(folder) / kind
         exporting.write_ctranslate2(
-            model, translator.tokenizer, place, longest=100, quantization=kind
+            model, translator.vocabularies, place, longest=100, quantization=kind
         )
         size[kind] = (place / "model.bin").stat().st_size
     after = model.state_dict()

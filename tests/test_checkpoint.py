@@ -19,7 +19,7 @@ import pytest
 import torch
 from conftest import reseal
 
-from mtkit import checkpoint
+from mtkit import checkpoint, run_folder
 from mtkit.checkpoint import average
 from mtkit.config import Config
 from mtkit.data import PreparedData
@@ -794,7 +794,7 @@ def test_a_run_killed_while_it_is_created_can_be_begun_again(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", killed)
         if saved == 2:
-            patch.setattr(checkpoint, "write_record", killed_in_the_end)
+            patch.setattr(run_folder, "write_record", killed_in_the_end)
         with pytest.raises(KeyboardInterrupt):
             train.run(tiny_config, data, folder, device="cpu")
     assert len(list(folder.glob("tokenizer*"))) == saved

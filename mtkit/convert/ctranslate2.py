@@ -22,27 +22,25 @@ from mtkit.model import (
     Transformer,
     sinusoidal_positions,
 )
-from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer
+from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Vocabularies
 
 
 def write_ctranslate2(
     model: Transformer,
-    tokenizer: Tokenizer,
+    vocabularies: Vocabularies,
     folder: Path,
     *,
     longest: int,
     quantization: Quantization = "float32",
-    src_tokenizer: Tokenizer | None = None,
 ) -> None:
     """Write the model for CTranslate2, by its own specification classes.
 
     Args:
         model: as `check_expressible` lets pass.
-        tokenizer: of the model; of its target, if the source has another.
+        vocabularies: of the model.
         folder: where to.
         longest: positions that are written; learned ones are as many as there are.
         quantization: how matrices are kept.
-        src_tokenizer: of the source; by default the same.
     """
     import ctranslate2
     from ctranslate2.specs.transformer_spec import TransformerSpec
@@ -108,8 +106,8 @@ def write_ctranslate2(
         norm(target.attention.layer_norm, layer.residuals[1].norm)
         feed_forward(target.ffn, layer, layer.residuals[2])
 
-    pieces = pieces_of(tokenizer)
-    spec.register_source_vocabulary(pieces_of(src_tokenizer or tokenizer))
+    pieces = pieces_of(vocabularies.tgt)
+    spec.register_source_vocabulary(pieces_of(vocabularies.src))
     spec.register_target_vocabulary(pieces)
     spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
     spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
@@ -126,30 +124,21 @@ class CTranslate2Model:
 
     Args:
         folder: that it was written to.
-        tokenizer: whose pieces are its vocabulary, or that of the target.
+        vocabularies: of the model.
         decode: beam, length penalty and limits.
-        src_tokenizer: likewise of the source; by default the same.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        tokenizer: Tokenizer,
-        decode: DecodeConfig,
-        *,
-        src_tokenizer: Tokenizer | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
         import ctranslate2
 
         self._engine = ctranslate2.Translator(str(folder))
-        self._src_tokenizer = src_tokenizer or tokenizer
-        self._tokenizer = tokenizer
+        self._vocabularies = vocabularies
         self._decode = decode
-        self._ids = {piece: i for i, piece in enumerate(pieces_of(tokenizer))}
+        self._ids = {piece: i for i, piece in enumerate(pieces_of(vocabularies.tgt))}
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
-        sources = [split_pieces(line, self._src_tokenizer) for line in lines]
+        sources = [split_pieces(line, self._vocabularies.src) for line in lines]
         translations = [""] * len(lines)
         for length, rows in rows_by_length(sources):
             found = self._engine.translate_batch(
@@ -163,11 +152,11 @@ class CTranslate2Model:
             )
             for row, one in zip(rows, found, strict=True):
                 ids = [self._ids[piece] for piece in one.hypotheses[0]]
-                translations[row] = self._tokenizer.decode(ids)
+                translations[row] = self._vocabularies.tgt.decode(ids)
         return translations
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        src = [split_pieces(line, self._src_tokenizer) for line in sources]
-        tgt = [split_pieces(line, self._tokenizer) for line in targets]
+        src = [split_pieces(line, self._vocabularies.src) for line in sources]
+        tgt = [split_pieces(line, self._vocabularies.tgt) for line in targets]
         return [torch.tensor(found.log_probs) for found in self._engine.score_batch(src, tgt)]

@@ -26,14 +26,14 @@ from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import MarianModel, _write_json, write_huggingface
-from mtkit.convert.parts import SENTENCEPIECE, SENTENCEPIECES, Quantization, longest_sequence
+from mtkit.convert.parts import SENTENCEPIECE_FILES, Quantization, longest_sequence
 from mtkit.data import PreparedData
 from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError
 from mtkit.folders import check_writable, new_folder
 from mtkit.run_folder import Run
 from mtkit.text import read_lines
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -124,8 +124,7 @@ def export(
         # Where the text lay is nobody else's business.
         facts["check"] = {k: v for k, v in asdict(agreement).items() if k != "text"}
         _write_json(folder / _FACTS, facts)
-    joint = translator.src_tokenizer is translator.tokenizer
-    return _usage(out, format, run.config, joint=joint)
+    return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
 
 
 def check_expressible(config: ModelConfig, format: Format) -> None:
@@ -219,27 +218,22 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
 
 
 def _write(translator: Translator, run: Run, folder: Path, facts: dict[str, Any]) -> None:
-    model, src, tgt = translator.model, translator.src_tokenizer, translator.tokenizer
+    model, vocabularies = translator.model, translator.vocabularies
     match facts["format"]:
         case "ctranslate2":
             write_ctranslate2(
                 model,
-                tgt,
+                vocabularies,
                 folder,
                 longest=longest_sequence(run.config),
                 quantization=facts["quantization"],
-                src_tokenizer=src,
             )
-            if src is tgt:
-                tgt.save(folder / SENTENCEPIECE)
-            else:
-                for tokenizer, name in zip((src, tgt), SENTENCEPIECES, strict=True):
-                    tokenizer.save(folder / name)
+            vocabularies.save(folder, SENTENCEPIECE_FILES)
         case "huggingface":
             write_huggingface(translator, run, folder)
         case _:
             manifest = run.manifest.model_copy(update={"exported": facts})
-            exported = Run.create(folder, run.config, (src, tgt), manifest=manifest)
+            exported = Run.create(folder, run.config, vocabularies, manifest=manifest)
             weights = model.state_dict()
             exported.save(max(facts["steps"]), weights=weights, optimizer=None, state={})
 
@@ -248,10 +242,8 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
     greedy = decode.greedy().model_copy(update={"precision": "fp32"})
     match format:
         case "ctranslate2":
-            if (folder / SENTENCEPIECE).exists():
-                return CTranslate2Model(folder, Tokenizer.load(folder / SENTENCEPIECE), greedy)
-            src, tgt = (Tokenizer.load(folder / name) for name in SENTENCEPIECES)
-            return CTranslate2Model(folder, tgt, greedy, src_tokenizer=src)
+            vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
+            return CTranslate2Model(folder, vocabularies, greedy)
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
@@ -263,15 +255,13 @@ def _quoted(path: Path) -> str:
     return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
 
 
-def _usage(out: Path, format: Format, config: Config, *, joint: bool) -> str:
+def _usage(out: Path, format: Format, config: Config, *, is_joint: bool) -> str:
     beam = config.decode.beam_size
     match format:
         case "ctranslate2":
-            src, tgt = "pieces", "pieces"
-            files = {src: SENTENCEPIECE}
-            if not joint:
-                src, tgt = "source_pieces", "target_pieces"
-                files = dict(zip((src, tgt), SENTENCEPIECES, strict=True))
+            names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
+            src, tgt = names[0], names[-1]
+            files = dict(zip(names, SENTENCEPIECE_FILES.of(is_joint=is_joint), strict=True))
             load = "".join(
                 f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
                 for name, file in files.items()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mtkit.config import DecodeConfig
 from mtkit.convert.parts import (
     ROWS_AT_A_TIME,
-    SENTENCEPIECES,
+    SENTENCEPIECE_FILES,
     joined,
     longest_sequence,
     padded,
@@ -135,19 +135,20 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         decoder_start_token_id=BOS_ID,
     )
     model.save_pretrained(folder)
-    src, tgt = translator.src_tokenizer, translator.tokenizer
-    models = dict(zip(SENTENCEPIECES, (src, tgt), strict=True))
-    vocabularies = {"vocab.json": src} | ({} if src is tgt else {"target_vocab.json": tgt})
-    for name, of_side in models.items():
+    vocabularies = translator.vocabularies
+    # A joint vocabulary has one list of pieces and still a SentencePiece model for each side.
+    models = SENTENCEPIECE_FILES.of(is_joint=False)
+    for name, of_side in zip(models, vocabularies, strict=True):
         of_side.save(folder / name)
-    for name, of_side in vocabularies.items():
+    lists = dict(zip(("vocab.json", "target_vocab.json"), vocabularies.distinct, strict=False))
+    for name, of_side in lists.items():
         _write_json(folder / name, {piece: i for i, piece in enumerate(pieces_of(of_side))})
     tokenizer = MarianTokenizer(
-        *(str(folder / name) for name in (*models, *vocabularies)),
+        *(str(folder / name) for name in (*models, *lists)),
         source_lang=run.manifest.data.src_lang or None,
         target_lang=run.manifest.data.tgt_lang or None,
-        bos_token=tgt.piece(BOS_ID),
-        **({} if src is tgt else {"separate_vocabs": True}),
+        bos_token=vocabularies.tgt.piece(BOS_ID),
+        **({} if vocabularies.is_joint else {"separate_vocabs": True}),
         model_max_length=run.config.decode.max_source_tokens,
         # The text `</s>` is text.
         split_special_tokens=True,

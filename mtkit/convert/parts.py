@@ -13,13 +13,12 @@ from mtkit.model import (
     Attention,
     CrossAttention,
 )
-from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.tokenizer import PAD_ID, Tokenizer, VocabularyFiles
 
 Quantization = Literal["float32", "float16", "int8"]
 ROWS_AT_A_TIME = 32
-SENTENCEPIECE = "sentencepiece.model"
-# Where source and target have vocabularies of their own; Marian has these names always.
-SENTENCEPIECES = ("source.spm", "target.spm")
+# Marian has the names of both sides always.
+SENTENCEPIECE_FILES = VocabularyFiles("sentencepiece.model", "source.spm", "target.spm")
 
 
 def longest_sequence(config: Config) -> int:

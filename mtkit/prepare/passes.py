@@ -43,14 +43,13 @@ from mtkit.prepare.source import Block, Source
 from mtkit.prepare.text_to_ids import BlockEncoder
 from mtkit.processes import give_back_memory, ordered_map
 from mtkit.text import not_utf8
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import Tokenizer, Vocabularies
 from mtkit.words import WordCounts, count_words
 
 log = logging.getLogger(__name__)
 
 
 Pair = tuple[str, str]
-_Tokenizers = tuple[Tokenizer, Tokenizer]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 # Pairs that go to a process together.
@@ -197,10 +196,10 @@ class Passes:
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
-            tokenizers, homes = self._learned(check)
+            vocabularies, homes = self._learned(check)
         with self._timed("encoding"):
-            encode = self._encoded(check, tokenizers, homes)
-            self._add_held_out(held_out, tokenizers)
+            encode = self._encoded(check, vocabularies, homes)
+            self._add_held_out(held_out, vocabularies)
         pairs: dict[Split, int] = {"train": sum(check.pairs)}
         pairs |= {split: len(texts) for split, texts in held_out.items()}
         for split in SPLITS[1:]:
@@ -239,7 +238,7 @@ class Passes:
                 for reason in dropped
                 for _, *facts in sorted(encode.samples[reason])
             ],
-            vocab_sizes=tuple(len(tokenizer) for tokenizer in dict.fromkeys(tokenizers)),
+            vocab_sizes=vocabularies.sizes,
             tokens=(encode.tokens[0], encode.tokens[1]),
             seconds=self._seconds,
         )
@@ -333,7 +332,7 @@ class Passes:
 
     # -- Learn
 
-    def _learned(self, check: _Check) -> tuple[_Tokenizers, list[Homes]]:
+    def _learned(self, check: _Check) -> tuple[Vocabularies, list[Homes]]:
         note = self._writer.scratch / "homes.npz"
         if note.is_file():
             with np.load(note) as arrays:
@@ -359,26 +358,26 @@ class Passes:
             f"{len(src.keys() | tgt.keys()):,}",
         )
         if config.shared_vocab:
-            joint = learn(_merged(src, tgt))
-            tokenizers = joint, joint
-            self._writer.add_tokenizers(joint)
+            vocabularies = Vocabularies.of(learn(_merged(src, tgt)))
         else:
-            tokenizers = learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
-            self._writer.add_tokenizers(*tokenizers)
+            vocabularies = Vocabularies(
+                learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
+            )
+        self._writer.add_tokenizers(vocabularies)
         # Both sides cut into the pieces of each vocabulary: of a joint one they are the same.
         counts = {
             tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
-            for tokenizer in dict.fromkeys(tokenizers)
+            for tokenizer in vocabularies.distinct
         }
         homes = [
             Homes.of(counts[tokenizer][side], counts[tokenizer][1 - side])
-            for side, tokenizer in enumerate(tokenizers)
+            for side, tokenizer in enumerate(vocabularies)
         ]
         give_back_memory()
         with (self._writer.scratch / "homes.partial").open("wb") as file:
             np.savez(file, src=homes[0].odds, tgt=homes[1].odds)
         os.replace(file.name, note)
-        return tokenizers, homes
+        return vocabularies, homes
 
     def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
         """The words of source and target side and how often they occur in what is kept."""
@@ -408,14 +407,14 @@ class Passes:
 
     # -- Encode
 
-    def _encoded(self, check: _Check, tokenizers: _Tokenizers, homes: list[Homes]) -> _Encode:
+    def _encoded(self, check: _Check, vocabularies: Vocabularies, homes: list[Homes]) -> _Encode:
         note = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
         if (found := _read_note(note)) is not None:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
         notes = Notes(self._writer.scratch)
-        encoding = _Encoding(tokenizers, homes, self._config, self._writer.token_type)
+        encoding = _Encoding(vocabularies, homes, self._config, self._writer.token_type)
         waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
 
         def kept() -> Iterator[Block]:
@@ -458,13 +457,13 @@ class Passes:
                 bisect.insort(samples, [chance, one_line(name), line, *texts])
                 del samples[_SAMPLES:]
 
-    def _add_held_out(self, held_out: dict[Split, list[Pair]], tokenizers: _Tokenizers) -> None:
+    def _add_held_out(self, held_out: dict[Split, list[Pair]], vocabularies: Vocabularies) -> None:
         for split, pairs in held_out.items():
             if pairs:
                 self._writer.add_text(split, pairs)
         src, tgt = (
             encoder.encode([pair[side] for pair in held_out["valid"]])
-            for side, encoder in enumerate(_block_encoders(tokenizers, self._writer.token_type))
+            for side, encoder in enumerate(_block_encoders(vocabularies, self._writer.token_type))
         )
         self._writer.add_pairs("valid", src, tgt)
 
@@ -510,12 +509,12 @@ class _Encoding:
 
     def __init__(
         self,
-        tokenizers: _Tokenizers,
+        vocabularies: Vocabularies,
         homes: list[Homes],
         config: PrepareConfig,
         dtype: np.dtype[Any],
     ) -> None:
-        self._tokenizers = tokenizers
+        self._vocabularies = vocabularies
         self._homes = homes
         self._config = config
         self._dtype = dtype
@@ -523,7 +522,7 @@ class _Encoding:
     @functools.cached_property
     def _encoders(self) -> list[BlockEncoder]:
         # Each process has its own, which are not sent.
-        return _block_encoders(self._tokenizers, self._dtype)
+        return _block_encoders(self._vocabularies, self._dtype)
 
     def __call__(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
         """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
@@ -596,14 +595,13 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
             yield word, count
 
 
-def _block_encoders(tokenizers: _Tokenizers, dtype: np.dtype[Any]) -> list[BlockEncoder]:
+def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[BlockEncoder]:
     """Those of source and target; of a joint vocabulary one, with one memory."""
-    src, tgt = tokenizers
-    encoder = BlockEncoder(src, dtype=dtype, max_bytes=_WORDS_BYTES)
-    return [
-        encoder,
-        encoder if tgt is src else BlockEncoder(tgt, dtype=dtype, max_bytes=_WORDS_BYTES),
-    ]
+    encoders = {
+        tokenizer: BlockEncoder(tokenizer, dtype=dtype, max_bytes=_WORDS_BYTES)
+        for tokenizer in vocabularies.distinct
+    }
+    return [encoders[tokenizer] for tokenizer in vocabularies]
 
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:

@@ -152,8 +152,7 @@ def _run_locked(
         )
         if existing is None:
             manifest = _manifest(config, data, command)
-            tokenizers = trainer.src_tokenizer, trainer.tokenizer
-            folder = Run.create(run_path, config, tokenizers, manifest=manifest)
+            folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
         folder.guard(held)
     if existing is not None:
@@ -200,10 +199,9 @@ def check_room(
     Raises:
         MtkitError: naming the memory that is needed and the memory that there is.
     """
-    src, tgt = data.tokenizers()
+    vocabularies = data.tokenizers()
     with torch.device("meta"):
-        src_vocab_size = None if src is tgt else len(src)
-        model = Transformer(config.model, len(tgt), PAD_ID, src_vocab_size)
+        model = Transformer(config.model, len(vocabularies.tgt), PAD_ID, vocabularies.own_src_size)
     count = sum(parameter_counts(model).values())
     needed = _BYTES_PER_PARAMETER * count
     if config.train.fsdp and device.type == "cuda":

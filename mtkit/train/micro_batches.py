@@ -13,7 +13,7 @@ from mtkit.batches import TokenBatches, split
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs, TokenArray
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.tokenizer import EOS_ID, Vocabularies
 from mtkit.train.bpe_dropout import GROWTH, BpeDropout
 
 # Target tokens, and source tokens, that are taken to fit a device at a time.
@@ -35,7 +35,7 @@ class MicroBatches:
     Args:
         config: of the run.
         pairs: to train on.
-        tokenizers: of source and target.
+        vocabularies: of both sides.
         device_type: "cuda" or "cpu".
 
     Attributes:
@@ -47,7 +47,7 @@ class MicroBatches:
         self,
         config: Config,
         pairs: SentencePairs,
-        tokenizers: tuple[Tokenizer, Tokenizer],
+        vocabularies: Vocabularies,
         *,
         device_type: str,
     ) -> None:
@@ -56,11 +56,11 @@ class MicroBatches:
         self.per_batch = 1
         self._config = config
         self._pairs = pairs
-        self._tokenizers = tokenizers
+        self._vocabularies = vocabularies
         # Of source and target, or none.
         self._dropout = [
             BpeDropout(tokenizer, probability=settings.bpe_dropout, seed=settings.seed)
-            for tokenizer in tokenizers
+            for tokenizer in vocabularies
             if settings.bpe_dropout
         ]
 
@@ -115,7 +115,7 @@ class MicroBatches:
             return indices, (self._pairs, indices)
         longest = self._may_grow_to(indices)
         # A subword that both sides have.
-        least = min(len(tokenizer) for tokenizer in self._tokenizers)
+        least = min(self._vocabularies.sizes)
         ids = np.full((len(indices), longest), least - 1)
         ids[:, -1] = EOS_ID
         side = TokenArray(ids.ravel(), np.full(len(indices), longest))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss
 from mtkit.train.flops import Spent
 from mtkit.train.validation import Validation
@@ -23,7 +23,7 @@ class Observer:
     def __init__(self, config: Config, data: PreparedData) -> None:
         self._config = config
         self._pairs = data.pairs("train")
-        self._tokenizers = data.tokenizers()
+        self._vocabularies = data.tokenizers()
         self._valid_pairs = data.pairs("valid")
         self._valid_text = data.text("valid")
         self._counted: tuple[int, float] | None = None
@@ -47,16 +47,15 @@ class Observer:
             losses: recent training losses per target token, oldest first.
         """
         if self._counted is None:
-            self._counted = count_subwords(self._pairs, self._tokenizers)
+            self._counted = count_subwords(self._pairs, self._vocabularies)
         unseen, by_frequency = self._counted
-        src_tokenizer, tokenizer = self._tokenizers
         trained = Trained(
             steps=step,
             mean_tokens_per_update=spent.tokens / step,
             epochs=spent.tokens / self._pairs.epoch_tokens(),
             unseen_pieces=unseen,
-            vocab_size=len(tokenizer),
-            src_vocab_size=None if src_tokenizer is tokenizer else len(src_tokenizer),
+            vocab_size=len(self._vocabularies.tgt),
+            src_vocab_size=self._vocabularies.own_src_size,
             losses=losses,
             valid_loss=validation.loss,
             earlier_valid_losses=earlier,
@@ -74,22 +73,18 @@ class Observer:
         return findings(self._config, trained, validated)
 
 
-def count_subwords(
-    pairs: SentencePairs, tokenizers: tuple[Tokenizer, Tokenizer]
-) -> tuple[int, float]:
+def count_subwords(pairs: SentencePairs, vocabularies: Vocabularies) -> tuple[int, float]:
     """Count the subwords of the training data.
 
     Returns:
         How many subwords of the vocabularies never occur, without special and byte pieces, which
         need not; and what guessing target tokens by their frequency scores, see `frequency_loss`.
     """
-    src_tokenizer, tokenizer = tokenizers
-    src_counts = pairs.src.counts(len(src_tokenizer))
-    tgt_counts = pairs.tgt.counts(len(tokenizer))
-    counts = (
-        [(tokenizer, src_counts + tgt_counts)]
-        if src_tokenizer is tokenizer
-        else [(src_tokenizer, src_counts), (tokenizer, tgt_counts)]
+    src_counts = pairs.src.counts(len(vocabularies.src))
+    tgt_counts = pairs.tgt.counts(len(vocabularies.tgt))
+    counts = [src_counts + tgt_counts] if vocabularies.is_joint else [src_counts, tgt_counts]
+    unseen = sum(
+        int((count[tokenizer.fixed_pieces :] == 0).sum())
+        for tokenizer, count in zip(vocabularies.distinct, counts, strict=True)
     )
-    unseen = sum(int((count[of.fixed_pieces :] == 0).sum()) for of, count in counts)
     return unseen, frequency_loss(tgt_counts)

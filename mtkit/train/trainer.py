@@ -76,7 +76,8 @@ class Trainer:
         self.settings = config.train
         self.device = device
         self.workers = workers or Workers()
-        self.src_tokenizer, self.tokenizer = data.tokenizers()
+        self.vocabularies = data.tokenizers()
+        self.src_tokenizer, self.tokenizer = self.vocabularies
         self.step = 0
         self.spent = Spent()
         # The rows of all validations, of the first worker; a checkpoint has them.
@@ -451,9 +452,8 @@ class Trainer:
             }
 
     def _new_model(self) -> Transformer:
-        src, tgt = self.src_tokenizer, self.tokenizer
-        src_vocab_size = None if src is tgt else len(src)
-        return Transformer(self.config.model, len(tgt), PAD_ID, src_vocab_size)
+        src_vocab_size = self.vocabularies.own_src_size
+        return Transformer(self.config.model, len(self.tokenizer), PAD_ID, src_vocab_size)
 
     def _whole_model(self) -> Transformer:
         """A copy of the sharded model in one piece; on the first worker only."""

@@ -32,7 +32,7 @@ from mtkit.devices import (
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.translate.decoder import (
     Decoder,
     Decodes,
@@ -123,8 +123,8 @@ class Translator:
     ) -> None:
         self.model = model
         self._models = [model, *others]
-        self.tokenizer = tokenizer
-        self.src_tokenizer = src_tokenizer or tokenizer
+        self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
+        self.src_tokenizer, self.tokenizer = self.vocabularies
         self.config = config
         self.device = device
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
@@ -174,12 +174,12 @@ class Translator:
         if workers > 1 and not prepared:
             raise ValueError("weights as they were trained are for one worker")
         first = runs[0]
-        tokenizers = first.tokenizers()
+        vocabularies = first.tokenizers()
         place = choose_device(device)
         models, checkpoints = [], []
         for one in runs:
-            src_tokenizer, tokenizer = tokenizers if one is first else one.tokenizers()
-            if (src_tokenizer.model, tokenizer.model) != tuple(each.model for each in tokenizers):
+            of_run = vocabularies if one is first else one.tokenizers()
+            if not of_run.is_same(vocabularies):
                 raise MtkitError(f"{one.path}: has other subwords than {first.path}")
             if _languages(one) != _languages(first):
                 pair, other = (" to ".join(_languages(run)) for run in (one, first))
@@ -187,13 +187,12 @@ class Translator:
             weights, description = one.select(checkpoint)
             one.check_sizes(weights)
             with torch.device("meta"):
-                src_vocab_size = None if src_tokenizer is tokenizer else len(src_tokenizer)
-                model = Transformer(one.config.model, len(tokenizer), PAD_ID, src_vocab_size)
+                model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
             one.load_into(model, weights)
             log.info("%s: %s", one.path, description)
             models.append(model.eval())
             checkpoints.append(description)
-        src_tokenizer, tokenizer = tokenizers
+        src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
         decoder: Decodes | None = None
         if workers > 1:

@@ -32,7 +32,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.prepare.text_to_ids import BlockEncoder
 from mtkit.run_folder import Run
-from mtkit.tokenizer import PAD_ID
+from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.train.assembly import run as train
 from mtkit.translate import Translator
 
@@ -186,7 +186,7 @@ def sharp_uneven(
     place = tmp_path_factory.mktemp("sharp-uneven")
     src, tgt = uneven.tokenizers()
     with PreparedData.create(place / "data") as writer:
-        writer.add_tokenizers(src, tgt)
+        writer.add_tokenizers(Vocabularies(src, tgt))
         texts = {"train": number_pairs(200, seed=1, words=GREEK)}
         texts["valid"] = list(zip(*greek_data.text("valid"), strict=True))
         for split, pairs in texts.items():

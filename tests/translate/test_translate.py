@@ -23,7 +23,7 @@ from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run, RunManifest
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train import assembly as train
 from mtkit.translate.decoder import Translation
 from mtkit.translate.engine import Engine
@@ -455,7 +455,9 @@ def test_several_models_think_of_a_translation_what_they_thought_when_they_found
 def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
     other = Tokenizer.learn(["one two three four five"] * 20, 280)
     model = Transformer(untrained.config.model, len(other), PAD_ID)
-    run = Run.create(tmp_path / "other", untrained.config, (other, other), manifest=RunManifest())
+    run = Run.create(
+        tmp_path / "other", untrained.config, Vocabularies.of(other), manifest=RunManifest()
+    )
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with pytest.raises(MtkitError) as refused:
         Translator.load([untrained, run], device="cpu")
