@@ -19,6 +19,7 @@ import queue
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -57,8 +58,8 @@ def give_back_memory() -> None:
 
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], *, workers: int
-) -> Iterator[Result]:
-    """The function's results for all items, in their order.
+) -> Iterator[tuple[Item, Result]]:
+    """Each item with the function's result for it, in the order of the items.
 
     No more items are taken than are worked on, so memory is bounded however many there are. With
     one worker, or one or two items, all is done in this process.
@@ -77,29 +78,29 @@ def ordered_map(
     first = list(itertools.islice(waiting, _FEW + 1))
     waiting = itertools.chain(first, waiting)
     if workers == 1 or len(first) <= _FEW:
-        yield from map(function, waiting)
+        for item in waiting:
+            yield item, function(item)
         return
     started: list[Worker[Item, Result]] = []
     try:
         started.extend(Worker(function) for _ in range(workers))
         # Items go round, and so do their results: their order needs no other care.
         turns = itertools.cycle(started)
-        ahead = 0
+        sent: deque[Item] = deque()
         for item, worker in zip(
             itertools.islice(waiting, _AT_A_TIME * workers), itertools.cycle(started), strict=False
         ):
             worker.send(item)
-            ahead += 1
-        while ahead:
+            sent.append(item)
+        while sent:
             worker = next(turns)
             result = worker.receive()
             if isinstance(result, Exception):
                 raise result
-            yield result
-            ahead -= 1
+            yield sent.popleft(), result
             for item in itertools.islice(waiting, 1):
                 worker.send(item)
-                ahead += 1
+                sent.append(item)
     finally:
         for worker in started:
             worker.end()

@@ -344,8 +344,10 @@ def _translations(run: Run, src: list[str], options: DecodeOptions) -> list[str]
         shown_progress(len(src), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
     ):
         given_windows = (Window(first, lines) for first, lines in windows(src, size=len))
-        for window in translator.translate_windows(given_windows, progress=progress.advance):
-            found += [best.text for best, *_ in window]
+        for _, translations in translator.translate_windows(
+            given_windows, progress=progress.advance
+        ):
+            found += [best.text for best, *_ in translations]
             progress.finish(len(found))
     return found
 

@@ -9,7 +9,6 @@ import logging
 import os
 import shlex
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -338,29 +337,23 @@ class _LineTranslator:
     as_json: bool
     prefixes: list[str] | None
 
-    def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[bytes]:
-        """The output for each window, which is the number of its first line, and its lines."""
-        # The translator reads windows ahead of those that it yields.
-        first_lines: deque[int] = deque()
-        found_windows = self.translator.translate_windows(
-            self._given(windows, first_lines),
-            n_best=self.nbest or 1,
-            progress=self.progress.advance,
-        )
-        for found in found_windows:
-            first_line = first_lines.popleft()
-            yield self._formatted(found, first_line)
-            # Here the output is written: the next one is asked for.
-            self.progress.finish(first_line - 1 + len(found))
+    def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
+        """The output for each window; a window is the number of its first line, and its lines.
 
-    def _given(
-        self, windows: Iterable[tuple[int, list[str]]], first_lines: deque[int]
-    ) -> Iterator[Window]:
+        Each output comes with the number of the first line.
+        """
+        for window, found in self.translator.translate_windows(
+            self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
+        ):
+            yield window.first_line, self._formatted(found, window.first_line)
+            # Here the output is written: the next one is asked for.
+            self.progress.finish(window.first_line - 1 + len(found))
+
+    def _given(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[Window]:
         from mtkit.translate import Window
 
         for first_line, lines in windows:
             self.progress.begin(first_line)
-            first_lines.append(first_line)
             start = first_line - 1
             yield Window(
                 first_line, lines, self.prefixes and self.prefixes[start : start + len(lines)]
@@ -419,7 +412,7 @@ def _write_at_once(
     else:
         ready = ready_lines(lines)
     try:
-        for text in line_translator.outputs(_numbered(ready)):
+        for _, text in line_translator.outputs(_numbered(ready)):
             output.write(text)
             output.flush()
     except KeyboardInterrupt:

@@ -11,12 +11,12 @@ import logging
 import os
 import time
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from tqdm import tqdm
@@ -281,11 +281,10 @@ class Passes:
 
     def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
         """The verdicts on all blocks, while what is seen on the way is noted in `check`."""
-        of_block: deque[int] = deque()
         undecodable = [0] * len(self._sources.train)
         first_undecodable: dict[int, int] = {}
 
-        def blocks() -> Iterator[Block]:
+        def blocks() -> Iterator[_Numbered]:
             for number, source in enumerate(self._sources.train):
                 digests = [hashlib.sha256(), hashlib.sha256()]
                 check.blocks.append([])
@@ -294,8 +293,7 @@ class Passes:
                     for digest, text in zip(digests, texts, strict=True):
                         digest.update(text)
                     check.blocks[-1].append(checksum_of(texts))
-                    of_block.append(number)
-                    yield block
+                    yield _Numbered(number, block)
                 check.digests.append([digest.hexdigest() for digest in digests])
                 check.mended.append(dict(source.notes))
 
@@ -309,8 +307,8 @@ class Passes:
                 )
 
         with _bar("checking") as bar:
-            for checked in ordered_map(cleaner, blocks(), workers=self._workers):
-                number = of_block.popleft()
+            check_block = functools.partial(_check_block, cleaner)
+            for (number, _), checked in ordered_map(check_block, blocks(), workers=self._workers):
                 source = self._sources.train[number]
                 (bad,) = np.nonzero(checked.verdicts == verdict("not UTF-8"))
                 if len(bad):
@@ -391,17 +389,17 @@ class Passes:
 
         def chosen() -> Iterator[Block]:
             seen = 0
-            for _, block, of_block in self._blocks(check, notes):
-                (indices,) = np.nonzero(of_block == KEPT)
+            for _, block, verdicts in self._blocks(check, notes):
+                (indices,) = np.nonzero(verdicts == KEPT)
                 yield _taken(block, indices[-seen % stride :: stride].tolist())
                 seen += len(indices)
 
         counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
         with _bar("counting words", total=-(-kept // stride)) as bar:
-            for of_sides, pairs in ordered_map(_count_block, chosen(), workers=self._workers):
+            for block, of_sides in ordered_map(_count_block, chosen(), workers=self._workers):
                 for side, of_side in zip(counts, of_sides, strict=True):
                     side.add(of_side)
-                bar.update(pairs)
+                bar.update(len(block[0]))
         src, tgt = (dict(side.items()) for side in counts)
         return src, tgt
 
@@ -415,19 +413,12 @@ class Passes:
         self._writer.back_to(done.sizes)
         notes = Notes(self._writer.scratch)
         encoding = _Encoding(vocabularies, homes, self._config, self._writer.token_type)
-        waiting: deque[tuple[_Place, Block, Verdicts]] = deque()
-
-        def kept() -> Iterator[Block]:
-            rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
-            for place, block, verdicts in rest:
-                waiting.append((place, block, verdicts))
-                yield _taken(block, np.flatnonzero(verdicts == KEPT).tolist())
-
+        rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
         with _bar("encoding", total=len(notes)) as bar:
             bar.update(min(done.blocks * BLOCK, len(notes)))
-            for src, tgt, reasons in ordered_map(encoding, kept(), workers=self._workers):
-                place, block, verdicts = waiting.popleft()
-                verdicts[verdicts == KEPT] = reasons
+            for (place, block, _), (src, tgt, verdicts) in ordered_map(
+                encoding, rest, workers=self._workers
+            ):
                 self._writer.add_pairs("train", src, tgt)
                 self._note_dropped(done, place, block, verdicts)
                 done.kept[place.source] += len(src)
@@ -469,7 +460,7 @@ class Passes:
 
     # -- All of them
 
-    def _blocks(self, check: _Check, notes: Notes) -> Iterator[tuple[_Place, Block, Verdicts]]:
+    def _blocks(self, check: _Check, notes: Notes) -> Iterator[_Decided]:
         """The blocks of all training sources in order, with what was decided in the first stage.
 
         Each is compared with what was read then, and only then given.
@@ -485,7 +476,8 @@ class Passes:
             for block, checksum in itertools.zip_longest(_read_again(source), checksums):
                 if block is None or checksum_of(_block_texts(block)) != checksum:
                     raise _changed(source)
-                yield _Place(number, first), block, notes.read("verdicts", start, len(block[0]))
+                verdicts = notes.read("verdicts", start, len(block[0]))
+                yield _Decided(_Place(number, first), block, verdicts)
                 first += len(block[0])
                 start += len(block[0])
 
@@ -504,8 +496,23 @@ class _Place:
     first: int
 
 
+class _Numbered(NamedTuple):
+    """A block, and the number of its training source."""
+
+    source: int
+    block: Block
+
+
+class _Decided(NamedTuple):
+    """A block, and what the first stage decided about each of its pairs."""
+
+    place: _Place
+    block: Block
+    verdicts: Verdicts
+
+
 class _Encoding:
-    """Cuts the pairs of a block into subwords, and judges them by those."""
+    """Cuts the pairs of a block that were kept into subwords, and judges them by those."""
 
     def __init__(
         self,
@@ -524,8 +531,15 @@ class _Encoding:
         # Each process has its own, which are not sent.
         return _block_encoders(self._vocabularies, self._dtype)
 
-    def __call__(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
+    def __call__(self, decided: _Decided) -> tuple[list[bytes], list[bytes], Verdicts]:
         """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
+        verdicts = decided.verdicts.copy()
+        (indices,) = np.nonzero(verdicts == KEPT)
+        src, tgt, verdicts[indices] = self._encode(_taken(decided.block, indices.tolist()))
+        return src, tgt, verdicts
+
+    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
+        """The same for a block of which all pairs were kept so far."""
         ids = [
             encoder.encode([line.decode() for line in lines])
             for encoder, lines in zip(self._encoders, block, strict=True)
@@ -547,9 +561,13 @@ class _Encoding:
         return src_ids, tgt_ids, verdicts
 
 
-def _count_block(block: Block) -> tuple[tuple[Counter[str], Counter[str]], int]:
+def _check_block(cleaner: Cleaner, numbered: _Numbered) -> Checked:
+    return cleaner(numbered.block)
+
+
+def _count_block(block: Block) -> tuple[Counter[str], Counter[str]]:
     src, tgt = (count_words(line.decode() for line in lines) for lines in block)
-    return (src, tgt), len(block[0])
+    return src, tgt
 
 
 def _block_texts(block: Block) -> list[bytes]:

@@ -14,7 +14,6 @@ import logging
 import os
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,9 @@ log = logging.getLogger(__name__)
 _JOB = "job.json"
 # Seconds between two looks for the parts of other processes.
 _PAUSE = 0.2
+
+
+Translate = Callable[[Iterable[tuple[int, list[str]]]], Iterable[tuple[int, bytes]]]
 
 
 class _How(Record):
@@ -64,14 +66,15 @@ class Job:
     def run(
         self,
         windows: Iterable[list[str]],
-        translate: Callable[[Iterable[tuple[int, list[str]]]], Iterable[bytes]],
+        translate: Translate,
     ) -> None:
         """Translate what is not done yet, and put the output together.
 
         Args:
             windows: all of the input, cut alike every time.
-            translate: from windows, each the number of its first line, from 1, and its lines, to
-                what the output has for each. It may ask for windows ahead of what it gives.
+            translate: takes windows, each with the number of its first line, from 1. It gives
+                that number and what the output has for the window, and may take windows ahead of
+                what it gives.
 
         Raises:
             MtkitError: if another process writes the same output; if an earlier start had other
@@ -94,41 +97,39 @@ class Job:
     def _run(
         self,
         windows: Iterable[list[str]],
-        translate: Callable[[Iterable[tuple[int, list[str]]]], Iterable[bytes]],
+        translate: Translate,
     ) -> None:
-        names: list[str] = []
-        begun: deque[str] = deque()
+        names: dict[int, str] = {}
         try:
-            for text in translate(self._missing(windows, names, begun)):
-                self._write(self._parts / f"{begun.popleft()}-{_digest(text)}", [text])
+            for first_line, text in translate(self._missing(windows, names)):
+                self._write(self._parts / f"{names[first_line]}-{_digest(text)}", [text])
             if self.rank == 0:
-                self._join(names)
+                self._join(list(names.values()))
         finally:
             # Without a part there is nothing to go on with.
             if self.world_size == 1 and not self._files():
                 shutil.rmtree(self._parts, ignore_errors=True)
 
     def _missing(
-        self, windows: Iterable[list[str]], names: list[str], begun: deque[str]
+        self, windows: Iterable[list[str]], names: dict[int, str]
     ) -> Iterator[tuple[int, list[str]]]:
-        """The windows to translate here.
+        """The windows to translate here, each with the number of its first line.
 
         A part's name begins with the number of its window and the checksum of its lines: `names`
-        gets these of all windows, and `begun` of those to translate here.
+        gets these of all windows, by the number of the first line.
         """
         done = 0
         first_line = 1
         for index, window in enumerate(windows):
             text = "\n".join(window).encode("utf-8", "surrogatepass")
             name = f"{index:08d}-{_digest(text)}"
-            names.append(name)
+            names[first_line] = name
             if self._is_done(index, name, first_line):
                 done += len(window)
             elif index % self.world_size == self.rank:
                 if done:
                     log.info("%s: %s lines are done already", self.output, f"{done:,}")
                     done = 0
-                begun.append(name)
                 yield first_line, window
             first_line += len(window)
 

@@ -274,7 +274,7 @@ class Translator:
         )
         return (
             translations
-            for found in self.translate_windows(unzipped, n_best=n_best)
+            for _, found in self.translate_windows(unzipped, n_best=n_best)
             for translations in found
         )
 
@@ -291,7 +291,8 @@ class Translator:
         Notes name it, and what is drawn depends on it.
         """
         window = Window(first_line, lines, prefixes)
-        return next(self.translate_windows([window], n_best=n_best))
+        ((_, found),) = self.translate_windows([window], n_best=n_best)
+        return found
 
     def translate_windows(
         self,
@@ -299,8 +300,8 @@ class Translator:
         *,
         n_best: int = 1,
         progress: Callable[[float], None] | None = None,
-    ) -> Iterator[list[list[Translation]]]:
-        """The `n_best` best translations of each line, a window at a time, in order.
+    ) -> Iterator[tuple[Window, list[list[Translation]]]]:
+        """Each window with the `n_best` best translations of each of its lines, in order.
 
         With workers it looks ahead, at least a window and at most so many that each worker has
         two batches to go on with, so that none of them waits where a window ends; should one take
@@ -335,8 +336,7 @@ class Translator:
                 ):
                     # It counts as begun until it is whole: an error leaves nothing to decode.
                     found = self._finish(begun[0], progress)
-                    begun.popleft()
-                    yield found
+                    yield begun.popleft().window, found
                 if failure is not None:
                     raise failure
                 if window is None:
@@ -374,7 +374,7 @@ class Translator:
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
         if not len(wanted):
-            return _Begun(results, [], [], parts)
+            return _Begun(window, results, [], [], parts)
         lengths = np.array([len(encoded[i]) + 1 for i in wanted])
         hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
         budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
@@ -394,7 +394,7 @@ class Translator:
             )
             for batch in rows
         ]
-        return _Begun(results, rows, self._decoder.begin(batches), parts)
+        return _Begun(window, results, rows, self._decoder.begin(batches), parts)
 
     def _finish(
         self, begun: _Begun, progress: Callable[[float], None] | None
@@ -535,12 +535,14 @@ class _Begun:
     """A window that is being translated: what is there already, and the rest by batches.
 
     Attributes:
+        window: its lines.
         results: of each line; a batch puts its own in place.
         rows: of each batch, the indices of its lines.
         work: the batches.
         parts: how many results each line has, if its sentences are translated one by one.
     """
 
+    window: Window
     results: list[list[Translation]]
     rows: list[list[int]]
     work: list[Work]

@@ -569,7 +569,7 @@ def test_no_more_processes_are_started_than_can_be_of_use(
 
     def ordered_map(function: Any, items: Any, *, workers: int) -> Any:
         asked.append(workers)
-        return map(function, items)
+        return ((item, function(item)) for item in items)
 
     monkeypatch.setattr("mtkit.prepare.passes.ordered_map", ordered_map)
     monkeypatch.setattr("mtkit.prepare.pipeline.available_cores", lambda: 3)

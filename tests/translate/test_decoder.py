@@ -125,11 +125,16 @@ def test_every_window_is_answered_before_more_is_read_than_an_empty_one(
         yield Window(7, LINES[6:8])
 
     found = shared.translate_windows(windows())
-    texts = [[best.text for (best,) in next(found)] for _ in range(6)]
-    assert texts == [[text] for text in alone.translate(LINES[:6])]
-    assert next(found) == []
+    texts = [
+        (window.first_line, [best.text for (best,) in translations])
+        for window, translations in itertools.islice(found, 6)
+    ]
+    expected = enumerate(alone.translate(LINES[:6]), 1)
+    assert texts == [(first_line, [text]) for first_line, text in expected]
+    assert next(found) == (Window(7, []), [])
     assert asked == []
-    assert len(next(found)) == 2
+    window, translations = next(found)
+    assert (window, len(translations)) == (Window(7, LINES[6:8]), 2)
     assert asked == ["more"]
     assert list(found) == []
 
@@ -145,7 +150,8 @@ def test_memory_is_bounded_by_a_few_windows(first: str, rest: str, shared: Trans
 
     found = shared.translate_windows(windows())
     for yielded in range(1, 30):
-        assert len(next(found)) == 1
+        window, translations = next(found)
+        assert (window.first_line, len(translations)) == (yielded, 1)
         # One that is yielded, one that it is ahead of, and two batches for each of two workers.
         assert taken <= yielded + 2 * 2 + 1
 
@@ -182,7 +188,10 @@ def test_an_error_of_the_input_comes_after_the_windows_before_it(shared: Transla
         raise MtkitError("no third")
 
     found = shared.translate_windows(windows())
-    assert [len(next(found)), len(next(found))] == [1, 1]
+    answered = [
+        (window.lines, len(translations)) for window, translations in itertools.islice(found, 2)
+    ]
+    assert answered == [(["one"], 1), (["two"], 1)]
     with pytest.raises(MtkitError, match="no third"):
         next(found)
 

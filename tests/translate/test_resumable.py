@@ -27,16 +27,16 @@ HOW = {"run": "a", "decode.beam_size": "4"}
 Windows = Iterable[tuple[int, list[str]]]
 
 
-def upper(windows: Windows) -> Iterator[bytes]:
+def upper(windows: Windows) -> Iterator[tuple[int, bytes]]:
     for first_line, window in windows:
         rows = [f"{first_line + i} {line.upper()}\n" for i, line in enumerate(window)]
-        yield "".join(rows).encode()
+        yield first_line, "".join(rows).encode()
 
 
 WHOLE = "1 ONE\n2 TWO\n3 \n4 A\u2028B\n5 THREE\n"
 
 
-def stopping_at(line: int) -> Callable[[Windows], Iterator[bytes]]:
+def stopping_at(line: int) -> Callable[[Windows], Iterator[tuple[int, bytes]]]:
     def until(windows: Windows) -> Windows:
         for first_line, window in windows:
             if first_line >= line:
@@ -62,7 +62,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert names(tmp_path) == [".out.parts"]
     asked = []
 
-    def translate(windows: Windows) -> Iterator[bytes]:
+    def translate(windows: Windows) -> Iterator[tuple[int, bytes]]:
         given = list(windows)
         asked.extend(given)
         return upper(given)
@@ -74,7 +74,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 
 
 def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path) -> None:
-    def stopping(windows: Windows) -> Iterator[bytes]:
+    def stopping(windows: Windows) -> Iterator[tuple[int, bytes]]:
         ahead = list(windows)
         yield from upper(ahead[:1])
         raise KeyboardInterrupt
@@ -124,7 +124,7 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
     done: list[tuple[int, int]] = []
 
     def work(rank: int) -> None:
-        def translate(windows: Windows) -> Iterator[bytes]:
+        def translate(windows: Windows) -> Iterator[tuple[int, bytes]]:
             for first_line, window in windows:
                 done.append((rank, first_line))
                 yield from upper([(first_line, window)])

@@ -230,8 +230,10 @@ def test_progress_is_told_of_every_line_of_a_window(split: bool, untrained: Run)
     )
     translator = Translator.load(untrained, device="cpu", config=config)
     told: list[float] = []
-    found = list(translator.translate_windows([Window(1, lines)], progress=told.append))
-    assert len(found[0]) == len(lines)
+    window = Window(1, lines)
+    ((given, found),) = translator.translate_windows([window], progress=told.append)
+    assert given is window
+    assert len(found) == len(lines)
     assert len(told) > 3
     # All but the blank one, of which there is nothing to tell.
     assert len(lines) - 2 < sum(told) <= len(lines)
