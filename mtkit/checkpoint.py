@@ -1,6 +1,7 @@
-"""A checkpoint: loaded, checked, averaged with others.
+"""A checkpoint: written, loaded, checked, averaged with others.
 
-Weights and optimizer states are safetensors, the rest is JSON, so loading never executes code.
+This module owns the names of a checkpoint and of its files. Weights and optimizer states are
+safetensors, the rest is JSON, so loading never executes code.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field
 from safetensors import SafetensorError
@@ -22,9 +24,11 @@ from mtkit.errors import MtkitError
 from mtkit.files import (
     Record,
     naming_file,
+    partial_name,
     read_record,
     sha256_of,
     sync,
+    write_record,
 )
 
 log = logging.getLogger(__name__)
@@ -33,8 +37,9 @@ Tensors = dict[str, Tensor]
 _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
-_STEP = re.compile(r"step-(\d{8,})")
-_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
+_NAME = re.compile(r"step-(\d{8,})")
+# The file that completes a checkpoint, in a folder of them.
+COMPLETE = f"step-*/{_STATE}"
 _OTHER_CHECKPOINT = (
     "use an earlier checkpoint (mtkit train does it by itself; else give its step: --checkpoint)"
 )
@@ -136,24 +141,85 @@ class Checkpoint:
             raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 
 
-def goodness(scores: Mapping[str, Any], best_metric: str) -> float | None:
-    """How good a validation was, by its row of metrics or its saved state; higher is better.
+def checkpoint_name(step: int) -> str:
+    """The name of the folder of a checkpoint after so many updates."""
+    return f"step-{step:08d}"
+
+
+def step_of(name: str) -> int | None:
+    """The updates of the checkpoint with this name; None if it is not the name of one."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def write_checkpoint(
+    place: Path,
+    *,
+    run: str,
+    step: int,
+    weights: Tensors,
+    optimizer: Tensors | None,
+    state: dict[str, Any],
+    extra: bool,
+) -> None:
+    """Write a checkpoint, which appears under its name when it is whole.
 
     Args:
-        scores: with `valid_bleu` and the like.
-        best_metric: as `train.best_metric`.
+        place: its folder.
+        run: identity of the run that it belongs to.
+        step, weights, optimizer, state, extra: as for `Run.save`.
 
-    Returns:
-        None if there was no such validation.
+    Raises:
+        MtkitError: if it cannot be written.
     """
-    value: float | None = scores.get(f"valid_{best_metric}")
-    return -value if best_metric == "loss" and value is not None else value
+    partial = partial_name(place)
+    with _naming_tensors(place):
+        try:
+            # What a killed save or prune left goes too.
+            for old in place.parent.glob(".*.partial"):
+                shutil.rmtree(old, ignore_errors=True)
+            partial.mkdir()
+            checksums = {}
+            for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
+                if tensors is not None:
+                    _save_tensors(tensors, partial / name)
+                    checksums[name] = sha256_of(partial / name)
+            record = _Saved(run=run, step=step, extra=extra, sha256=checksums, state=state)
+            write_record(partial / _STATE, record)
+            sync(partial)
+            if place.exists():
+                shutil.rmtree(place)
+            partial.rename(place)
+            sync(place.parent)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
-def all_goodness(rows: Sequence[Mapping[str, Any]], best_metric: str) -> list[float]:
-    """How good every validation was, oldest first, as `goodness` has it."""
-    found = (goodness(row, best_metric) for row in rows)
-    return [value for value in found if value is not None]
+class ValidationScore(NamedTuple):
+    """How good a validation was: the highest is the best, and of equal ones the newest.
+
+    Attributes:
+        value: by `train.best_metric`; higher is better.
+        step: updates made before it.
+    """
+
+    value: float
+    step: int
+
+
+def validation_scores(
+    validations: Iterable[Mapping[str, Any]], best_metric: str
+) -> list[ValidationScore]:
+    """The scores of validations, in their order.
+
+    Args:
+        validations: rows of metrics or saved states, with `step`, `valid_bleu` and the like. One
+            without the metric is left out.
+        best_metric: as `train.best_metric`.
+    """
+    sign = -1 if best_metric == "loss" else 1
+    values = ((row.get(f"valid_{best_metric}"), row["step"]) for row in validations)
+    return [ValidationScore(sign * value, step) for value, step in values if value is not None]
 
 
 def average(load: list[Callable[[], Tensors]]) -> Tensors:
@@ -168,7 +234,8 @@ def average(load: list[Callable[[], Tensors]]) -> Tensors:
     return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
 
 
-def _select_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
+def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
+    """The mean of the weights of checkpoints, and a few words that say what it is."""
     if len(checkpoints) == 1:
         return checkpoints[0].load_weights(), f"step {checkpoints[0].step}"
     weights = average([checkpoint.load_weights for checkpoint in checkpoints])

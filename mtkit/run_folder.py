@@ -1,8 +1,9 @@
 """The run folder: created, saved to, loaded from, found, averaged.
 
-This module owns the names inside `runs/<name>/`. Weights and optimizer states are safetensors, the
-rest is JSON, YAML and the tokenizer, so loading never executes code. A checkpoint is written beside
-its place, synced and renamed: one that has its name is whole.
+This module owns the names inside `runs/<name>/`, but for those of vocabularies (`tokenizer`) and of
+checkpoints (`checkpoint`). Weights and optimizer states are safetensors, the rest is JSON, YAML and
+SentencePiece models, so loading never executes code. A checkpoint is written beside its place,
+synced and renamed: one that has its name is whole.
 
 Whatever a translation or a resumed training depends on is under a checksum, which is verified when
 it is read: the weights and the state of a checkpoint, the tokenizers, the manifest, and all
@@ -26,18 +27,14 @@ from pydantic import Field
 from torch import nn
 
 from mtkit.checkpoint import (
-    _LAYER,
-    _MODEL,
-    _OPTIMIZER,
-    _STATE,
-    _STEP,
+    COMPLETE,
     Checkpoint,
     Tensors,
-    _naming_tensors,
-    _save_tensors,
-    _Saved,
-    _select_average,
-    goodness,
+    checkpoint_name,
+    load_average,
+    step_of,
+    validation_scores,
+    write_checkpoint,
 )
 from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
 from mtkit.errors import MtkitError
@@ -52,7 +49,6 @@ from mtkit.files import (
     read_record,
     sha256_of,
     sha256_of_json,
-    sync,
     write_record,
     write_whole,
 )
@@ -67,6 +63,7 @@ _SAMPLES = "samples.jsonl"
 _PAGE = "report.html"
 _BOARD = "tensorboard"
 _CHECKPOINTS = "checkpoints"
+_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 _LOCK = ".lock"
 
 FORMAT = 1
@@ -219,7 +216,7 @@ class Run:
                 raise MtkitError(f"{path / name}: is a folder; move it away")
         if (path / _CHECKPOINTS).is_file():
             raise MtkitError(f"{path / _CHECKPOINTS}: is a file; move it away")
-        with _naming_tensors(path):
+        with naming_file(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
             # First, because a folder without a manifest is begun again.
@@ -366,8 +363,8 @@ class Run:
         found = []
         folder = self.path / _CHECKPOINTS
         for path in folder.iterdir() if folder.is_dir() else ():
-            if match := _STEP.fullmatch(path.name):
-                found.append(self.checkpoint(path, int(match[1])))
+            if (step := step_of(path.name)) is not None:
+                found.append(self.checkpoint(path, step))
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def checkpoint(self, path: Path, step: int) -> Checkpoint:
@@ -383,12 +380,10 @@ class Run:
         return self._best_of(self.checkpoints())
 
     def _best_of(self, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-        scored = []
-        for checkpoint in checkpoints:
-            value = goodness(checkpoint.load_state(), self.config.train.best_metric)
-            if value is not None:
-                scored.append((value, checkpoint.step, checkpoint))
-        return max(scored)[2] if scored else None
+        states = ({**one.load_state(), "step": one.step} for one in checkpoints)
+        scores = validation_scores(states, self.config.train.best_metric)
+        best = max(scores, default=None)
+        return next((one for one in checkpoints if best and one.step == best.step), None)
 
     def last_good(self) -> str:
         """The newest checkpoint in a few words, for messages about what went wrong."""
@@ -433,34 +428,16 @@ class Run:
                 is kept as long as it is the best or the newest, and no average counts it.
         """
         self.check_held()
-        place = self.path / _CHECKPOINTS / f"step-{step:08d}"
-        partial = partial_name(place)
-        with _naming_tensors(place):
-            try:
-                # What a killed save or prune left goes too.
-                for old in place.parent.glob(".*.partial"):
-                    shutil.rmtree(old, ignore_errors=True)
-                partial.mkdir()
-                checksums = {}
-                for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
-                    if tensors is not None:
-                        _save_tensors(tensors, partial / name)
-                        checksums[name] = sha256_of(partial / name)
-                record = _Saved(
-                    run=self.manifest.identity,
-                    step=step,
-                    extra=extra,
-                    sha256=checksums,
-                    state=state,
-                )
-                write_record(partial / _STATE, record)
-                sync(partial)
-                if place.exists():
-                    shutil.rmtree(place)
-                partial.rename(place)
-                sync(place.parent)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
+        place = self.path / _CHECKPOINTS / checkpoint_name(step)
+        write_checkpoint(
+            place,
+            run=self.manifest.identity,
+            step=step,
+            weights=weights,
+            optimizer=optimizer,
+            state=state,
+            extra=extra,
+        )
         return self.checkpoint(place, step)
 
     def prune(self) -> None:
@@ -504,7 +481,7 @@ class Run:
         # Those at even distances, unless there is none yet.
         regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
         if which is None:
-            return _select_average(regular[-self.config.decode.average_checkpoints :])
+            return load_average(regular[-self.config.decode.average_checkpoints :])
         if which == "last":
             return found[-1].load_weights(), f"step {found[-1].step}"
         if which == "best":
@@ -518,7 +495,7 @@ class Run:
                 raise MtkitError(
                     f"--checkpoint {which}: {self.path} has {len(regular)} checkpoints to average"
                 )
-            return _select_average(regular[-count:])
+            return load_average(regular[-count:])
         if which.isdecimal():
             for checkpoint in found:
                 if checkpoint.step == int(which):
@@ -664,7 +641,7 @@ def find_run(root: Path) -> Run:
     newest: tuple[int, Path] | None = None
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
     for folder in folders:
-        for checkpoint in (folder / _CHECKPOINTS).glob(f"step-*/{_STATE}"):
+        for checkpoint in (folder / _CHECKPOINTS).glob(COMPLETE):
             when = checkpoint.stat().st_mtime_ns
             if newest is None or when > newest[0]:
                 newest = (when, folder)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mtkit.checkpoint import goodness
+from mtkit.checkpoint import validation_scores
 from mtkit.config import dump_config
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
@@ -90,10 +90,8 @@ class Journal:
             return
 
         def write() -> None:
-            by = self._run.config.train.best_metric
-            scored = [(goodness(row, by), row["step"]) for row in self.validations()]
-            # The newest of equals, as `Run.best` has it.
-            best = max(((v, step) for v, step in scored if v is not None), default=(0.0, None))[1]
+            best_metric = self._run.config.train.best_metric
+            best = max(validation_scores(self.validations(), best_metric), default=None)
             facts = RunFacts(
                 name=self._run.name,
                 summary=summary,
@@ -101,7 +99,7 @@ class Journal:
                 metrics=self._rows,
                 samples=self._run.samples(),
                 findings=findings,
-                best_step=best,
+                best_step=best.step if best else None,
             )
             self._run.write_page(run_page(facts))
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mtkit import __version__
 from mtkit.batches import TokenBatches, make_batch, plan_batches
-from mtkit.checkpoint import Tensors, all_goodness
+from mtkit.checkpoint import Tensors, validation_scores
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
@@ -593,12 +593,13 @@ class Trainer:
 
     def _is_best(self) -> bool:
         """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
-        values = all_goodness(self.validations, self.settings.best_metric)
-        return bool(values) and values[-1] == max(values)
+        scores = validation_scores(self.validations, self.settings.best_metric)
+        return bool(scores) and scores[-1] == max(scores)
 
     def _since_best(self) -> int:
         """How many validations in a row have brought no new best."""
-        values = all_goodness(self.validations, self.settings.best_metric)
+        scores = validation_scores(self.validations, self.settings.best_metric)
+        values = [score.value for score in scores]
         return len(values) - 1 - values.index(max(values)) if values else 0
 
     def _should_stop(self) -> bool:
