@@ -23,7 +23,7 @@ from mtkit.processes import given_rank, given_world_size
 
 log = logging.getLogger(__name__)
 
-Precision = Literal["auto", "fp32", "bf16"]
+Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def choose_device(name: str) -> torch.device:
@@ -100,13 +100,34 @@ def _onednn_uses_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
-    """The arithmetic of matrix products; `auto` is bf16 where the hardware has it."""
-    native = has_native_bf16(device)
-    if wanted == "bf16" and not native:
-        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
+def has_int8(device: torch.device) -> bool:
+    """Whether PyTorch multiplies 8-bit matrices on the device; it does on x86 CPUs."""
+    return (
+        device.type == "cpu"
+        and "fbgemm" in torch.backends.quantized.supported_engines
+        and hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
+    )
+
+
+def choose_precision(wanted: Precision, device: torch.device, *, exact: bool = False) -> Precision:
+    """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
+
+    Args:
+        wanted: what the settings say; `auto` is bf16 where the hardware has it.
+        device: where they are computed.
+        exact: let `auto` be fp32. Other batch shapes change the last digit of a result, and
+            rounding to fewer digits makes a whole step of that now and then. A translation would
+            then depend on its neighbours.
+
+    Raises:
+        MtkitError: for int8 where there is no arithmetic for it.
+    """
     if wanted == "auto":
-        return "bf16" if native else "fp32"
+        return "bf16" if not exact and has_native_bf16(device) else "fp32"
+    if wanted == "bf16" and not has_native_bf16(device):
+        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
+    if wanted == "int8" and not has_int8(device):
+        raise MtkitError("decode.precision int8 needs an x86 CPU; choose fp32 or bf16")
     return wanted
 
 

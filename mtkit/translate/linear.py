@@ -7,21 +7,15 @@ half precision, or in 8 bits.
 from __future__ import annotations
 
 import functools
-import logging
 import warnings
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mtkit.devices import has_native_bf16
-from mtkit.errors import MtkitError
+from mtkit.devices import Precision
 from mtkit.model import Transformer
-
-log = logging.getLogger(__name__)
-
-Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 # oneDNN's packed weights win where weights come from memory and not from a cache, that is for
 # large matrices and in large models, between one row, where reading a transposed matrix in order
@@ -109,28 +103,12 @@ class Int8Linear(nn.Module):
         return torch.addcmul(self._bias, out, largest, out=out)
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> Precision:
-    """`fp32`, `bf16` or `int8`: what was asked for, or for `auto` the fastest that changes nothing.
-
-    Rounding turns differences in the last digit, which come with other batch shapes, into
-    differences of a whole step now and then. So `auto` is float32.
-
-    Raises:
-        MtkitError: for int8 where there is no arithmetic for it.
-    """
-    if wanted == "bf16" and not has_native_bf16(device):
-        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
-    if wanted == "int8" and (device.type != "cpu" or not _has_int8()):
-        raise MtkitError("decode.precision int8 needs an x86 CPU; choose fp32 or bf16")
-    return "fp32" if wanted == "auto" else wanted
-
-
 def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -> None:
     """Put the linear layers of a model on `device` into the form that decoding wants, in place.
 
     Args:
         model: a Transformer; it cannot be trained afterwards.
-        precision: from `choose_precision`.
+        precision: from `devices.choose_precision`.
         device: where the model is.
     """
     if precision == "bf16":
@@ -165,12 +143,6 @@ def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
         if isinstance(module, DenseLinear):
             yield module, "transposed"
             yield module, "bias"
-
-
-def _has_int8() -> bool:
-    return "fbgemm" in torch.backends.quantized.supported_engines and hasattr(
-        torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32"
-    )
 
 
 @functools.cache

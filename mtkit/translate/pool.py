@@ -29,13 +29,13 @@ import torch
 from torch import Tensor, nn
 
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.devices import choose_matrix_route, keep_freed_memory
+from mtkit.devices import Precision, choose_matrix_route, keep_freed_memory
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.processes import Worker
 from mtkit.tokenizer import PAD_ID, Tokenizer
 from mtkit.translate.decoder import Decoder, Request, Translation, Work
-from mtkit.translate.linear import Precision, pack_weights, weight_places
+from mtkit.translate.linear import pack_weights, weight_places
 
 CPU = torch.device("cpu")
 
@@ -59,7 +59,7 @@ class Pool:
             decoding wants.
         tokenizer: of the target of all of them.
         config: how to search or draw, and limits.
-        precision: of the workers, from `linear.choose_precision`.
+        precision: of the workers, from `choose_precision`.
         devices: one for each worker.
     """
 

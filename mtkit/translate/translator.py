@@ -25,6 +25,7 @@ from mtkit.config import DecodeConfig
 from mtkit.devices import (
     choose_device,
     choose_matrix_route,
+    choose_precision,
     devices,
     keep_freed_memory,
     memory_explained,
@@ -43,7 +44,7 @@ from mtkit.translate.decoder import (
     padded,
 )
 from mtkit.translate.engine import mean_probability, to_be_normalised
-from mtkit.translate.linear import choose_precision, pack_weights
+from mtkit.translate.linear import pack_weights
 from mtkit.translate.pool import Pool
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
@@ -196,14 +197,14 @@ class Translator:
         config = config or first.config.decode
         decoder: Decodes | None = None
         if workers > 1:
-            precision = choose_precision(config.precision, place)
+            precision = choose_precision(config.precision, place, exact=True)
             places = devices(place, workers)
             decoder = Pool(models, tokenizer, config, precision=precision, devices=places)
             place = torch.device("cpu")
         else:
             together = nn.ModuleList(models).to(place)
             if prepared:
-                pack_weights(together, choose_precision(config.precision, place), place)
+                pack_weights(together, choose_precision(config.precision, place, exact=True), place)
             keep_freed_memory()
         choose_matrix_route(place)
         model, *others = models

@@ -13,13 +13,14 @@ from plain_search import plain_search
 from torch import Tensor, nn
 
 from mtkit.config import ModelConfig
+from mtkit.devices import choose_precision
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine, Ensemble
-from mtkit.translate.linear import DenseLinear, Int8Linear, choose_precision, pack_weights
+from mtkit.translate.linear import DenseLinear, Int8Linear, pack_weights
 from mtkit.translate.sampling import sample, uniforms
 from mtkit.translate.search import Hypothesis, beam_search
 
@@ -116,10 +117,11 @@ def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
 def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert choose_precision("auto", CPU) == "fp32"
+    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: True)
+    assert choose_precision("auto", CPU, exact=True) == "fp32"
     with pytest.raises(MtkitError, match="int8 needs an x86 CPU"):
         choose_precision("int8", torch.device("cuda"))
-    monkeypatch.setattr("mtkit.translate.linear.has_native_bf16", lambda device: False)
+    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: False)
     assert choose_precision("bf16", CPU) == "bf16"
     assert "no bf16 units" in caplog.text
 
