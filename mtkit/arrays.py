@@ -28,3 +28,13 @@ def concat_ranges(begins: IntArray, sizes: IntArray) -> IntArray:
     """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
     ends = np.cumsum(sizes)
     return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def pad_rows(
+    values: npt.NDArray[np.integer[Any]], begins: IntArray, sizes: IntArray, padding: int
+) -> npt.NDArray[np.int64]:
+    """(rows, longest): each row the values from one of `begins` on, `sizes` many, then padding."""
+    column = np.arange(sizes.max(initial=0))
+    inside = column < sizes[:, None]
+    where = np.where(inside, begins[:, None] + column, 0)
+    return np.where(inside, values[where].astype(np.int64), padding)

@@ -5,6 +5,7 @@ The order is a pure function of seed, epoch, lengths and budget.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mtkit.arrays import pad_rows
 from mtkit.data import IntArray, SentencePairs
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -71,6 +73,13 @@ def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
         tgt_out=tgt_out,
         num_tokens=int(pairs.tgt.lengths[indices].sum()),
     )
+
+
+def pad_ids(sentences: Sequence[Sequence[int]]) -> Tensor:
+    """(B, longest) ids of sentences, padded with `PAD_ID`."""
+    sizes = np.array([len(ids) for ids in sentences], np.int64)
+    flat = np.fromiter(itertools.chain.from_iterable(sentences), np.int64, sizes.sum())
+    return torch.from_numpy(pad_rows(flat, np.cumsum(sizes) - sizes, sizes, PAD_ID))
 
 
 class Plan(Sequence[IntArray]):

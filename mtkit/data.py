@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from mtkit.arrays import concat_ranges
+from mtkit.arrays import concat_ranges, pad_rows
 from mtkit.errors import MtkitError, column
 from mtkit.files import (
     Record,
@@ -97,11 +97,7 @@ class TokenArray:
 
     def padded(self, indices: IntArray) -> IntArray:
         """The sentences of `indices` as (B, longest), padded with `PAD_ID`."""
-        lengths = self.lengths[indices]
-        column = np.arange(lengths.max(initial=0))
-        inside = column < lengths[:, None]
-        flat = np.where(inside, self._starts_of(indices)[:, None] + column, 0)
-        return np.where(inside, self._ids[flat].astype(np.int64), PAD_ID)
+        return pad_rows(self._ids, self._starts_of(indices), self.lengths[indices], PAD_ID)
 
     def _starts_of(self, indices: IntArray) -> IntArray:
         """Where the sentences of `indices` start among the ids."""

@@ -10,9 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mtkit.convert.parts import Quantization, padded, token_log_probs
+from mtkit.convert.parts import Quantization
 from mtkit.score import score
-from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate import Translator
 
 COMPARED_LINES = 32
@@ -126,12 +125,7 @@ class RunModel:
         """The translation of each line."""
         return list(self._translator.translate(lines))
 
-    @torch.inference_mode()
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        src_tokenizer, tokenizer = self._translator.src_tokenizer, self._translator.tokenizer
-        outputs = [[*tokenizer.encode(line), EOS_ID] for line in targets]
-        model = self._translator.model.eval()
-        src = padded([[*src_tokenizer.encode(line), EOS_ID] for line in sources])
-        logits = model(src, padded([[BOS_ID, *ids[:-1]] for ids in outputs]))
-        return token_log_probs(logits, outputs)
+        found = self._translator.score_given(sources, targets)
+        return [torch.tensor(scored.log_probs) for scored in found]

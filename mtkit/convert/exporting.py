@@ -25,8 +25,13 @@ import mtkit
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
-from mtkit.convert.huggingface import MarianModel, _write_json, write_huggingface
-from mtkit.convert.parts import SENTENCEPIECE_FILES, Quantization, longest_sequence
+from mtkit.convert.huggingface import MarianModel, write_huggingface
+from mtkit.convert.parts import (
+    SENTENCEPIECE_FILES,
+    Quantization,
+    longest_sequence,
+    write_json,
+)
 from mtkit.data import PreparedData
 from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError
@@ -123,7 +128,7 @@ def export(
         log.info("checked: %s", agreement)
         # Where the text lay is nobody else's business.
         facts["check"] = {k: v for k, v in asdict(agreement).items() if k != "text"}
-        _write_json(folder / _FACTS, facts)
+        write_json(folder / _FACTS, facts)
     return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
 
 
@@ -205,8 +210,11 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
                 ) from error
             name = f"the samples of {run.path} (its data are gone; --check FILE takes other text)"
             lines = [sample["src"] for sample in rows[-1]["samples"]]
-    room = longest_sequence(run.config) - run.config.decode.max_extra_length - 1
-    fitting = (line for line in lines if 0 < len(translator.src_tokenizer.encode(line)) <= room)
+    decode = run.config.decode
+    longest = longest_sequence(run.config) - decode.max_extra_length
+    room = min(decode.max_source_tokens, longest) - 1  # one is EOS
+    src = translator.vocabularies.src
+    fitting = (line for line in lines if line.strip() and 0 < len(src.encode(line)) <= room)
     chosen = list(islice(fitting, CHECKED_LINES))
     if not chosen:
         raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")

@@ -15,18 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.convert.parts import (
     ROWS_AT_A_TIME,
     SENTENCEPIECE_FILES,
     joined,
     longest_sequence,
-    padded,
     pieces_of,
     rows_by_length,
-    token_log_probs,
+    write_json,
 )
-from mtkit.files import json_text
 from mtkit.model import (
     Attention,
     Transformer,
@@ -142,7 +141,7 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         of_side.save(folder / name)
     lists = dict(zip(("vocab.json", "target_vocab.json"), vocabularies.distinct, strict=False))
     for name, of_side in lists.items():
-        _write_json(folder / name, {piece: i for i, piece in enumerate(pieces_of(of_side))})
+        write_json(folder / name, {piece: i for i, piece in enumerate(pieces_of(of_side))})
     tokenizer = MarianTokenizer(
         *(str(folder / name) for name in (*models, *lists)),
         source_lang=run.manifest.data.src_lang or None,
@@ -154,10 +153,6 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         split_special_tokens=True,
     )
     tokenizer.save_pretrained(folder)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json_text(value, indent=2) + "\n", encoding="utf-8")
 
 
 class MarianModel:
@@ -195,6 +190,7 @@ class MarianModel:
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
         outputs = self._tokenizer(text_target=list(targets))["input_ids"]
-        tgt_in = padded([[self._model.config.decoder_start_token_id, *y[:-1]] for y in outputs])
+        tgt_in = pad_ids([[self._model.config.decoder_start_token_id, *y[:-1]] for y in outputs])
         inputs = self._tokenizer(list(sources), padding=True, return_tensors="pt")
-        return token_log_probs(self._model(**inputs, decoder_input_ids=tgt_in).logits, outputs)
+        log_probs = self._model(**inputs, decoder_input_ids=tgt_in).logits.log_softmax(-1)
+        return [log_probs[row, range(len(y)), torch.tensor(y)] for row, y in enumerate(outputs)]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtkit.config import Config
+from mtkit.files import json_text
 from mtkit.model import (
     Attention,
     CrossAttention,
 )
-from mtkit.tokenizer import PAD_ID, Tokenizer, VocabularyFiles
+from mtkit.tokenizer import Tokenizer, VocabularyFiles
 
 Quantization = Literal["float32", "float16", "int8"]
 ROWS_AT_A_TIME = 32
@@ -54,13 +56,6 @@ def rows_by_length(sentences: Sequence[Sequence[Any]]) -> list[tuple[int, list[i
     return sorted(rows.items())
 
 
-def padded(sentences: Sequence[Sequence[int]]) -> Tensor:
-    """Ids (B, T) of sentences, padded."""
-    rows = [torch.tensor(ids) for ids in sentences]
-    return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD_ID)
-
-
-def token_log_probs(logits: Tensor, outputs: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Of (B, T, V) logits the log-probability of each token that came out."""
-    log_probs = logits.log_softmax(-1)
-    return [log_probs[row, range(len(ids)), torch.tensor(ids)] for row, ids in enumerate(outputs)]
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as JSON that a person can read."""
+    path.write_text(json_text(value, indent=2) + "\n", encoding="utf-8")

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
+from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
 from mtkit.devices import memory_explained
 from mtkit.model import Transformer
 from mtkit.score import mutual_chrf
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Constraints, Hypothesis, beam_search
@@ -199,7 +199,7 @@ class Decoder:
         )
 
     def _start(self, batch: Request) -> Any:
-        src = padded([[*ids, EOS_ID] for ids in batch.sources])
+        src = pad_ids([[*ids, EOS_ID] for ids in batch.sources])
         return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
 
     def _constraints(self, batch: Request) -> Constraints:
@@ -263,11 +263,3 @@ def _by_risk(drawn: list[Translation]) -> list[Translation]:
     for translation, score in zip(drawn, risks, strict=True):
         scored.setdefault(translation.text, replace(translation, score=score))
     return sorted(scored.values(), key=lambda translation: -translation.score)
-
-
-def padded(sentences: list[list[int]]) -> Tensor:
-    """(B, T) ids of the sentences, padded to the longest."""
-    ids = torch.full((len(sentences), max(map(len, sentences))), PAD_ID)
-    for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)] = torch.tensor(sentence)
-    return ids

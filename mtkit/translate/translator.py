@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mtkit.batches import plan_batches
+from mtkit.batches import pad_ids, plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.devices import (
     choose_device,
@@ -41,7 +41,6 @@ from mtkit.translate.decoder import (
     Translation,
     Work,
     hypotheses_of,
-    padded,
 )
 from mtkit.translate.engine import mean_probability, to_be_normalised
 from mtkit.translate.linear import pack_weights
@@ -494,9 +493,9 @@ class Translator:
 
     @torch.inference_mode()
     def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
-        tgt_out = padded([[*ids, EOS_ID] for ids in targets]).to(self.device)
-        tgt_in = padded([[BOS_ID, *ids] for ids in targets]).to(self.device)
-        src = padded([[*ids, EOS_ID] for ids in sources]).to(self.device)
+        tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self.device)
+        tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self.device)
+        src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self.device)
         by_model = []
         for model in self._models:
             logits = to_be_normalised(model(src, tgt_in))

@@ -364,7 +364,7 @@ def test_an_interrupted_export_leaves_what_was_there(
     def interrupt(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    for name in ("compare", "_write_json"):
+    for name in ("compare", "write_json"):
         with monkeypatch.context() as patch:
             patch.setattr(exporting, name, interrupt)
             with pytest.raises(KeyboardInterrupt):
