@@ -14,10 +14,10 @@ import importlib.util
 import json
 import logging
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from safetensors import SafetensorError
 
@@ -51,6 +51,29 @@ CHECKED_LINES = 500
 _LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 # A folder with this is an export.
 _FACTS = "export.json"
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What an export says of itself, in this order.
+
+    Attributes:
+        format: whom it is for.
+        quantization: how CTranslate2 keeps matrices.
+        run: name of the run folder.
+        checkpoint: as `Run.select` took it.
+        steps: the checkpoints in it.
+        data: name and languages of the corpus.
+        versions: of the software.
+    """
+
+    format: Format
+    quantization: Quantization
+    run: str
+    checkpoint: str
+    steps: list[int]
+    data: dict[str, str]
+    versions: dict[str, str]
 
 
 @memory_explained("exporting; export on a machine with more memory")
@@ -98,15 +121,15 @@ def export(
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
     translator = Translator.load(run, checkpoint=which, config=greedy, device="cpu", prepared=False)
     text, lines = _check_text(run, translator, check)
-    facts = {
-        "format": format,
-        "quantization": quantization,
-        "run": run.name,
-        "checkpoint": which,
-        "steps": _steps(run, which),
-        "data": run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
-        "versions": {"mtkit": mtkit.__version__, **_version(library)},
-    }
+    facts = _Facts(
+        format=format,
+        quantization=quantization,
+        run=run.name,
+        checkpoint=which,
+        steps=_steps(run, which),
+        data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
+        versions={"mtkit": mtkit.__version__, **_version(library)},
+    )
     with new_folder(out) as folder:
         _write(translator, run, folder, facts)
         log.info("written; what was written is loaded again, and checked")
@@ -127,8 +150,8 @@ def export(
             )
         log.info("checked: %s", agreement)
         # Where the text lay is nobody else's business.
-        facts["check"] = {k: v for k, v in asdict(agreement).items() if k != "text"}
-        write_json(folder / _FACTS, facts)
+        checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
+        write_json(folder / _FACTS, asdict(facts) | {"check": checked})
     return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
 
 
@@ -225,25 +248,25 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
 # Writing
 
 
-def _write(translator: Translator, run: Run, folder: Path, facts: dict[str, Any]) -> None:
+def _write(translator: Translator, run: Run, folder: Path, facts: _Facts) -> None:
     model, vocabularies = translator.model, translator.vocabularies
-    match facts["format"]:
+    match facts.format:
         case "ctranslate2":
             write_ctranslate2(
                 model,
                 vocabularies,
                 folder,
                 longest=longest_sequence(run.config),
-                quantization=facts["quantization"],
+                quantization=facts.quantization,
             )
             vocabularies.save(folder, SENTENCEPIECE_FILES)
         case "huggingface":
             write_huggingface(translator, run, folder)
         case _:
-            manifest = run.manifest.model_copy(update={"exported": facts})
+            manifest = run.manifest.model_copy(update={"exported": asdict(facts)})
             exported = Run.create(folder, run.config, vocabularies, manifest=manifest)
             weights = model.state_dict()
-            exported.save(max(facts["steps"]), weights=weights, optimizer=None, state={})
+            exported.save(max(facts.steps), weights=weights, optimizer=None, state={})
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:

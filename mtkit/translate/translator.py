@@ -176,22 +176,7 @@ class Translator:
         first = runs[0]
         vocabularies = first.tokenizers()
         place = choose_device(device)
-        models, checkpoints = [], []
-        for one in runs:
-            of_run = vocabularies if one is first else one.tokenizers()
-            if not of_run.is_same(vocabularies):
-                raise MtkitError(f"{one.path}: has other subwords than {first.path}")
-            if _languages(one) != _languages(first):
-                pair, other = (" to ".join(_languages(run)) for run in (one, first))
-                raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
-            weights, description = one.select(checkpoint)
-            one.check_sizes(weights)
-            with torch.device("meta"):
-                model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
-            one.load_into(model, weights)
-            log.info("%s: %s", one.path, description)
-            models.append(model.eval())
-            checkpoints.append(description)
+        models, checkpoints = _load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
         decoder: Decodes | None = None
@@ -516,6 +501,39 @@ class Translator:
         config = self.config
         penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
         return log_prob / penalty if length else 0.0
+
+
+def _load_models(
+    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
+) -> tuple[list[Transformer], list[str]]:
+    """The models of runs that translate together, and which weights each has, in words.
+
+    Args:
+        runs: of which the first has these vocabularies.
+        vocabularies: what all of them must have.
+        checkpoint: as `Run.select`.
+
+    Raises:
+        MtkitError: if there is no such checkpoint, or if runs cannot translate together.
+    """
+    first = runs[0]
+    models, checkpoints = [], []
+    for one in runs:
+        of_run = vocabularies if one is first else one.tokenizers()
+        if not of_run.is_same(vocabularies):
+            raise MtkitError(f"{one.path}: has other subwords than {first.path}")
+        if _languages(one) != _languages(first):
+            pair, other = (" to ".join(_languages(run)) for run in (one, first))
+            raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
+        weights, description = one.select(checkpoint)
+        one.check_sizes(weights)
+        with torch.device("meta"):
+            model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
+        one.load_into(model, weights)
+        log.info("%s: %s", one.path, description)
+        models.append(model.eval())
+        checkpoints.append(description)
+    return models, checkpoints
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:
