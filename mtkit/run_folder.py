@@ -466,11 +466,26 @@ class Run:
         """Weights by name.
 
         Args:
-            which: `last`, `best`, a step, or `average:N` for the mean of the N newest; None is
-                the average of `decode.average_checkpoints`, or of all where there are fewer.
+            which: as for `chosen`.
 
         Returns:
             The tensors, and a few words that say what they are.
+
+        Raises:
+            MtkitError: if there is no such checkpoint, or it is damaged.
+        """
+        chosen = self.chosen(which)
+        if which is None or which.startswith("average:"):
+            return load_average(chosen)
+        (one,) = chosen
+        return one.load_weights(), f"step {one.step}{', the best' if which == 'best' else ''}"
+
+    def chosen(self, which: str | None) -> list[Checkpoint]:
+        """The checkpoints whose mean is wanted, or the one that is.
+
+        Args:
+            which: `last`, `best`, a step, or `average:N` for the mean of the N newest; None is
+                the average of `decode.average_checkpoints`, or of all where there are fewer.
 
         Raises:
             MtkitError: if there is no such checkpoint.
@@ -481,25 +496,25 @@ class Run:
         # Those at even distances, unless there is none yet.
         regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
         if which is None:
-            return load_average(regular[-self.config.decode.average_checkpoints :])
+            return regular[-self.config.decode.average_checkpoints :]
         if which == "last":
-            return found[-1].load_weights(), f"step {found[-1].step}"
+            return found[-1:]
         if which == "best":
             best = self.best()
             if best is None:
                 raise MtkitError(f"{self.path}: no checkpoint was validated, so none is the best")
-            return best.load_weights(), f"step {best.step}, the best"
+            return [best]
         if match := re.fullmatch(r"average:(\d+)", which):
             count = int(match[1])
             if not 1 <= count <= len(regular):
                 raise MtkitError(
                     f"--checkpoint {which}: {self.path} has {len(regular)} checkpoints to average"
                 )
-            return load_average(regular[-count:])
+            return regular[-count:]
         if which.isdecimal():
             for checkpoint in found:
                 if checkpoint.step == int(which):
-                    return checkpoint.load_weights(), f"step {checkpoint.step}"
+                    return [checkpoint]
             steps = ", ".join(str(checkpoint.step) for checkpoint in found)
             raise MtkitError(f"--checkpoint {which}: {self.path} has steps {steps}")
         raise MtkitError(f"--checkpoint {which}: write last, best, average:N or a step")

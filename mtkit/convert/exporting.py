@@ -117,16 +117,16 @@ def export(
         place="OUT",
         is_kind=lambda folder: (folder / _FACTS).is_file(),
     )
-    which = checkpoint or _default_checkpoint(run)
+    steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
-    translator = Translator.load(run, checkpoint=which, config=greedy, device="cpu", prepared=False)
+    translator = Translator.load(run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False)
     text, lines = _check_text(run, translator, check)
     facts = _Facts(
         format=format,
         quantization=quantization,
         run=run.name,
-        checkpoint=which,
-        steps=_steps(run, which),
+        checkpoint=checkpoint or f"average:{len(steps)}",
+        steps=steps,
         data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
         versions={"mtkit": mtkit.__version__, **_version(library)},
     )
@@ -185,23 +185,6 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
 
 # ---------------------------------------------------------------------------------------------
 # What is exported
-
-
-def _default_checkpoint(run: Run) -> str:
-    found = run.checkpoints()
-    # Without one, `select` says what is missing.
-    return f"average:{min(run.config.decode.average_checkpoints, max(1, len(found)))}"
-
-
-def _steps(run: Run, which: str) -> list[int]:
-    """The checkpoints that `Run.select` took."""
-    steps = [checkpoint.step for checkpoint in run.checkpoints()]
-    if which.startswith("average:"):
-        return steps[-int(which.removeprefix("average:")) :]
-    if which == "best":
-        best = run.best()
-        return [best.step] if best else []
-    return steps[-1:] if which == "last" else [int(which)]
 
 
 def _version(library: str | None) -> dict[str, str]:

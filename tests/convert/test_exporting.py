@@ -316,6 +316,21 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
         train(tiny_config, tiny_data, out, device="cpu")
 
 
+def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    weights = run.select("last")[0]
+    for step, extra in ((5, True), (6, False)):
+        run.save(step, weights=weights, optimizer={}, state={}, extra=extra)
+    export(run, tmp_path / "out", format="safetensors")
+    exported = Run.open(tmp_path / "out").manifest.exported
+    assert exported is not None
+    assert exported["steps"] == [2, 4, 6]
+    assert exported["checkpoint"] == "average:3"
+
+
 @pytest.mark.parametrize(("which", "steps"), [("2", [2]), ("last", [4]), ("average:1", [4])])
 def test_a_chosen_checkpoint_is_the_one_that_is_exported(
     which: str, steps: list[int], tiny_run: Run, tmp_path: Path
