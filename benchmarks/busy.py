@@ -63,11 +63,11 @@ def train(options: argparse.Namespace) -> None:
 
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.devices import choose_matrix_route, keep_freed_memory
+    from mtkit.devices import disable_malloc_trim, select_matmul_backend
     from mtkit.train.trainer import Trainer
 
-    keep_freed_memory()
-    choose_matrix_route(torch.device("cpu"))
+    disable_malloc_trim()
+    select_matmul_backend(torch.device("cpu"))
     config = load_config(options.config)
     trainer = Trainer(config, PreparedData.open(options.data), device=torch.device("cpu"))
     for _ in range(WARM_UP):

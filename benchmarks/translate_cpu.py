@@ -159,7 +159,7 @@ def mtkit(setting: Setting) -> Engine:
     import torch
 
     from mtkit.config import DecodeConfig
-    from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
+    from mtkit.devices import choose_device, disable_malloc_trim, select_matmul_backend
     from mtkit.translate import Translator
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.linear import pack_weights
@@ -179,8 +179,8 @@ def mtkit(setting: Setting) -> Engine:
         model = random_model(setting.size, setting.vocabulary)
         pack_weights(model, precision, device)
         decoder = Decoder(model)
-    route = choose_matrix_route(device)
-    keep_freed_memory()
+    route = select_matmul_backend(device)
+    disable_malloc_trim()
 
     @torch.inference_mode()
     def translate(sentences: list[Ids], limit: int) -> list[Ids]:

@@ -138,7 +138,7 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[A
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def choose_matrix_route(device: torch.device) -> str:
+def select_matmul_backend(device: torch.device) -> str:
     """Have float32 matrix products computed by the faster of PyTorch's two libraries.
 
     On AMD CPUs with AVX-512, MKL runs at less than half the speed of oneDNN. The switch is
@@ -194,7 +194,7 @@ def is_out_of_memory(error: Exception) -> bool:
 def _is_memory_short() -> bool:
     try:
         # Not touched, so it costs nothing where there is enough. The heap might keep what it has
-        # asked for; see `keep_freed_memory`.
+        # asked for; see `disable_malloc_trim`.
         mmap.mmap(-1, AMPLE).close()
     except OSError:
         return True
@@ -216,7 +216,7 @@ def memory_explained(what: str) -> Iterator[None]:
         raise MtkitError(f"out of memory {what}") from error
 
 
-def keep_freed_memory() -> None:
+def disable_malloc_trim() -> None:
     """Have glibc keep large freed blocks instead of returning them to the system.
 
     A training step on a CPU frees and asks again for the same hundreds of megabytes. By default

@@ -50,7 +50,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def give_back_memory() -> None:
+def malloc_trim() -> None:
     """Return to the system what was freed, where its C library keeps it (glibc does)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -392,7 +392,7 @@ class Run:
             return "nothing was saved"
         return f"the last good checkpoint is step {saved[-1].step}"
 
-    def set_aside_after(self, step: int) -> list[str]:
+    def quarantine_after(self, step: int) -> list[str]:
         """Rename the checkpoints beyond `step`, which are damaged, so that no one counts on them.
 
         Returns:
@@ -578,7 +578,7 @@ class Run:
         """All rows of `samples.jsonl`."""
         return self._rows(_SAMPLES)
 
-    def forget_metrics_after(self, step: int) -> None:
+    def truncate_metrics(self, step: int) -> None:
         """Delete rows beyond `step`, which a resumed run is about to write again."""
         for name in (_METRICS, _SAMPLES):
             rows = [row for row in self._rows(name) if row["step"] <= step]

@@ -824,7 +824,7 @@ def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Ru
     # A run that goes on, as the disk has room again, loses no other row.
     run.log({"step": 3, "loss": 2.25})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 3, "loss": 2.25}]
-    run.forget_metrics_after(1)
+    run.truncate_metrics(1)
     run.log({"step": 2, "loss": 2.0})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0}]
     assert file.read_bytes().count(b"\n") == 2

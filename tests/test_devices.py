@@ -55,8 +55,8 @@ def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits its memory as Linux does")
 def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
     program = (
-        "import resource; from mtkit.devices import is_out_of_memory, keep_freed_memory\n"
-        "keep_freed_memory()\n"
+        "import resource; from mtkit.devices import is_out_of_memory, disable_malloc_trim\n"
+        "disable_malloc_trim()\n"
         "error = RuntimeError('could not create a primitive')\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)\n"

@@ -170,7 +170,7 @@ def prepare(
         "workers": workers,
         "force": force,
         "dry_run": dry_run,
-        "look": _page_writer(page_path) if page_path else None,
+        "on_finished": _page_writer(page_path) if page_path else None,
         "vocab_size": vocab_size,
         "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }

@@ -378,10 +378,10 @@ def _write_resumably(
 ) -> None:
     """Write a file that appears when it is complete; an interrupted run can be resumed."""
     from mtkit.processes import given_rank, given_world_size
-    from mtkit.translate import Job, windows
+    from mtkit.translate import ResumableOutput, windows
 
     rank, world_size = given_rank() or 0, given_world_size()
-    resumable = Job(output, settings, restart=restart, rank=rank, world_size=world_size)
+    resumable = ResumableOutput(output, settings, restart=restart, rank=rank, world_size=world_size)
     try:
         resumable.run((window for _, window in windows(lines, size=len)), line_translator.outputs)
     except KeyboardInterrupt:

@@ -119,7 +119,9 @@ def export(
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
-    translator = Translator.load(run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False)
+    translator = Translator.load(
+        run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False
+    )
     text, lines = _check_text(run, translator, check)
     facts = _Facts(
         format=format,

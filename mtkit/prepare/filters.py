@@ -9,7 +9,7 @@ first reason that holds, in the order in which they are looked for:
    are out of step (`find_shifts`). These read what `Cleaner` noted of each pair from flat files,
    piece by piece, so memory does not grow with the corpus.
 3. What takes subwords: length in subwords, and the side of the corpus where those are at home
-   (`Homes`).
+   (`LanguageOdds`).
 
 Sentences are compared in the normal form NFKC with one space for every run of white space, by
 64-bit hashes: among 36 million different sentences, that two are taken for one has a chance of
@@ -401,7 +401,7 @@ _SENTENCE = 8.0
 _PER_PIECE = 0.5
 
 
-class Homes:
+class LanguageOdds:
     """On which side of the corpus each piece of a vocabulary is at home.
 
     A sentence whose pieces are nearly all at home on the other side is in the wrong language: its
@@ -414,10 +414,10 @@ class Homes:
     """
 
     def __init__(self, odds: npt.NDArray[np.float64]) -> None:
-        self.odds = odds
+        self.log_odds = odds
 
     @classmethod
-    def of(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> Homes:
+    def of(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> LanguageOdds:
         """Those of a side.
 
         Args:
@@ -441,6 +441,6 @@ class Homes:
         """
         if not len(lengths):
             return np.zeros(0, bool)
-        sums = np.add.reduceat(self.odds[ids], np.cumsum(lengths) - lengths)
+        sums = np.add.reduceat(self.log_odds[ids], np.cumsum(lengths) - lengths)
         limits: npt.NDArray[np.float64] = np.maximum(_SENTENCE, _PER_PIECE * lengths)
         return np.less(sums, -limits)

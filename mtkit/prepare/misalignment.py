@@ -14,7 +14,7 @@ from mtkit.prepare.filters import Notes
 
 
 @dataclass(frozen=True)
-class Shift:
+class Misalignment:
     """A stretch of pairs whose sides are out of step.
 
     Attributes:
@@ -41,7 +41,7 @@ _CHANGE = 8.0
 _MOST = 4.5
 
 
-def find_shifts(notes: Notes, start: int, end: int) -> list[Shift]:
+def find_shifts(notes: Notes, start: int, end: int) -> list[Misalignment]:
     """Stretches where the sides of a corpus are out of step, as when a line was lost in one file.
 
     Lengths tell: those of a sentence and its translation go together (Gale and Church 1993). Where
@@ -58,13 +58,15 @@ def find_shifts(notes: Notes, start: int, end: int) -> list[Shift]:
     model = _LengthModel.of(notes, start, end)
     if model is None:
         return []
-    found: list[Shift] = []
+    found: list[Misalignment] = []
     for begin in range(start, end, _SPAN):
         # A shift at the seam shows on both sides of it.
         low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
         costs = model.costs(notes, low, high)
         for first, last in _suspicious(costs):
-            found += [Shift(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)]
+            found += [
+                Misalignment(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)
+            ]
     return _joined(found)
 
 
@@ -210,12 +212,12 @@ def _unclear(gain: npt.NDArray[np.float64]) -> int:
     return int(is_clear.argmax()) if is_clear.any() else len(gain)
 
 
-def _joined(shifts: Iterable[Shift]) -> list[Shift]:
+def _joined(shifts: Iterable[Misalignment]) -> list[Misalignment]:
     """Those that overlap as one."""
-    joined: list[Shift] = []
+    joined: list[Misalignment] = []
     for shift in sorted(shifts, key=lambda shift: shift.start):
         if joined and shift.start < joined[-1].end and shift.by == joined[-1].by:
             last = joined.pop()
-            shift = Shift(last.start, max(last.end, shift.end), shift.by)
+            shift = Misalignment(last.start, max(last.end, shift.end), shift.by)
         joined.append(shift)
     return joined

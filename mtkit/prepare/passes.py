@@ -30,7 +30,7 @@ from mtkit.prepare.filters import (
     REASONS,
     Checked,
     Cleaner,
-    Homes,
+    LanguageOdds,
     Notes,
     Verdicts,
     checksum_of,
@@ -40,8 +40,8 @@ from mtkit.prepare.filters import (
 )
 from mtkit.prepare.misalignment import find_shifts
 from mtkit.prepare.source import Block, Source
-from mtkit.prepare.text_to_ids import BlockEncoder
-from mtkit.processes import give_back_memory, ordered_map
+from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
 from mtkit.tokenizer import Tokenizer, Vocabularies
 from mtkit.words import WordCounts, count_words
@@ -58,7 +58,7 @@ BLOCK = 10_000
 PART = 20
 # Room for the words of one side, and for what a process remembers of those it has encoded.
 _WORDS_BYTES = 32 << 20
-# The most frequent words of a side, from which it is learned where pieces are at home.
+# The most frequent words of a side, from which it is learned where pieces are at odds.
 _TELLING = 100_000
 # Dropped pairs of each reason that are shown.
 _SAMPLES = 12
@@ -196,9 +196,9 @@ class Passes:
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
-            vocabularies, homes = self._learned(check)
+            vocabularies, odds = self._learned(check)
         with self._timed("encoding"):
-            encode = self._encoded(check, vocabularies, homes)
+            encode = self._encoded(check, vocabularies, odds)
             self._add_held_out(held_out, vocabularies)
         pairs: dict[Split, int] = {"train": sum(check.pairs)}
         pairs |= {split: len(texts) for split, texts in held_out.items()}
@@ -330,11 +330,13 @@ class Passes:
 
     # -- Learn
 
-    def _learned(self, check: _Check) -> tuple[Vocabularies, list[Homes]]:
-        note = self._writer.scratch / "homes.npz"
+    def _learned(self, check: _Check) -> tuple[Vocabularies, list[LanguageOdds]]:
+        note = self._writer.scratch / "odds.npz"
         if note.is_file():
             with np.load(note) as arrays:
-                return self._writer.tokenizers(), [Homes(arrays[side]) for side in ("src", "tgt")]
+                return self._writer.tokenizers(), [
+                    LanguageOdds(arrays[side]) for side in ("src", "tgt")
+                ]
         config = self._config
         src, tgt = self._counted(check)
 
@@ -367,15 +369,15 @@ class Passes:
             tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
             for tokenizer in vocabularies.distinct
         }
-        homes = [
-            Homes.of(counts[tokenizer][side], counts[tokenizer][1 - side])
+        odds = [
+            LanguageOdds.of(counts[tokenizer][side], counts[tokenizer][1 - side])
             for side, tokenizer in enumerate(vocabularies)
         ]
-        give_back_memory()
-        with (self._writer.scratch / "homes.partial").open("wb") as file:
-            np.savez(file, src=homes[0].odds, tgt=homes[1].odds)
+        malloc_trim()
+        with (self._writer.scratch / "odds.partial").open("wb") as file:
+            np.savez(file, src=odds[0].log_odds, tgt=odds[1].log_odds)
         os.replace(file.name, note)
-        return vocabularies, homes
+        return vocabularies, odds
 
     def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
         """The words of source and target side and how often they occur in what is kept."""
@@ -405,14 +407,16 @@ class Passes:
 
     # -- Encode
 
-    def _encoded(self, check: _Check, vocabularies: Vocabularies, homes: list[Homes]) -> _Encode:
+    def _encoded(
+        self, check: _Check, vocabularies: Vocabularies, odds: list[LanguageOdds]
+    ) -> _Encode:
         note = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
         if (found := _read_note(note)) is not None:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
         notes = Notes(self._writer.scratch)
-        encoding = _Encoding(vocabularies, homes, self._config, self._writer.token_type)
+        encoding = _Encoding(vocabularies, odds, self._config, self._writer.token_type)
         rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
         with _bar("encoding", total=len(notes)) as bar:
             bar.update(min(done.blocks * BLOCK, len(notes)))
@@ -517,17 +521,17 @@ class _Encoding:
     def __init__(
         self,
         vocabularies: Vocabularies,
-        homes: list[Homes],
+        odds: list[LanguageOdds],
         config: PrepareConfig,
         dtype: np.dtype[Any],
     ) -> None:
         self._vocabularies = vocabularies
-        self._homes = homes
+        self._odds = odds
         self._config = config
         self._dtype = dtype
 
     @functools.cached_property
-    def _encoders(self) -> list[BlockEncoder]:
+    def _encoders(self) -> list[CachedEncoder]:
         # Each process has its own, which are not sent.
         return _block_encoders(self._vocabularies, self._dtype)
 
@@ -550,8 +554,8 @@ class _Encoding:
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         verdicts = np.zeros(len(longer), np.uint8)
         if self._config.drop_wrong_language:
-            for home, side, of_side in zip(self._homes, ids, lengths, strict=True):
-                foreign = home.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
+            for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
+                foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
                 verdicts[foreign] = verdict("wrong language")
         verdicts[longer > self._config.max_ratio * shorter] = verdict("length ratio")
         verdicts[longer > self._config.max_tokens] = verdict("too long")
@@ -613,10 +617,10 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
             yield word, count
 
 
-def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[BlockEncoder]:
+def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[CachedEncoder]:
     """Those of source and target; of a joint vocabulary one, with one memory."""
     encoders = {
-        tokenizer: BlockEncoder(tokenizer, dtype=dtype, max_bytes=_WORDS_BYTES)
+        tokenizer: CachedEncoder(tokenizer, dtype=dtype, max_bytes=_WORDS_BYTES)
         for tokenizer in vocabularies.distinct
     }
     return [encoders[tokenizer] for tokenizer in vocabularies]
@@ -626,7 +630,7 @@ def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
     """(V,): how often each piece occurs in words that occur so often."""
     counts = np.zeros(len(tokenizer))
     # Rare ones too: in frequent words, which are few pieces, the short pieces that rare words are
-    # made of would seem not to be at home. But not the hundreds of thousands of a large corpus.
+    # made of would seem not to be at odds. But not the hundreds of thousands of a large corpus.
     rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
     while stretch := list(itertools.islice(rest, BLOCK)):
         ids = tokenizer.encode_batch([word for word, _ in stretch])

@@ -54,7 +54,7 @@ _WORKERS_PER_CORE = 8
 
 
 # Called with data that is finished, and what was done.
-Look = Callable[[PreparedData, Report], None]
+OnFinished = Callable[[PreparedData, Report], None]
 
 
 def prepare_corpus(
@@ -64,7 +64,7 @@ def prepare_corpus(
     workers: int | None = None,
     force: bool = False,
     dry_run: bool = False,
-    look: Look | None = None,
+    on_finished: OnFinished | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -76,7 +76,7 @@ def prepare_corpus(
         workers: processes; by default one for each core.
         force: replace the folder if it exists.
         dry_run: do everything, and leave nothing behind.
-        look: called with the finished data.
+        on_finished: called with the finished data.
         overrides: of settings, as in `max_ratio=3`.
         settings: of `PrepareConfig`; `vocab_size` is by default as the catalogue says.
 
@@ -101,7 +101,14 @@ def prepare_corpus(
     )
     facts = {"name": name, "licence": corpus.licence}
     return _prepare(
-        sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
+        sources,
+        config,
+        out,
+        facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
     )
 
 
@@ -117,7 +124,7 @@ def prepare_files(
     workers: int | None = None,
     force: bool = False,
     dry_run: bool = False,
-    look: Look | None = None,
+    on_finished: OnFinished | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -130,7 +137,7 @@ def prepare_files(
         train: sources, from `mtkit.sources`, or pairs of a source and a target file, plain or
             compressed, a sentence a line.
         valid, test: likewise one each.
-        workers, force, dry_run, look, overrides: as `prepare_corpus` takes them.
+        workers, force, dry_run, on_finished, overrides: as `prepare_corpus` takes them.
         settings: of `PrepareConfig`.
 
     Raises:
@@ -151,7 +158,14 @@ def prepare_files(
     )
     facts = {"name": encodable(name)}
     return _prepare(
-        sources, config, out, facts, workers=workers, force=force, dry_run=dry_run, look=look
+        sources,
+        config,
+        out,
+        facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
     )
 
 
@@ -200,7 +214,7 @@ def _prepare(
     workers: int | None,
     force: bool,
     dry_run: bool,
-    look: Look | None,
+    on_finished: OnFinished | None,
 ) -> Report:
     number = _number_of_workers(workers)
     facts |= {
@@ -220,9 +234,9 @@ def _prepare(
             if not dry_run:
                 log.warning("stopped; run the same command again to continue")
             raise
-        if look is not None and dry_run:
-            look(writer.finish(), report)
-    if look is not None and not dry_run:
+        if on_finished is not None and dry_run:
+            on_finished(writer.finish(), report)
+    if on_finished is not None and not dry_run:
         # What goes wrong from here on costs no work.
-        look(PreparedData.open(out), report)
+        on_finished(PreparedData.open(out), report)
     return report

@@ -21,7 +21,7 @@ _PLACES = 4
 _PLACE_BYTES = 40
 
 
-class BlockEncoder:
+class CachedEncoder:
     """Encodes many lines fast, to the ids that `Tokenizer.encode` gives.
 
     What stands between two spaces is encoded once and then remembered.

@@ -19,10 +19,10 @@ from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_co
 from mtkit.data import PreparedData
 from mtkit.devices import (
     choose_device,
-    choose_matrix_route,
     describe_device,
-    keep_freed_memory,
+    disable_malloc_trim,
     memory_explained,
+    select_matmul_backend,
     total_memory,
 )
 from mtkit.errors import MtkitError, one_line
@@ -33,8 +33,8 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, rate_too_high
 from mtkit.train.distributed import (
     Workers,
+    init_workers,
     is_restarted,
-    joined,
     launch_id,
     threads_for,
     worker_names,
@@ -78,7 +78,7 @@ def run(
             message names; if the workers do not have the same.
     """
     place = choose_device(device)
-    with joined(place, stall_timeout=config.train.stall_timeout) as workers:
+    with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
         return _run(config, data, run_path, place, workers, restart=restart, command=command)
 
 
@@ -95,11 +95,11 @@ def _run(
     _check_direction(config, data)
     _check_agreed(workers, config, data)
     # As the first worker sees it: on a shared file system another may have an older picture.
-    if workers.first and not Run.may_create(run_path):
+    if workers.is_rank_zero and not Run.may_create(run_path):
         if run_path.is_dir() and not Run.is_run(run_path):
             Run.open(run_path)  # says so if the folder is a run that has lost its manifest
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
-    with Run.lock(run_path) if workers.first else nullcontext() as held:
+    with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
         return _run_locked(
             config, data, run_path, place, workers, held, restart=restart, command=command
         )
@@ -117,29 +117,29 @@ def _run_locked(
     command: list[str] | None,
 ) -> bool:
     """Train in a folder in which no other process trains; the first worker holds its lock."""
-    if workers.first:
+    if workers.is_rank_zero:
         data.verify()
     restarted = workers.any(is_restarted())
     continues = workers.any(
-        workers.together(
+        workers.run_on_all_ranks(
             lambda: (
-                workers.first
+                workers.is_rank_zero
                 and _continues(run_path, config, data, restart=restart, restarted=restarted)
             )
         )
     )
-    existing = workers.together(
+    existing = workers.run_on_all_ranks(
         lambda: _run_to_continue(run_path, config, data) if continues else None
     )
-    keep_freed_memory()
-    route = choose_matrix_route(place)
+    disable_malloc_trim()
+    route = select_matmul_backend(place)
     check_room(config, data, place, world_size=workers.world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(config, data, device=place, workers=workers)
     # Nobody may write before everybody has looked.
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
-    if workers.first:
+    if workers.is_rank_zero:
         log.info(
             "training %s on %s: %s, %s, matrices by %s, %s parameters",
             run_path,
@@ -158,7 +158,7 @@ def _run_locked(
     if existing is not None:
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
-            if workers.first:
+            if workers.is_rank_zero:
                 further = "to train further, set train.max_steps above that"
                 decayed = first_decayed(config.train.max_steps, config.train.decay_steps)
                 if decayed is not None and trainer.step >= decayed:
@@ -174,19 +174,19 @@ def _run_locked(
                     further,
                 )
             return True
-        if workers.first:
+        if workers.is_rank_zero:
             folder.write_config()
-    if workers.first and (warning := rate_too_high(config)) is not None:
+    if workers.is_rank_zero and (warning := rate_too_high(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
     finished = trainer.fit(folder)
-    spent = trainer.spent
-    if workers.first:
+    cost = trainer.cost
+    if workers.is_rank_zero:
         log.info(
             "trained on %s target tokens in %s: %s",
-            f"{spent.tokens:,}",
-            clock(spent.seconds),
-            _cost(spent.flops, spent.seconds, config),
+            f"{cost.tokens:,}",
+            clock(cost.seconds),
+            _cost(cost.flops, cost.seconds, config),
         )
     return finished
 
@@ -252,8 +252,8 @@ def forecast(
     _check_direction(config, data)
     data.verify()
     place = choose_device(device)
-    keep_freed_memory()
-    choose_matrix_route(place)
+    disable_malloc_trim()
+    select_matmul_backend(place)
     if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))
     # One worker alone has nobody to share the model with.
@@ -271,9 +271,9 @@ def forecast(
             f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
     # Seconds and tokens of a few batches, each made an update of its own.
-    meter = Meter(trainer.spent)
+    meter = Meter(trainer.cost)
     batches = (batch for update in trainer.batches for batch in update)
-    while trainer.step < 3 and trainer.spent.seconds < 10.0:
+    while trainer.step < 3 and trainer.cost.seconds < 10.0:
         meter.add(trainer.update([next(batches)]))
         speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
     pairs = data.pairs("train")

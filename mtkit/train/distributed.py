@@ -1,7 +1,7 @@
 """The workers that train one model together.
 
 Workers are processes, one per GPU, or some on a CPU. `launch` starts them on this machine through
-PyTorch's elastic engine, and `torchrun` starts them on several; either way `joined` finds the
+PyTorch's elastic engine, and `torchrun` starts them on several; either way `init_workers` finds the
 others by the usual environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). Everything they say
 to each other goes through `Workers`.
 """
@@ -82,7 +82,7 @@ class Workers:
         self._sharded: FSDPModule | None = None
 
     @property
-    def first(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is the worker that writes and prints."""
         return self.rank == 0
 
@@ -137,7 +137,7 @@ class Workers:
             for row, length in zip(found, lengths.tolist(), strict=True)
         ]
 
-    def together(self, action: Callable[[], T]) -> T:
+    def run_on_all_ranks(self, action: Callable[[], T]) -> T:
         """What the action gives here, once it has succeeded everywhere.
 
         Raises:
@@ -258,7 +258,7 @@ def is_restarted() -> bool:
 
 
 @contextmanager
-def joined(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
+def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
     """The workers this process was started among; itself alone where nobody started others.
 
     Args:
@@ -266,8 +266,8 @@ def joined(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
         stall_timeout: seconds without progress after which a worker that stalls ends all of them.
 
     Raises:
-        BrokenError: if they do not find each other.
-        LeftAloneError: if another one goes away.
+        TransientError: if they do not find each other.
+        PeerLostError: if another one goes away.
     """
     rank = given_rank()
     if rank is None:
@@ -277,7 +277,9 @@ def joined(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
     try:
         store = _meet(workers)
     except (dist.DistError, RuntimeError, ValueError) as error:
-        raise BrokenError(f"the workers did not find each other: {_first_line(error)}") from error
+        raise TransientError(
+            f"the workers did not find each other: {_first_line(error)}"
+        ) from error
     # Gloo carries what is said about tensors on the CPU, also between workers with GPUs.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
@@ -300,7 +302,7 @@ def joined(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
         raise
     except RuntimeError as error:
         if workers.world_size > 1 and _is_about_others(error):
-            raise LeftAloneError(rank, _first_line(error)) from error
+            raise PeerLostError(rank, _first_line(error)) from error
         raise
 
 
@@ -313,13 +315,13 @@ def _meet(workers: Workers) -> Store:
     return store
 
 
-class BrokenError(MtkitError):
+class TransientError(MtkitError):
     """Something that may go well the next time, and about which there is a word to say."""
 
     status = BROKEN
 
 
-class LeftAloneError(MtkitError):
+class PeerLostError(MtkitError):
     """Another worker went away, and this one cannot go on; that one's message says why.
 
     Args:
@@ -398,7 +400,7 @@ class Watch:
         """Report to the first worker, which hears of everybody; the others hear of it."""
         mine = self._workers
         store: Any = self._store.clone()  # type: ignore[attr-defined]
-        others = [rank for rank in self._seen if mine.first or rank == 0]
+        others = [rank for rank in self._seen if mine.is_rank_zero or rank == 0]
         beats = 0
         while not self._done.wait(self._interval):
             beats += 1
@@ -421,7 +423,7 @@ class Watch:
                 # Whoever started the workers was killed; nobody else would ever stop them.
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-            if self._workers.first:
+            if self._workers.is_rank_zero:
                 self._judge_all()
             elif self._workers.world_size > 1 and self._seen[0].silent_for() > self._patience:
                 self._give_up("worker 0 has been silent", self._seen[0].silent_for())

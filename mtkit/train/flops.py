@@ -22,7 +22,7 @@ Lengths = Sequence[int] | npt.NDArray[Any]
 
 
 @dataclass
-class Spent:
+class TrainingCost:
     """What a run has used up so far.
 
     Attributes:

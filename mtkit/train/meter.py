@@ -14,7 +14,7 @@ from torch import Tensor
 from mtkit.train.distributed import (
     Workers,
 )
-from mtkit.train.flops import Spent
+from mtkit.train.flops import TrainingCost
 
 # Seconds after which training reports that it is still running.
 SILENCE = 60.0
@@ -23,9 +23,9 @@ SILENCE = 60.0
 class Meter:
     """Loss and speed between two rows of metrics; pauses do not count."""
 
-    def __init__(self, spent: Spent) -> None:
+    def __init__(self, cost: TrainingCost) -> None:
         self.first_not_finite: tuple[int, float] | None = None
-        self._spent = spent
+        self._spent = cost
         self._marked = time.perf_counter()
         self._begun = False
         self._reported: float | None = None

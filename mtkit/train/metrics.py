@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 SAMPLES = 6
 
 
-class Journal:
+class MetricsLogger:
     """The journal of a run, from a step on.
 
     Args:

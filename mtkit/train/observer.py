@@ -8,7 +8,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss
-from mtkit.train.flops import Spent
+from mtkit.train.flops import TrainingCost
 from mtkit.train.validation import Validation
 
 
@@ -34,7 +34,7 @@ class Observer:
         earlier: Sequence[float],
         *,
         step: int,
-        spent: Spent,
+        cost: TrainingCost,
         losses: Sequence[float],
     ) -> list[str]:
         """What stands out after a validation, in plain sentences; see `diagnostics.findings`.
@@ -43,7 +43,7 @@ class Observer:
             validation: the newest.
             earlier: losses of the validations before, oldest first.
             step: updates so far.
-            spent: what they cost.
+            cost: what they cost.
             losses: recent training losses per target token, oldest first.
         """
         if self._counted is None:
@@ -51,8 +51,8 @@ class Observer:
         unseen, by_frequency = self._counted
         trained = Trained(
             steps=step,
-            mean_tokens_per_update=spent.tokens / step,
-            epochs=spent.tokens / self._pairs.epoch_tokens(),
+            mean_tokens_per_update=cost.tokens / step,
+            epochs=cost.tokens / self._pairs.epoch_tokens(),
             unseen_pieces=unseen,
             vocab_size=len(self._vocabularies.tgt),
             src_vocab_size=self._vocabularies.own_src_size,

@@ -33,7 +33,7 @@ class _Scores(Record):
 
 
 class _Cost(Record):
-    """What a run has cost so far, as `Spent` has it."""
+    """What a run has cost so far, as `TrainingCost` has it."""
 
     tokens: int = Field(ge=0)
     flops: float = Field(ge=0)
@@ -46,14 +46,14 @@ class TrainerState(Record):
     Attributes:
         max_steps: of the run at that time; the learning rate may depend on it.
         batches: where in the data the run is.
-        spent: what it has cost.
+        cost: what it has cost.
         validations: all of them, oldest first; they decide what is best and when to stop.
         valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
     """
 
     max_steps: int = Field(ge=1)
     batches: _Position
-    spent: _Cost
+    cost: _Cost
     validations: list[_Scores]
     valid_loss: float | None = None
     valid_perplexity: float | None = None

@@ -37,10 +37,10 @@ from mtkit.train.distributed import (
     whole_state,
     whole_weights,
 )
-from mtkit.train.flops import Spent, training_flops
+from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.train.meter import Meter
-from mtkit.train.metrics import Journal
+from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, padded_tokens
 from mtkit.train.observer import Observer
 from mtkit.train.progress import TrainingProgress, clock
@@ -79,7 +79,7 @@ class Trainer:
         self.vocabularies = data.tokenizers()
         self.src_tokenizer, self.tokenizer = self.vocabularies
         self.step = 0
-        self.spent = Spent()
+        self.cost = TrainingCost()
         # The rows of all validations, of the first worker; a checkpoint has them.
         self.validations: list[dict[str, Any]] = []
         self.pairs = data.pairs("train")
@@ -116,8 +116,8 @@ class Trainer:
         Returns:
             False if a signal ended it.
         """
-        settings, first = self.settings, self.workers.first
-        meter = Meter(self.spent)
+        settings, first = self.settings, self.workers.is_rank_zero
+        meter = Meter(self.cost)
         saved = self.step
         stopped = early = False
         validation: Validation | None = None
@@ -127,7 +127,7 @@ class Trainer:
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
         ):
-            journal = Journal(run, self.step, active=first)
+            journal = MetricsLogger(run, self.step, active=first)
             early = self.workers.any(self._should_stop())
             while self.step < settings.max_steps and not stopped and not early:
                 with self._explaining_memory(writer):
@@ -203,10 +203,10 @@ class Trainer:
             tokens += int(tgt.sum())
             flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
         if several:
-            spent = torch.tensor([tokens, flops], dtype=torch.float64)
-            tokens, flops = self.workers.sum(spent).tolist()
-        self.spent.tokens += int(tokens)
-        self.spent.flops += flops
+            cost = torch.tensor([tokens, flops], dtype=torch.float64)
+            tokens, flops = self.workers.sum(cost).tolist()
+        self.cost.tokens += int(tokens)
+        self.cost.flops += flops
         return int(tokens)
 
     def validate(self) -> Validation:
@@ -216,7 +216,7 @@ class Trainer:
             # A search takes no predictable number of steps, so the parts cannot be fetched on the
             # way: the first worker puts the model together and works alone.
             model, workers = self._whole_model(), Workers()
-            if not self.workers.first:
+            if not self.workers.is_rank_zero:
                 self.workers.barrier()
                 return Validation(math.nan, 0.0, 0.0, [])
         with torch.inference_mode(), arithmetic(self.precision, self.device):
@@ -308,14 +308,14 @@ class Trainer:
             MtkitError: if a weight is not a finite number; nothing is saved then.
         """
         weights, optimizer = self.state_dict()
-        if not self.workers.first:
+        if not self.workers.is_rank_zero:
             return
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "max_steps": self.settings.max_steps,
             "batches": self.batches.state_dict(),
-            "spent": asdict(self.spent),
+            "cost": asdict(self.cost),
             "validations": self.validations,
         }
         if validation is not None:
@@ -329,7 +329,7 @@ class Trainer:
         """
         if self.settings.fsdp:
             weights, moments = whole_state(self.model, self.optimizer)
-        elif self.workers.first:
+        elif self.workers.is_rank_zero:
             weights = dict(self.model.state_dict())
             named = self.model.named_parameters()
             moments = {name: self.optimizer.state[parameter] for name, parameter in named}
@@ -353,7 +353,7 @@ class Trainer:
         Raises:
             MtkitError: if every checkpoint is damaged, or some workers cannot read the chosen one.
         """
-        found = newest_whole_checkpoint(run) if self.workers.first else None
+        found = newest_whole_checkpoint(run) if self.workers.is_rank_zero else None
         # By its place in the run, whose folder may have another name on another machine.
         chosen = self.workers.gather(
             found and (found[0].step, str(found[0].path.relative_to(run.path)))
@@ -361,22 +361,22 @@ class Trainer:
         if chosen is None:
             raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
         step, place = chosen
-        _, weights, optimizer, state = self.workers.together(
+        _, weights, optimizer, state = self.workers.run_on_all_ranks(
             lambda: found or read_checkpoint(run.checkpoint(run.path / place, step))
         )
         self._check_decay(run, state.max_steps, step)
         run.check_sizes(weights)
         self._load(weights, optimizer)
         self.batches.load_state_dict(state.batches.model_dump())
-        self.spent = Spent(**state.spent.model_dump())
+        self.cost = TrainingCost(**state.cost.model_dump())
         self.validations = [scores.model_dump() for scores in state.validations]
         self.step = step
-        aside = self.workers.together(
-            lambda: run.set_aside_after(step) if self.workers.first else []
+        aside = self.workers.run_on_all_ranks(
+            lambda: run.quarantine_after(step) if self.workers.is_rank_zero else []
         )
-        if self.workers.first:
+        if self.workers.is_rank_zero:
             try:
-                run.forget_metrics_after(self.step)
+                run.truncate_metrics(self.step)
             except MtkitError as error:
                 log.warning("%s; its rows after step %d stay", error, self.step)
             renamed = f"; set aside: {', '.join(aside)}" if aside else ""
@@ -523,7 +523,7 @@ class Trainer:
     def _log(
         self,
         writer: CheckpointWriter,
-        journal: Journal,
+        journal: MetricsLogger,
         meter: Meter,
         progress: TrainingProgress,
     ) -> None:
@@ -537,7 +537,7 @@ class Trainer:
             self.workers.barrier()
             raise self._diverged(writer, step, f"the loss is {loss}")
         journal.log(row)
-        if self.workers.first:
+        if self.workers.is_rank_zero:
             progress.report_row(row, meter)
 
     @contextmanager
@@ -546,7 +546,7 @@ class Trainer:
         try:
             yield
         except KeyboardInterrupt:
-            if self.workers.first:
+            if self.workers.is_rank_zero:
                 saved = writer.last_good()
                 advice = f"; {_CONTINUE}" if run.checkpoints() else ""
                 log.warning("stopped without saving; %s%s", saved, advice)
@@ -558,14 +558,16 @@ class Trainer:
             "try a longer train.warmup_steps or a lower train.learning_rate_scale"
         )
 
-    def _record(self, journal: Journal, validation: Validation, *, last: bool) -> tuple[bool, bool]:
+    def _record(
+        self, journal: MetricsLogger, validation: Validation, *, last: bool
+    ) -> tuple[bool, bool]:
         """Write down a validation.
 
         Returns:
             Whether training should stop early because of it, and whether it is the best so far.
         """
         early = best = False
-        if self.workers.first:
+        if self.workers.is_rank_zero:
             row = {"step": self.step, **validation.row()}
             self.validations.append(row)
             journal.log(row)
@@ -581,7 +583,7 @@ class Trainer:
             early, best = self._should_stop(), self._is_best()
             earlier = [row["valid_loss"] for row in self.validations[:-1]]
             found = self._observer.findings(
-                validation, earlier, step=self.step, spent=self.spent, losses=journal.losses()
+                validation, earlier, step=self.step, cost=self.cost, losses=journal.losses()
             )
             # Whatever is best by: what counts as flat is known of this score.
             flat = is_flat([row["valid_bleu"] for row in self.validations])
@@ -605,7 +607,7 @@ class Trainer:
     def _should_stop(self) -> bool:
         """Whether the validations so far ask for an early stop; said by the first worker."""
         patience = self.settings.patience
-        if patience is None or not self.workers.first or self._since_best() < patience:
+        if patience is None or not self.workers.is_rank_zero or self._since_best() < patience:
             return False
         log.info(
             "stopping early: no better %s in %d validations (train.patience)",
@@ -616,16 +618,16 @@ class Trainer:
 
     def summary(self) -> dict[str, str]:
         """Facts about the run for its page."""
-        spent, count = self.spent, sum(parameter_counts(self.model).values())
+        cost, count = self.cost, sum(parameter_counts(self.model).values())
         others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
         return {
             "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
             "Parameters": f"{count:,}",
             "Device": f"{describe_device(self.device)}{others}, {self.precision}",
             "Step": f"{self.step:,} of {self.settings.max_steps:,}",
-            "Target tokens": f"{spent.tokens:,}",
-            "Time in updates": clock(spent.seconds),
-            "Cost": f"{spent.flops:.2e} floating-point operations",
+            "Target tokens": f"{cost.tokens:,}",
+            "Time in updates": clock(cost.seconds),
+            "Cost": f"{cost.flops:.2e} floating-point operations",
             "Seed": str(self.settings.seed),
             "Versions": f"mtkit {__version__}, torch {torch.__version__}",
         }

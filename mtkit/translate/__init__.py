@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from mtkit.translate.decoder import Translation
-from mtkit.translate.resumable import Job
+from mtkit.translate.resumable import ResumableOutput
 from mtkit.translate.translator import Scored, Translator, Window, ready_lines, windows
 
 __all__ = [
-    "Job",
+    "ResumableOutput",
     "Scored",
     "Translation",
     "Translator",

@@ -1,7 +1,7 @@
 """Batches of ids in, translations out.
 
-`Decoder` decodes with models of this process; `Decodes` is what it and `pool.Pool`, which has
-others do it, have in common.
+`Decoder` decodes with the models of this process, `pool.Pool` has other processes do it, and
+`DecoderProtocol` is what both can do.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Work:
         return self.found is not None or self.error is not None
 
 
-class Decodes(Protocol):
+class DecoderProtocol(Protocol):
     """What `Decoder` and `Pool` both are.
 
     Attributes:

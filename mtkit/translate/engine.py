@@ -62,10 +62,10 @@ class Engine:
         cache.advance(rows, self.window)
         for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
             x = layer.step(x, memory_kv, own, cache)
-        return to_be_normalised(model.logits(x)).log_softmax(-1)
+        return upcast_logits(model.logits(x)).log_softmax(-1)
 
 
-def to_be_normalised(logits: Tensor) -> Tensor:
+def upcast_logits(logits: Tensor) -> Tensor:
     """Logits in float32 at least: sums over a vocabulary round too much in half precision."""
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 

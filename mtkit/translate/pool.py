@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.devices import Precision, choose_matrix_route, keep_freed_memory
+from mtkit.devices import Precision, disable_malloc_trim, select_matmul_backend
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.processes import Worker
@@ -276,8 +276,8 @@ class _Setup:
             pack_weights(together, self.precision, self.device)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        choose_matrix_route(self.device)
-        keep_freed_memory()
+        select_matmul_backend(self.device)
+        disable_malloc_trim()
         return Decoder(models, tokenizer, self.decode, device=self.device)
 
 

@@ -37,7 +37,7 @@ class _How(Record):
     settings: dict[str, str]
 
 
-class Job:
+class ResumableOutput:
     """The parts of one output file.
 
     Args:

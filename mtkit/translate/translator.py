@@ -24,11 +24,11 @@ from mtkit.batches import pad_ids, plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.devices import (
     choose_device,
-    choose_matrix_route,
     choose_precision,
     devices,
-    keep_freed_memory,
+    disable_malloc_trim,
     memory_explained,
+    select_matmul_backend,
 )
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
@@ -36,13 +36,13 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.translate.decoder import (
     Decoder,
-    Decodes,
+    DecoderProtocol,
     Request,
     Translation,
     Work,
     hypotheses_of,
 )
-from mtkit.translate.engine import mean_probability, to_be_normalised
+from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.pool import Pool
 from mtkit.translate.search import length_penalty
@@ -118,7 +118,7 @@ class Translator:
         *,
         device: torch.device,
         others: Sequence[Transformer] = (),
-        decoder: Decodes | None = None,
+        decoder: DecoderProtocol | None = None,
         src_tokenizer: Tokenizer | None = None,
     ) -> None:
         self.model = model
@@ -179,7 +179,7 @@ class Translator:
         models, checkpoints = _load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
-        decoder: Decodes | None = None
+        decoder: DecoderProtocol | None = None
         if workers > 1:
             precision = choose_precision(config.precision, place, exact=True)
             places = devices(place, workers)
@@ -189,8 +189,8 @@ class Translator:
             together = nn.ModuleList(models).to(place)
             if prepared:
                 pack_weights(together, choose_precision(config.precision, place, exact=True), place)
-            keep_freed_memory()
-        choose_matrix_route(place)
+            disable_malloc_trim()
+        select_matmul_backend(place)
         model, *others = models
         translator = cls(
             model,
@@ -483,7 +483,7 @@ class Translator:
         src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self.device)
         by_model = []
         for model in self._models:
-            logits = to_be_normalised(model(src, tgt_in))
+            logits = upcast_logits(model(src, tgt_in))
             truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
             by_model.append((truth - logits.logsumexp(-1)).double())
         # Sums of many tokens are taken in float64.

@@ -19,7 +19,7 @@ from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train.trainer import Trainer
-from mtkit.translate.resumable import Job
+from mtkit.translate.resumable import ResumableOutput
 
 SECONDS = 120
 
@@ -48,7 +48,7 @@ def command(folder: Path, arguments: list[str], held_up: bool) -> None:
 
     if held_up:
         hold_up(Trainer, "fit")
-        hold_up(Job, "_run")
+        hold_up(ResumableOutput, "_run")
     sys.argv = ["mtkit", "-q", *arguments]
     cli.main()
 

@@ -23,13 +23,13 @@ from mtkit.prepare.filters import (
     REASONS,
     Checked,
     Cleaner,
-    Homes,
+    LanguageOdds,
     Notes,
     find_repeats,
     keys_of,
     verdict,
 )
-from mtkit.prepare.misalignment import Shift, find_shifts
+from mtkit.prepare.misalignment import Misalignment, find_shifts
 
 IntArray = npt.NDArray[np.int64]
 
@@ -397,7 +397,7 @@ def out_of_step(
 
 def found_shifts(
     folder: Path, src: IntArray, tgt: IntArray
-) -> tuple[list[Shift], npt.NDArray[np.bool_]]:
+) -> tuple[list[Misalignment], npt.NDArray[np.bool_]]:
     notes = notes_of(folder, src_chars=src, tgt_chars=tgt)
     shifts = find_shifts(notes, 0, len(src))
     covered = np.zeros(len(src), bool)
@@ -486,15 +486,18 @@ def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
 
 def test_a_piece_is_at_home_where_it_is_more_frequent():
     # Rare; on both sides; twice as often there; four times as often here.
-    odds = Homes.of(np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])).odds
+    odds = LanguageOdds.of(np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])).log_odds
     assert odds[:3].tolist() == [0, 0, 0]
     assert odds[3] == pytest.approx(np.log(400.5 / 104.5))
     # Here alone: no piece tells more than that.
-    assert Homes.of(np.array([10_000, 0]), np.array([0, 10_000])).odds.tolist() == [4, -4]
+    assert LanguageOdds.of(np.array([10_000, 0]), np.array([0, 10_000])).log_odds.tolist() == [
+        4,
+        -4,
+    ]
 
 
 def test_a_sentence_is_foreign_if_nearly_all_in_it_is():
-    homes = Homes(np.array([-4.0, 4.0, 0.0]))
+    odds = LanguageOdds(np.array([-4.0, 4.0, 0.0]))
     sentences = {
         (0, 0): False,  # a word or two may be a quotation
         (0, 0, 0): True,
@@ -508,8 +511,8 @@ def test_a_sentence_is_foreign_if_nearly_all_in_it_is():
     }
     ids = np.array([piece for sentence in sentences for piece in sentence], np.uint16)
     lengths = np.array([len(sentence) for sentence in sentences])
-    assert homes.foreign(ids, lengths).tolist() == list(sentences.values())
-    assert homes.foreign(ids[:0], lengths[:0]).tolist() == []
+    assert odds.foreign(ids, lengths).tolist() == list(sentences.values())
+    assert odds.foreign(ids[:0], lengths[:0]).tolist() == []
 
 
 def test_swapped_and_copied_sentences_are_foreign_and_names_and_numbers_are_not():
@@ -536,12 +539,12 @@ def test_swapped_and_copied_sentences_are_foreign_and_names_and_numbers_are_not(
     of_names = [rng.choice(names, 10) for _ in range(50)]
     pairs = [*right, *swapped, *copied, *((text, text) for text in of_names)]
     src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
-    src_home = Homes.of(counts(src), counts(tgt))
-    tgt_home = Homes.of(counts(tgt), counts(src))
+    src_home = LanguageOdds.of(counts(src), counts(tgt))
+    tgt_home = LanguageOdds.of(counts(tgt), counts(src))
 
-    def foreign(homes: Homes, sentences: list[IntArray]) -> npt.NDArray[np.bool_]:
+    def foreign(odds: LanguageOdds, sentences: list[IntArray]) -> npt.NDArray[np.bool_]:
         of_each = np.array([len(text) for text in sentences])
-        return homes.foreign(np.concatenate(sentences).astype(np.uint16), of_each)
+        return odds.foreign(np.concatenate(sentences).astype(np.uint16), of_each)
 
     is_src, is_tgt = foreign(src_home, src), foreign(tgt_home, tgt)
     assert not is_src[:5000].any()

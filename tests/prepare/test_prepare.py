@@ -325,7 +325,7 @@ def test_names_of_files_may_hold_any_bytes(
         folder / os.fsdecode(b"out" + ODD),
         **{**corpus.arguments, "train": [tuple(train)]},
         workers=workers,
-        look=lambda data, report: write_page(page, data, report),
+        on_finished=lambda data, report: write_page(page, data, report),
     )
     data = PreparedData.open(report.path)
     data.verify()
@@ -597,7 +597,9 @@ def interrupted(*_: Any, **__: Any) -> Any:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("stage", ["Cleaner.__call__", "find_repeats", "_count_block", "Homes.of"])
+@pytest.mark.parametrize(
+    "stage", ["Cleaner.__call__", "find_repeats", "_count_block", "LanguageOdds.of"]
+)
 def test_what_was_interrupted_is_finished_by_the_same_command(
     stage: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
@@ -619,7 +621,7 @@ def test_what_was_done_is_kept_when_a_process_is_lost(
         raise LostWorkerError("a worker ended unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.Homes.of", lost)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", lost)
         with pytest.raises(MtkitError):
             corpus.prepare()
     with monkeypatch.context() as patch:
@@ -631,7 +633,7 @@ def test_what_was_interrupted_is_not_used_for_other_settings(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.Homes.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare()
     corpus.prepare(vocab_size=310, max_tokens=9)
@@ -697,7 +699,7 @@ def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus, monkeypatch: p
     assert corpus.prepare(dry_run=True).pairs["train"] == 200
     assert sorted(corpus.folder.rglob("*")) == before
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.Homes.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(dry_run=True)
     assert sorted(corpus.folder.rglob("*")) == before
@@ -746,7 +748,7 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
     corpus.prepare()
     before = contents(corpus.folder / "out")
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.Homes.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(force=True, vocab_size=310)
     assert contents(corpus.folder / "out") == before
@@ -757,7 +759,7 @@ import json, os, signal, sys
 from pathlib import Path
 from mtkit.prepare import passes
 from mtkit.prepare import prepare_files
-passes.BlockEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+passes.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
 prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
               train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))

@@ -26,7 +26,7 @@ from forked import Forked
 
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.devices import choose_matrix_route, choose_precision
+from mtkit.devices import choose_precision, select_matmul_backend
 from mtkit.run_folder import Run
 from mtkit.train import distributed
 from mtkit.train.distributed import Watch, Workers
@@ -218,7 +218,7 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
     assert first.returncode != 0
     assert second.returncode != 0
     assert "MtkitError: the disk of worker 1 is on fire" in err[1]
-    assert "LeftAloneError: worker 0: lost contact" in err[0]
+    assert "PeerLostError: worker 0: lost contact" in err[0]
     # And nothing is lost.
     assert [saved.step for saved in Run.open(tmp_path / "run").checkpoints()] == [3]
 
@@ -611,7 +611,7 @@ def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
 
 def test_alone_there_is_nobody_to_ask():
     workers = Workers()
-    assert workers.first
+    assert workers.is_rank_zero
     assert workers.sum(torch.tensor(3)).item() == 3
     assert workers.gather({"a": 1}) == [{"a": 1}]
     assert workers.any(True)
@@ -655,7 +655,7 @@ def test_the_matrix_route_is_never_less_exact_than_float32(
         able = {"cpu_name": name, "avx512_f": True}
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     try:
-        route = choose_matrix_route(CPU)
+        route = select_matmul_backend(CPU)
         assert (route == "oneDNN") == (torch.get_float32_matmul_precision() == "medium")
         assert name != "Intel(R) Xeon(R)" or route != "oneDNN"
         x = torch.randn(200, 300, generator=torch.Generator().manual_seed(1))

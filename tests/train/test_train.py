@@ -37,7 +37,7 @@ from mtkit.train import assembly as train
 from mtkit.train import meter, observer, progress
 from mtkit.train.flops import training_flops
 from mtkit.train.loss import learning_rate
-from mtkit.train.metrics import Journal
+from mtkit.train.metrics import MetricsLogger
 from mtkit.train.observer import count_subwords
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
@@ -78,7 +78,7 @@ def assert_same_state(one: Path, other: Path) -> None:
     states = first.load_state(), second.load_state()
     assert states[0]["batches"] == states[1]["batches"]
     for counter in ("tokens", "flops"):
-        assert states[0]["spent"][counter] == states[1]["spent"][counter]
+        assert states[0]["cost"][counter] == states[1]["cost"][counter]
     for mine, theirs in (
         (first.load_weights(), second.load_weights()),
         (first.load_optimizer(), second.load_optimizer()),
@@ -1531,12 +1531,12 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
     begun: Path, caplog: pytest.LogCaptureFixture
 ):
     run = Run.open(begun)
-    run.forget_metrics_after(0)
+    run.truncate_metrics(0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Some twenty events, and all of the rows, which are shorter.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1200, hard))
     try:
-        journal = Journal(run, 0)
+        journal = MetricsLogger(run, 0)
         for step in range(1, 51):
             journal.log({"step": step, "lr": 1})
     finally:
@@ -1553,7 +1553,7 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
 
 def test_every_event_is_in_its_file_as_soon_as_it_is_logged(begun: Path):
     run = Run.open(begun)
-    journal = Journal(run, 4)
+    journal = MetricsLogger(run, 4)
     for step in (5, 6):
         journal.log({"step": step, "loss": 2.5})
         assert events_of(run, "train/loss")[-1] == (step, 2.5)

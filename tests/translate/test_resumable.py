@@ -18,7 +18,7 @@ import mtkit.translate
 from mtkit.cli import main
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
-from mtkit.translate.resumable import Job
+from mtkit.translate.resumable import ResumableOutput
 
 WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]
 HOW = {"run": "a", "decode.beam_size": "4"}
@@ -51,14 +51,14 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_output_is_that_of_all_windows_and_nothing_else_is_left(tmp_path: Path) -> None:
-    Job(tmp_path / "out", HOW).run(WINDOWS, upper)
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
     assert (tmp_path / "out").read_text() == WHOLE
     assert names(tmp_path) == ["out"]
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
     assert names(tmp_path) == [".out.parts"]
     asked = []
 
@@ -67,7 +67,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
         asked.extend(given)
         return upper(given)
 
-    Job(tmp_path / "out", HOW).run(WINDOWS, translate)
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, translate)
     assert asked == [(5, ["three"])]
     assert (tmp_path / "out").read_text() == WHOLE
     assert names(tmp_path) == ["out"]
@@ -80,16 +80,16 @@ def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Job(tmp_path / "out", HOW).run(WINDOWS, stopping)
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping)
     (part,) = (tmp_path / ".out.parts").glob("0*")
     assert part.read_text() == "1 ONE\n2 TWO\n"
-    Job(tmp_path / "out", HOW).run(WINDOWS, lambda windows: upper(list(windows)))
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, lambda windows: upper(list(windows)))
     assert (tmp_path / "out").read_text() == WHOLE
 
 
 def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(1))
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(1))
     assert names(tmp_path) == []
 
 
@@ -105,18 +105,18 @@ def test_something_else_is_never_mixed_in(
     how: dict[str, str], windows: list[list[str]], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
     with pytest.raises(MtkitError, match=message):
-        Job(tmp_path / "out", how).run(windows, upper)
+        ResumableOutput(tmp_path / "out", how).run(windows, upper)
     # Nothing of the first is lost by that.
-    Job(tmp_path / "out", HOW).run(WINDOWS, upper)
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
     assert (tmp_path / "out").read_text() == WHOLE
 
 
 def test_restart_begins_again(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        Job(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
-    Job(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    ResumableOutput(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
     assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
 
 
@@ -129,7 +129,7 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
                 done.append((rank, first_line))
                 yield from upper([(first_line, window)])
 
-        Job(tmp_path / "out", HOW, rank=rank, world_size=2).run(WINDOWS, translate)
+        ResumableOutput(tmp_path / "out", HOW, rank=rank, world_size=2).run(WINDOWS, translate)
 
     # The first comes early and waits for the parts of the other.
     first = threading.Thread(target=work, args=(0,))
@@ -183,5 +183,5 @@ def test_a_killed_translation_goes_on_to_the_same_output(
 
 def test_before_a_part_is_done_a_job_may_begin_otherwise(tmp_path: Path) -> None:
     # As a kill leaves it that comes before the first part.
-    Job(tmp_path / "out", HOW)
-    Job(tmp_path / "out", HOW | {"decode.beam_size": "9"})
+    ResumableOutput(tmp_path / "out", HOW)
+    ResumableOutput(tmp_path / "out", HOW | {"decode.beam_size": "9"})
