@@ -1,4 +1,4 @@
-"""The run folder: created, saved to, loaded from, found, averaged.
+"""The run folder: created, locked, saved to, loaded from, found.
 
 This module owns the names inside `runs/<name>/`, but for those of vocabularies (`tokenizer`) and of
 checkpoints (`checkpoint`). Weights and optimizer states are safetensors, the rest is JSON, YAML and
