@@ -179,7 +179,7 @@ class Peer:
 
 
 def mtkit(setting: Setting, example: Batch) -> Peer:
-    """`mtkit.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
+    """`mtkit.train.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
     from mtkit.config import load_config
     from mtkit.data import PreparedData
     from mtkit.devices import choose_device, disable_malloc_trim, select_matmul_backend

@@ -62,7 +62,14 @@ MAY_CHANGE = (
 
 class _Section(BaseModel):
     # allow_inf_nan: a learning rate or penalty of .nan would surface hours later, as a loss of nan.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
 
 
 class PrepareConfig(_Section):

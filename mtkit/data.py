@@ -41,7 +41,7 @@ Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "manifest.json"
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"

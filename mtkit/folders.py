@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mtkit.errors import LostWorkerError, MtkitError
-from mtkit.files import (
-    lock,
-)
+from mtkit.files import lock
 
 SCRATCH = "scratch"
 KEY = "key"

@@ -66,7 +66,7 @@ _CHECKPOINTS = "checkpoints"
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 _LOCK = ".lock"
 
-FORMAT = 1
+FORMAT = 2
 _TRAIN_AGAIN = "restore the file from a copy, or train again (with --restart)"
 
 

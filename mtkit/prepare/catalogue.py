@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from mtkit.errors import MtkitError
-
-if TYPE_CHECKING:
-    pass
 
 Pair = tuple[str, str]
 

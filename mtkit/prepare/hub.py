@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtkit.errors import MtkitError
+from mtkit.prepare.catalogue import Corpus, Pair
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
     from huggingface_hub.hf_api import RepoSibling
-from mtkit.prepare.catalogue import Corpus, Pair
 
 # Rows read at a time: some hundred KB of text, so that memory stays flat and Python's share small.
 _BATCH_ROWS = 1000

@@ -35,7 +35,7 @@ from mtkit.prepare.report_page import (
     Vocabulary,
     data_page,
 )
-from mtkit.tokenizer import UNK_ID, Tokenizer
+from mtkit.tokenizer import UNK_ID, Tokenizer, Vocabularies
 
 # Pairs that are read at a time, and pairs that are counted at most, give or take a block. Counting
 # takes some 20 seconds then.
@@ -116,15 +116,14 @@ def data_facts(
         block_pairs: how many pairs to read at a time.
         max_pairs: how many pairs to count at most, give or take a block.
     """
-    tokenizers = data.tokenizers()
+    vocabularies = data.tokenizers()
     train, valid = (
-        _count(data, split, tokenizers, block_pairs=block_pairs, max_pairs=max_pairs)
+        _count(data, split, vocabularies, block_pairs=block_pairs, max_pairs=max_pairs)
         for split in ("train", "valid")
     )
-    is_joint = tokenizers[0] is tokenizers[1]
     # How often each piece is used in training, on both sides together if the vocabulary is joint.
-    uses = (train.pieces[0] + train.pieces[1],) * 2 if is_joint else train.pieces
-    pieces = [_Pieces(tokenizer) for tokenizer in tokenizers]
+    uses = (train.pieces[0] + train.pieces[1],) * 2 if vocabularies.is_joint else train.pieces
+    pieces = [_Pieces(tokenizer) for tokenizer in vocabularies]
     train_sides, valid_sides = (
         tuple(map(_side, counts.pieces, counts.lengths, pieces, uses)) for counts in (train, valid)
     )
@@ -152,7 +151,7 @@ def data_facts(
         valid=(valid_sides[0], valid_sides[1]),
         ratios=train.ratios,
         vocabularies=[_vocabulary("joint", uses[0], pieces[0])]
-        if is_joint
+        if vocabularies.is_joint
         else list(map(_vocabulary, ("source", "target"), uses, pieces)),
         samples=train.samples,
         settings=_settings(settings),
@@ -208,7 +207,7 @@ def _add_values(counter: Counter[int], values: npt.NDArray[Any], offset: int = 0
 def _count(
     data: PreparedData,
     split: Split,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    vocabularies: Vocabularies,
     *,
     block_pairs: int,
     max_pairs: int,
@@ -217,7 +216,7 @@ def _count(
     recorded = data.manifest.counts
     total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
     every = max(1, round(total / max_pairs))
-    src, tgt = (np.zeros(len(tokenizer), np.int64) for tokenizer in tokenizers)
+    src, tgt = (np.zeros(len(tokenizer), np.int64) for tokenizer in vocabularies)
     counts = _Counts((src, tgt))
     number = min(_SAMPLES, total)
     wanted = [(2 * place + 1) * total // (2 * number) for place in range(number)]
@@ -227,7 +226,7 @@ def _count(
             if first <= index < first + len(block):
                 texts = [
                     tokenizer.decode(side[index - first])
-                    for tokenizer, side in zip(tokenizers, (block.src, block.tgt), strict=True)
+                    for tokenizer, side in zip(vocabularies, (block.src, block.tgt), strict=True)
                 ]
                 counts.samples.append((f"{index + 1:,}", texts[0], texts[1]))
         if place % every == 0:

@@ -11,9 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mtkit.train.distributed import (
-    Workers,
-)
+from mtkit.train.distributed import Workers
 from mtkit.train.flops import TrainingCost
 
 # Seconds after which training reports that it is still running.
@@ -25,7 +23,7 @@ class Meter:
 
     def __init__(self, cost: TrainingCost) -> None:
         self.first_not_finite: tuple[int, float] | None = None
-        self._spent = cost
+        self._cost = cost
         self._marked = time.perf_counter()
         self._begun = False
         self._reported: float | None = None
@@ -51,8 +49,8 @@ class Meter:
 
     def speed(self) -> tuple[float, float]:
         """Target tokens a second and seconds an update, since the last row."""
-        seconds = self._spent.seconds - self._before.seconds
-        tokens = self._spent.tokens - self._before.tokens
+        seconds = self._cost.seconds - self._before.seconds
+        tokens = self._cost.tokens - self._before.tokens
         return tokens / seconds, seconds / len(self._losses)
 
     def read(self, step: int, workers: Workers) -> dict[str, float | int]:
@@ -67,15 +65,15 @@ class Meter:
             ),
             None,
         )
-        tokens = self._spent.tokens - self._before.tokens
-        seconds = self._spent.seconds - self._before.seconds
+        tokens = self._cost.tokens - self._before.tokens
+        seconds = self._cost.seconds - self._before.seconds
         row: dict[str, float | int] = {
             "step": step,
             "loss": sum(losses) / tokens,
             "tokens_per_second": tokens / seconds,
             "seconds_per_step": seconds / len(self._losses),
-            "tokens": self._spent.tokens,
-            "flops": self._spent.flops,
+            "tokens": self._cost.tokens,
+            "flops": self._cost.flops,
         }
         self._start_row()
         return row
@@ -88,9 +86,9 @@ class Meter:
 
     def _start_row(self) -> None:
         self._losses: list[Tensor] = []
-        self._before = replace(self._spent)
+        self._before = replace(self._cost)
 
     def _charge(self) -> None:
         now = time.perf_counter()
-        self._spent.seconds += now - self._marked
+        self._cost.seconds += now - self._marked
         self._marked = now

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtkit.config import Config
-from mtkit.data import PreparedData, SentencePairs
+from mtkit.data import SentencePairs
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss
 from mtkit.train.flops import TrainingCost
@@ -17,15 +17,24 @@ class Observer:
 
     Args:
         config: of the run.
-        data: that it trains on.
+        vocabularies: of both sides.
+        pairs: that it trains on.
+        valid_pairs, valid_text: of the validation set; the text is sources and references.
     """
 
-    def __init__(self, config: Config, data: PreparedData) -> None:
+    def __init__(
+        self,
+        config: Config,
+        vocabularies: Vocabularies,
+        pairs: SentencePairs,
+        valid_pairs: SentencePairs,
+        valid_text: tuple[Sequence[str], Sequence[str]],
+    ) -> None:
         self._config = config
-        self._pairs = data.pairs("train")
-        self._vocabularies = data.tokenizers()
-        self._valid_pairs = data.pairs("valid")
-        self._valid_text = data.text("valid")
+        self._vocabularies = vocabularies
+        self._pairs = pairs
+        self._valid_pairs = valid_pairs
+        self._valid_text = valid_text
         self._counted: tuple[int, float] | None = None
 
     def findings(

@@ -87,7 +87,7 @@ class Trainer:
         self.valid_text = data.text("valid")
         self.precision = choose_precision(self.settings.precision, device)
         self.micro_batches = MicroBatches(
-            config, self.pairs, data.tokenizers(), device_type=device.type
+            config, self.pairs, self.vocabularies, device_type=device.type
         )
         self.batches = self._plan()
         self.micro_batches.choose(self.batches, self.workers.world_size)
@@ -107,7 +107,9 @@ class Trainer:
         )
         self.data_name = data.name
         self.direction = f"{data.src_lang} to {data.tgt_lang}"
-        self._observer = Observer(config, data)
+        self._observer = Observer(
+            config, self.vocabularies, self.pairs, self.valid_pairs, self.valid_text
+        )
         self._was_flat = False
 
     def fit(self, run: Run) -> bool:
@@ -596,7 +598,7 @@ class Trainer:
     def _is_best(self) -> bool:
         """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
         scores = validation_scores(self.validations, self.settings.best_metric)
-        return bool(scores) and scores[-1] == max(scores)
+        return bool(scores) and scores[-1].value == max(score.value for score in scores)
 
     def _since_best(self) -> int:
         """How many validations in a row have brought no new best."""

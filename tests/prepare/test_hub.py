@@ -624,5 +624,7 @@ def test_the_demo_corpus_is_not_to_be_fetched() -> None:
 
 
 def test_reading_the_catalogue_does_not_load_the_datasets_library() -> None:
-    code = "import sys, mtkit.corpora; assert not {'datasets', 'huggingface_hub'} & {*sys.modules}"
+    code = (
+        "import sys, mtkit.prepare.hub; assert not {'datasets', 'huggingface_hub'} & {*sys.modules}"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

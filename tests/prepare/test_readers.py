@@ -734,7 +734,7 @@ def test_the_demo_corpus_has_three_splits_in_either_direction(
 
 def test_reading_lines_loads_no_slow_library():
     code = (
-        "import sys, mtkit.sources;"
+        "import sys, mtkit.prepare.readers;"
         "assert not {'datasets', 'pyarrow', 'torch', 'huggingface_hub'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

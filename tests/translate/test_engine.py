@@ -96,7 +96,7 @@ def test_an_8_bit_row_does_not_depend_on_its_neighbours() -> None:
 @int8_only
 def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
     program = (
-        "import torch; from mtkit.inference import Int8Linear\n"
+        "import torch; from mtkit.translate.linear import Int8Linear\n"
         "draw = torch.Generator().manual_seed(1)\n"
         "layer = Int8Linear(torch.randn(70, 513, generator=draw), None)\n"
         "print(layer(torch.randn(37, 513, generator=draw)).tolist())\n"
