@@ -276,7 +276,9 @@ def _set_axes(axes: Axes, chart: Chart) -> None:
 
 def _as_part_of_a_page(svg: str) -> str:
     """The element without what only a file of its own needs, in the colours of the page."""
-    svg = re.sub(r".*?<svg[^>]*(viewBox=\S+ \S+ \S+ \S+\")[^>]*>", r"<svg \1>", svg, flags=re.S)
+    view_box = re.search(r'viewBox="[^"]*"', svg)
+    assert view_box is not None
+    svg = f"<svg {view_box[0]}{svg[svg.index('>', view_box.end()) :]}"
     # Its style would be that of the whole page. Only ids that are hashes are referred to.
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.S)
     svg = re.sub(r' id="(?![mp][0-9a-f]{10}")[^"]*"', "", svg)

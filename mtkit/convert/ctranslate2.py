@@ -131,7 +131,8 @@ class CTranslate2Model:
     def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
         import ctranslate2
 
-        self._engine = ctranslate2.Translator(str(folder))
+        # The number of OpenMP's threads is that of the process, PyTorch's too.
+        self._engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
         self._vocabularies = vocabularies
         self._decode = decode
         self._ids = {piece: i for i, piece in enumerate(pieces_of(vocabularies.tgt))}

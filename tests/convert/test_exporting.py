@@ -316,6 +316,14 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
         train(tiny_config, tiny_data, out, device="cpu")
 
 
+def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    # The order of sums depends on them: a training after it would have other last digits.
+    export(tiny_run, tmp_path / "out", format="ctranslate2")
+    assert torch.get_num_threads() == 1
+
+
 def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
     tiny_run: Run, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mtkit.prepare import demo
-from mtkit.prepare import hub as corpora
+from mtkit.prepare import catalogue
 from mtkit.prepare.demo import Clause, Phrase
 from mtkit.prepare.lexicon import (
     ALL_ADJECTIVES,
@@ -168,7 +168,7 @@ def test_the_corpus_has_the_promised_sizes_without_repetition(corpus: demo.DemoC
         english for split in (corpus.train, corpus.valid, corpus.test) for english, _ in split
     ]
     assert len(set(everything)) == 31_500
-    assert corpora.find_corpus("demo-en-de").train_pairs == len(corpus.train)
+    assert catalogue.find_corpus("demo-en-de").train_pairs == len(corpus.train)
 
 
 def test_an_english_sentence_has_one_german_translation() -> None:

@@ -280,7 +280,7 @@ def test_sources_are_named_with_their_counts_and_digests(tiny: Prepared) -> None
 def test_settings_are_there_and_those_that_were_changed_are_marked(tiny: Prepared) -> None:
     rows = [text for text in tiny.page.texts("tr") if text.startswith(("vocab_size", "max_ratio"))]
     assert rows[0].startswith("vocab_size 300 changed")
-    assert rows[1].startswith("max_ratio 4.0longest")
+    assert rows[1].startswith("max_ratio 4.0maximum")
 
 
 def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
