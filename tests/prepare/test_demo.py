@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from mtkit.prepare import demo
-from mtkit.prepare import catalogue
+from mtkit.prepare import catalogue, demo
 from mtkit.prepare.demo import Clause, Phrase
 from mtkit.prepare.lexicon import (
     ALL_ADJECTIVES,
