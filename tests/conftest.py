@@ -32,9 +32,24 @@ settings.register_profile("mtkit", derandomize=True, deadline=None, database=Non
 settings.load_profile("mtkit")
 
 
+# The files that take longest come first, so that none of them is left over for one process.
+LONGEST = (
+    "test_mutations.py",
+    "test_train.py",
+    "test_distributed.py",
+    "test_hub.py",
+    "test_exporting.py",
+    "test_cli.py",
+    "test_translate.py",
+    "test_docs.py",
+    "test_prepare.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest first, so that it is not left over for one process at the end."""
-    items.sort(key=lambda item: item.path.name != "test_mutations.py")
+    """Put the files that take longest first."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

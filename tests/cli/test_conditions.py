@@ -31,6 +31,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     return {(one.command, one.condition): one for one in found}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("command", "condition"), CELLS)
 def test_a_command_does_its_work_or_says_in_one_line_why_not(

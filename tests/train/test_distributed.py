@@ -359,6 +359,7 @@ def test_memory_that_runs_out_everywhere_is_told_once(
     assert re.search(r"step 4: out of memory on worker \d; ", err)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_restart_begins_again_even_if_the_first_start_comes_to_nothing(
     config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
@@ -521,6 +522,7 @@ def test_ctrl_c_has_all_workers_save_and_stop(
     assert Run.open(run).checkpoints()[-1].step == len(losses(run))
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
@@ -545,6 +547,7 @@ def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
     assert Run.open(run).checkpoints()[-1].step == len(losses(run))
 
 
+@pytest.mark.slow
 def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
@@ -568,7 +571,7 @@ def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
 
 
 @needs_proc
-@pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("workers", "kills"), [pytest.param(1, 2, marks=pytest.mark.slow), (2, 1)])
 def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
     workers: int, kills: int, config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
@@ -591,6 +594,7 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
     assert losses(tmp_path / "whole") == losses(run)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
     config: Config, tiny_data: PreparedData, tmp_path: Path

@@ -1149,6 +1149,7 @@ def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_rais
 # Killed, and out of room
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):

@@ -120,6 +120,7 @@ def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: 
         assert list(translator.translate([line])) == [found[number]]
 
 
+@pytest.mark.slow
 def test_lines_are_translated_alike_in_any_batch_order_and_number_of_processes(untrained: Run):
     # tests/fuzzed.py takes more lines.
     found = fuzzed.compare(untrained.path, fuzzed.fuzzed_lines(300, SEED), SEED)

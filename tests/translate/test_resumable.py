@@ -152,7 +152,9 @@ def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
 
 
 # Each start has a number of workers of its own; the first is not killed.
-@pytest.mark.parametrize(("seed", "workers"), [(1, "11111"), (2, "12122")])
+@pytest.mark.parametrize(
+    ("seed", "workers"), [pytest.param(1, "11111", marks=pytest.mark.slow), (2, "12122")]
+)
 def test_a_killed_translation_goes_on_to_the_same_output(
     seed: int, workers: str, tiny_run: Run, tmp_path: Path
 ) -> None:
