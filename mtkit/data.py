@@ -325,10 +325,10 @@ class PreparedData:
             )
         return pairs
 
-    def stretches(self, split: Split, size: int) -> Iterator[SentencePairs]:
+    def blocks(self, split: Split, size: int) -> Iterator[SentencePairs]:
         """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
 
-        Memory does not grow with the corpus, and of a stretch at which nobody looks only the
+        Memory does not grow with the corpus, and of a block at which nobody looks only the
         lengths are read.
         """
         dtype = np.dtype(self.manifest.token_type)
@@ -343,7 +343,7 @@ class PreparedData:
                     if not len(lengths):
                         return
                     total = int(lengths.sum(dtype=np.int64))
-                    # Mapped by itself, so that it is let go of with the stretch.
+                    # Mapped by itself, so that it is let go of with the block.
                     offset = starts[side] * dtype.itemsize
                     mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
                     sides.append(TokenArray(mapped, lengths))

@@ -23,11 +23,11 @@ class MtkitError(Exception):
 
     Attributes:
         status: exit status of the program.
-        told: whether another process of this run has printed the same already.
+        reported: whether another process of this run has printed the same already.
     """
 
     status = 1
-    told = False
+    reported = False
 
     def __init__(self, message: str = "") -> None:
         super().__init__(one_line(message))

@@ -271,13 +271,13 @@ def test_pairs_come_back_as_they_were_written_with_their_ends(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_stretches_are_the_pairs_in_order(size: int, tmp_path: Path):
-    stretches = list(write(tmp_path / "data").stretches("train", size))
-    assert [len(stretch) for stretch in stretches] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
-    assert [
-        (stretch.src[i], stretch.tgt[i]) for stretch in stretches for i in range(len(stretch))
-    ] == [([*src, EOS], [*tgt, EOS]) for src, tgt in PAIRS]
-    assert sum(stretch.src.counts(300).sum() for stretch in stretches) == 9
+def test_blocks_are_the_pairs_in_order(size: int, tmp_path: Path):
+    blocks = list(write(tmp_path / "data").blocks("train", size))
+    assert [len(block) for block in blocks] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
+    assert [(block.src[i], block.tgt[i]) for block in blocks for i in range(len(block))] == [
+        ([*src, EOS], [*tgt, EOS]) for src, tgt in PAIRS
+    ]
+    assert sum(block.src.counts(300).sum() for block in blocks) == 9
 
 
 def test_raw_text_comes_back_as_it_was_written(tmp_path: Path):

@@ -54,7 +54,7 @@ def _run() -> None:
             say_error(f"{message}{hint}")
         sys.exit(error.exit_code)
     except MtkitError as error:
-        if not error.told:
+        if not error.reported:
             say_error(str(error))
         _leave(error.status)
     except (KeyboardInterrupt, click.Abort) as error:

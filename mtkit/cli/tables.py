@@ -73,7 +73,7 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)
     text = _render(table, width)
-    for found, count in report.mended.items():
+    for found, count in report.fixed.items():
         text += f"fixed: {found}, {count:,} times\n"
     for source, first, last, offset in report.shifts:
         # A source line belongs to the target line this many lines further down.

@@ -5,7 +5,7 @@ first reason that holds, in the order in which they are looked for:
 
 1. What a pair shows by itself, whichever others there are: `Cleaner`, on blocks of pairs in any
    process.
-2. What takes all pairs: duplicates and repeats (`find_repeats`) and stretches where the two sides
+2. What takes all pairs: duplicates and repeats (`find_repeats`) and segments where the two sides
    are out of step (`find_shifts`). These read what `Cleaner` noted of each pair from flat files,
    piece by piece, so memory does not grow with the corpus.
 3. What takes subwords: length in subwords, and the side of the corpus where those are at home
@@ -47,7 +47,7 @@ REASONS = (
     "wrong script",
     "identical sides",
     "overlap",
-    "out of step",
+    "misaligned",
     "duplicate",
     "repeated side",
     "length ratio",
@@ -286,7 +286,7 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
 
 _KEYS = ("src_keys", "tgt_keys")
 # Pairs looked at together where all have to be.
-_STRETCH = 1 << 20
+_BLOCK = 1 << 20
 
 _NOTE_TYPES: dict[str, type[np.generic]] = {
     "verdicts": np.uint8,
@@ -317,7 +317,7 @@ class Notes:
         return (self._folder / "verdicts").stat().st_size
 
     def read(self, name: str, start: int, count: int) -> npt.NDArray[Any]:
-        """A stretch of one of the arrays; at the end of the corpus a shorter one."""
+        """A segment of one of the arrays; at the end of the corpus a shorter one."""
         dtype = np.dtype(_NOTE_TYPES[name])
         offset = start * dtype.itemsize
         return np.fromfile(self._folder / name, dtype, count=count, offset=offset)
@@ -325,8 +325,8 @@ class Notes:
     def counts(self) -> dict[str, int]:
         """How many pairs have each verdict."""
         total = np.zeros(len(REASONS), np.int64)
-        for start in range(0, len(self), _STRETCH):
-            total += np.bincount(self.read("verdicts", start, _STRETCH), minlength=len(REASONS))
+        for start in range(0, len(self), _BLOCK):
+            total += np.bincount(self.read("verdicts", start, _BLOCK), minlength=len(REASONS))
         return {reason: n for reason, n in zip(REASONS, total.tolist(), strict=True) if n}
 
     def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
@@ -366,15 +366,15 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
     """Drop what is kept so far, from the (limit + 1)th pair on with the same keys."""
     total = len(notes)
     # Equal keys are in the same part, and a part is sorted in memory.
-    parts = -(-total // _STRETCH)
+    parts = -(-total // _BLOCK)
     for part in range(parts):
         where, keys = [], []
-        for start in range(0, total, _STRETCH):
+        for start in range(0, total, _BLOCK):
             found = np.zeros(1, np.uint64)
             for name in names:
-                found = hash64(found, 0) + notes.read(name, start, _STRETCH)
+                found = hash64(found, 0) + notes.read(name, start, _BLOCK)
             found = hash64(found, 1)
-            mine = notes.read("verdicts", start, _STRETCH) == KEPT
+            mine = notes.read("verdicts", start, _BLOCK) == KEPT
             if parts > 1:
                 mine &= found % np.uint64(parts) == part
             (indices,) = np.nonzero(mine)

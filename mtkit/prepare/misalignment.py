@@ -15,7 +15,7 @@ from mtkit.prepare.filters import Notes
 
 @dataclass(frozen=True)
 class Misalignment:
-    """A stretch of pairs whose sides are out of step.
+    """A segment of pairs whose sides are out of step.
 
     Attributes:
         start, end: of the pairs, from 0; `end` is not among them.
@@ -35,7 +35,7 @@ _FARTHEST = 3
 _WINDOW = 20
 # By how much lengths must fit better with a shift than without, in nats: 1 in half a billion.
 _EVIDENCE = 20.0
-# What a change of the shift costs, in nats, where a stretch is cut out exactly.
+# What a change of the shift costs, in nats, where a segment is cut out exactly.
 _CHANGE = 8.0
 # Nothing costs more than this: a line that is no translation at all says nothing of its neighbours.
 _MOST = 4.5
@@ -53,7 +53,7 @@ def find_shifts(notes: Notes, start: int, end: int) -> list[Misalignment]:
         start, end: those of one source; `end` is not among them.
 
     Returns:
-        The stretches, in order. Their ends are drawn wide: what may belong to one is in it.
+        The segments, in order. Their ends are drawn wide: what may belong to one is in it.
     """
     model = _LengthModel.of(notes, start, end)
     if model is None:
@@ -129,14 +129,14 @@ def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
     best = np.delete(windows, _FARTHEST, axis=0).min(axis=0)
     # Where neither fits, nothing can be said; and so where both do.
     is_bad = (unshifted - best > _EVIDENCE) & (best < _WINDOW) & (unshifted > 1.5 * _WINDOW)
-    stretches: list[tuple[int, int]] = []
+    segments: list[tuple[int, int]] = []
     for first in np.flatnonzero(is_bad).tolist():
         last = first + _WINDOW
-        if stretches and first <= stretches[-1][1]:
-            stretches[-1] = stretches[-1][0], last
+        if segments and first <= segments[-1][1]:
+            segments[-1] = segments[-1][0], last
         else:
-            stretches.append((first, last))
-    return stretches
+            segments.append((first, last))
+    return segments
 
 
 # What a line costs that lost its translation, in nats: more than one that has it costs on average.
@@ -146,9 +146,9 @@ _LOST = 1.5
 def _cut_out(
     costs: npt.NDArray[np.float64], first: int, last: int
 ) -> Iterable[tuple[int, int, int]]:
-    """The stretches, with their shifts, in and around a suspicious one: the cheapest path.
+    """The segments, with their shifts, in and around a suspicious one: the cheapest path.
 
-    Where targets are so many lines late, that many sources at the end of the stretch have lost
+    Where targets are so many lines late, that many sources at the end of the segment have lost
     theirs; where they are early, at its beginning.
     """
     low, high = max(0, first - 2 * _WINDOW), min(costs.shape[1], last + 2 * _WINDOW)
@@ -188,7 +188,7 @@ def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
     for by in _SHIFTS:
         if by == 0:
             continue
-        # Late: in the stretch, then so many lost lines. Early: the other way round.
+        # Late: in the segment, then so many lost lines. Early: the other way round.
         lost = [len(states) + number for number in range(abs(by))]
         states += [(by, True)] * abs(by)
         chain = [by + _FARTHEST, *lost] if by > 0 else [*lost, by + _FARTHEST]

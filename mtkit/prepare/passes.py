@@ -106,8 +106,8 @@ class Report:
         dropped: number of training pairs left out, by reason.
         overlaps: training pairs of which the source, the target, or both are in the validation or
             test set, dropped or not.
-        mended: what was found in the files and mended, by kind: lines.
-        shifts: stretches out of step: source, first and last line, and how far off.
+        fixed: what was found in the files and fixed, by kind: lines.
+        shifts: segments out of step: source, first and last line, and how far off.
         samples: some of the pairs of each reason, from all over the corpus.
         vocab_sizes: pieces learned, of both sides together or of each.
         tokens: source and target tokens of the training pairs kept, EOS counted.
@@ -118,7 +118,7 @@ class Report:
     pairs: dict[Split, int]
     dropped: dict[str, int]
     overlaps: tuple[int, int, int]
-    mended: dict[str, int]
+    fixed: dict[str, int]
     shifts: list[tuple[str, int, int, int]]
     samples: list[Sample]
     vocab_sizes: tuple[int, ...]
@@ -138,14 +138,14 @@ class _Check:
         pairs: their number.
         digests: SHA-256 of the source side and of the target side, as lines of text.
         blocks: checksums of the blocks, to tell whether a later stage reads the same.
-        mended: lines that were mended, by kind.
+        fixed: lines that were fixed, by kind.
         overlaps, shifts: as in `Report`.
     """
 
     pairs: list[int]
     digests: list[list[str]]
     blocks: list[list[str]]
-    mended: list[dict[str, int]]
+    fixed: list[dict[str, int]]
     overlaps: list[int]
     shifts: list[list[Any]]
 
@@ -205,10 +205,10 @@ class Passes:
         for split in SPLITS[1:]:
             for facts in origins[split]:
                 facts["pairs"] = pairs[split]
-        for facts, count, kept, (src, tgt), mended in zip(
-            origins["train"], check.pairs, encode.kept, check.digests, check.mended, strict=True
+        for facts, count, kept, (src, tgt), fixed in zip(
+            origins["train"], check.pairs, encode.kept, check.digests, check.fixed, strict=True
         ):
-            facts |= {"pairs": count, "kept": kept, "mended": mended}
+            facts |= {"pairs": count, "kept": kept, "mended": fixed}
             facts |= {"text_sha256": {"src": src, "tgt": tgt}}
         dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
         src_overlap, tgt_overlap, both_overlap = check.overlaps
@@ -231,7 +231,7 @@ class Passes:
             pairs=pairs,
             dropped=dropped,
             overlaps=(src_overlap, tgt_overlap, both_overlap),
-            mended=dict(sum(map(Counter, check.mended), Counter())),
+            fixed=dict(sum(map(Counter, check.fixed), Counter())),
             shifts=[(source, first, last, by) for source, first, last, by in check.shifts],
             samples=[
                 Sample(reason, *facts)
@@ -270,7 +270,7 @@ class Passes:
         for source, count in zip(sources, check.pairs, strict=True):
             if self._config.drop_misaligned:
                 for shift in find_shifts(notes, start, start + count):
-                    notes.drop("out of step", np.arange(shift.start, shift.end))
+                    notes.drop("misaligned", np.arange(shift.start, shift.end))
                     first, last = shift.start - start + 1, shift.end - start
                     check.shifts.append([one_line(source.name), first, last, shift.by])
             start += count
@@ -295,7 +295,7 @@ class Passes:
                     check.blocks[-1].append(checksum_of(texts))
                     yield _Numbered(number, block)
                 check.digests.append([digest.hexdigest() for digest in digests])
-                check.mended.append(dict(source.notes))
+                check.fixed.append(dict(source.notes))
 
         def refuse_encoding(number: int) -> None:
             source, count = self._sources.train[number], check.pairs[number]
@@ -632,9 +632,9 @@ def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
     # Rare ones too: in frequent words, which are few pieces, the short pieces that rare words are
     # made of would seem not to be at odds. But not the hundreds of thousands of a large corpus.
     rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
-    while stretch := list(itertools.islice(rest, BLOCK)):
-        ids = tokenizer.encode_batch([word for word, _ in stretch])
-        weights = np.repeat([count for _, count in stretch], [len(of_word) for of_word in ids])
+    while part := list(itertools.islice(rest, BLOCK)):
+        ids = tokenizer.encode_batch([word for word, _ in part])
+        weights = np.repeat([count for _, count in part], [len(of_word) for of_word in ids])
         counts += np.bincount(
             list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
         )

@@ -3,7 +3,7 @@
 The training pairs are read three times, block by block, and worked on by all cores:
 
 1. **Check.** Every pair is judged by itself, and what is needed to compare it with others is noted
-   in flat files; then duplicates and stretches out of step are looked for there.
+   in flat files; then duplicates and segments out of step are looked for there.
 2. **Learn.** The words of the pairs that are kept, or of an even sample of them, are counted, and
    subwords are learned from the counts.
 3. **Encode.** The pairs that are kept are cut into subwords, judged by those, and written.
@@ -48,7 +48,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # Of what is noted for a run that takes up a stopped one: another number for other notes.
-_NOTES_FORMAT = 2
+_NOTES_FORMAT = 3
 # Processes for each core beyond which more of them only take memory.
 _WORKERS_PER_CORE = 8
 
@@ -141,7 +141,7 @@ def prepare_files(
         settings: of `PrepareConfig`.
 
     Raises:
-        MtkitError: naming the file, and the line where there is one, that must be mended.
+        MtkitError: naming the file, and the line where there is one, that must be fixed.
     """
     config = prepare_config(settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)

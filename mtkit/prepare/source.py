@@ -32,7 +32,7 @@ BREAK = "line break within a sentence"
 
 @dataclass
 class Reading:
-    """One iteration under way: what was mended so far, and how far it is."""
+    """One iteration under way: what was fixed so far, and how far it is."""
 
     found: Counter[str] = field(default_factory=Counter)
     files: list[tuple[IO[bytes], int]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Source(ABC):
         name: what a dropped pair is reported under, such as "train.en and train.de".
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
         weight: how often an epoch sees its pairs.
-        notes: what the last whole iteration found and mended, counted: `MARK`, `CRLF`, `BREAK`.
+        notes: what the last whole iteration found and fixed, counted: `MARK`, `CRLF`, `BREAK`.
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:
@@ -84,7 +84,7 @@ class Source(ABC):
         """The pairs from the beginning, in order: blocks of `size` pairs, the last of fewer.
 
         Raises:
-            MtkitError: naming the file, and the line or row where there is one, to be mended.
+            MtkitError: naming the file, and the line or row where there is one, to be fixed.
         """
         reading = self._reading = Reading()
         try:
@@ -104,7 +104,7 @@ class Source(ABC):
 
     @property
     def notes(self) -> dict[str, int]:
-        """What the last whole iteration found and mended, counted."""
+        """What the last whole iteration found and fixed, counted."""
         return dict(self._notes)
 
     def facts(self) -> dict[str, Any]:
@@ -154,9 +154,9 @@ def on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
     together = b"".join(sentences)  # so that one search tells that there is nothing to do
     if b"\n" not in together and b"\r" not in together:
         return sentences
-    mended = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
-    found[BREAK] += sum(map(bytes.__ne__, sentences, mended))
-    return mended
+    fixed = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
+    found[BREAK] += sum(map(bytes.__ne__, sentences, fixed))
+    return fixed
 
 
 def listed(names: Iterable[str]) -> str:

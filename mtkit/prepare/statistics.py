@@ -59,8 +59,7 @@ _MEANINGS = {
     " language.",
     "identical sides": "Both sides are the same text.",
     "overlap": "The source or the target is also in the validation or test set.",
-    "out of step": "The lines around the pair are misaligned by a few lines, as their lengths"
-    " show.",
+    "misaligned": "The lines around the pair are misaligned by a few lines, as their lengths show.",
     "duplicate": "The same pair occurred before; the first one is kept.",
     "repeated side": "The same source, or the same target, is in {max_repeats} pairs before.",
     "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
@@ -220,7 +219,7 @@ def _count(
     counts = _Counts((src, tgt))
     number = min(_SAMPLES, total)
     wanted = [(2 * place + 1) * total // (2 * number) for place in range(number)]
-    for place, block in enumerate(data.stretches(split, block_pairs)):
+    for place, block in enumerate(data.blocks(split, block_pairs)):
         first = place * block_pairs
         for index in wanted:
             if first <= index < first + len(block):
@@ -294,7 +293,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         "Training pairs in validation or test": "\n".join(
             f"{side} {count:,}" for side, count in zip(sides, report.overlaps, strict=True)
         ),
-        "Fixed lines": "\n".join(f"{what}: {count:,}" for what, count in report.mended.items())
+        "Fixed lines": "\n".join(f"{what}: {count:,}" for what, count in report.fixed.items())
         or "none",
         "Misaligned parts": f"{len(report.shifts):,}",
     }

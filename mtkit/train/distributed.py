@@ -298,7 +298,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
         if workers.world_size > 1:
             # The same error on another worker is the same error.
             what = str(error).replace(f" on worker {rank}", "")
-            error.told = _was_told(what, store)
+            error.reported = _was_reported(what, store)
         raise
     except RuntimeError as error:
         if workers.world_size > 1 and _is_about_others(error):
@@ -334,16 +334,16 @@ class PeerLostError(MtkitError):
     def __init__(self, rank: int, how: str) -> None:
         super().__init__(f"worker {rank}: lost contact with the other workers ({how})")
         # One line for a machine is enough, and `launch` says it if nobody has more to say.
-        self.told = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
+        self.reported = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
         if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
             # Where the engine looks for `ProcessFailure.message`.
             Path(file).write_text(json.dumps({"message": str(self)}), encoding="utf-8")
 
 
-def _was_told(message: str, store: Store) -> bool:
+def _was_reported(message: str, store: Store) -> bool:
     """Whether another worker has met the same error and said so, as with wrong settings."""
     try:
-        return store.add(f"told/{message}", 1) > 1
+        return store.add(f"reported/{message}", 1) > 1
     except (dist.DistError, RuntimeError):
         # The first worker keeps the store; it has ended, and not without a word.
         return True

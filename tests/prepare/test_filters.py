@@ -332,14 +332,14 @@ def plain_repeats(
     st.sampled_from([3, 7, 1000]),
 )
 def test_repeats_are_those_that_a_dictionary_finds(
-    rows: list[tuple[int, int, int]], duplicates: bool, limit: int | None, stretch: int
+    rows: list[tuple[int, int, int]], duplicates: bool, limit: int | None, block: int
 ):
     if not rows:
         return
     src, tgt, verdicts = (list(column) for column in zip(*rows, strict=True))
     # Keys of which only a few bits differ, as hashes never do, are the hardest to spread.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "_STRETCH", stretch)
+        patch.setattr(cleaning, "_BLOCK", block)
         notes = notes_of(Path(folder), src_keys=src, tgt_keys=tgt, verdicts=verdicts)
         find_repeats(notes, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
         found = [REASONS[v] for v in notes.read("verdicts", 0, len(rows))]
@@ -373,12 +373,12 @@ def lengths(count: int, *, seed: int = 1, mean: float = 1.1) -> tuple[IntArray, 
     return src.astype(np.int64), tgt.clip(2).astype(np.int64)
 
 
-def out_of_step(
+def misaligned(
     tgt: IntArray, places: Sequence[tuple[int, int, int]]
 ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Targets between lines `start` and `end` moved on by so many lines; which pairs are wrong.
 
-    By 2: at the end of the stretch two targets are lost and at its start two others got in. By
+    By 2: at the end of the segment two targets are lost and at its start two others got in. By
     -2: the other way round. So the number of lines is the same, as in files that are refused
     otherwise.
     """
@@ -386,11 +386,11 @@ def out_of_step(
     rng = np.random.default_rng(9)
     for start, end, by in places:
         others = np.exp(rng.normal(np.log(100), 0.5, abs(by))).astype(np.int64)
-        stretch = tgt[start:end]
+        segment = tgt[start:end]
         if by > 0:
-            tgt[start:end] = np.concatenate((others, stretch[:-by]))
+            tgt[start:end] = np.concatenate((others, segment[:-by]))
         else:
-            tgt[start:end] = np.concatenate((stretch[-by:], others))
+            tgt[start:end] = np.concatenate((segment[-by:], others))
         wrong[start:end] = True
     return tgt, wrong
 
@@ -406,17 +406,17 @@ def found_shifts(
     return shifts, covered
 
 
-# Right pairs that may be lost at each end of a stretch.
+# Right pairs that may be lost at each end of a segment.
 ENDS = 15
 
 
 @pytest.mark.parametrize("by", [-3, -2, -1, 1, 2, 3])
 @pytest.mark.parametrize("size", [30, 100, 3000])
 @pytest.mark.parametrize("start", [0, 4321, -1])
-def test_a_stretch_out_of_step_is_found_whole(by: int, size: int, start: int, tmp_path: Path):
+def test_a_misaligned_segment_is_found_whole(by: int, size: int, start: int, tmp_path: Path):
     src, tgt = lengths(9000)
     start = start if start >= 0 else len(src) - size
-    tgt, wrong = out_of_step(tgt, [(start, start + size, by)])
+    tgt, wrong = misaligned(tgt, [(start, start + size, by)])
     shifts, covered = found_shifts(tmp_path, src, tgt)
     assert [shift.by for shift in shifts] == [by]
     assert not np.any(wrong & ~covered)
@@ -426,30 +426,30 @@ def test_a_stretch_out_of_step_is_found_whole(by: int, size: int, start: int, tm
 PLACES = [(100, 140, 1), (700, 1000, -2), (1985, 2030, 3), (2300, 2330, -1), (2970, 3000, 2)]
 
 
-@pytest.mark.parametrize("stretch", [500, 999, 2000, 1 << 20])
-def test_several_stretches_are_found_wherever_the_corpus_is_cut(
-    stretch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block", [500, 999, 2000, 1 << 20])
+def test_several_segments_are_found_wherever_the_corpus_is_cut(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cleaning, "_STRETCH", stretch)
+    monkeypatch.setattr(cleaning, "_BLOCK", block)
     src, tgt = lengths(3000, seed=3)
-    tgt, wrong = out_of_step(tgt, PLACES)
+    tgt, wrong = misaligned(tgt, PLACES)
     shifts, covered = found_shifts(tmp_path, src, tgt)
     assert [shift.by for shift in shifts] == [by for _, _, by in PLACES]
     assert not np.any(wrong & ~covered)
     assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS * len(PLACES)
 
 
-def test_a_corpus_that_is_out_of_step_as_a_whole_is_found(tmp_path: Path):
+def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path: Path):
     src, tgt = lengths(1000)
-    tgt, _ = out_of_step(tgt, [(0, 1000, 1)])
+    tgt, _ = misaligned(tgt, [(0, 1000, 1)])
     shifts, covered = found_shifts(tmp_path, src, tgt)
     assert [shift.by for shift in shifts] == [1]
     assert covered.all()
 
 
-def test_a_stretch_is_found_in_its_source_and_in_no_other(tmp_path: Path):
+def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path: Path):
     src, tgt = lengths(1000)
-    tgt, _ = out_of_step(tgt, [(480, 520, 2)])
+    tgt, _ = misaligned(tgt, [(480, 520, 2)])
     notes = notes_of(tmp_path, src_chars=src, tgt_chars=tgt)
     (shift,) = find_shifts(notes, 300, 800)
     assert shift.by == 2
@@ -459,7 +459,7 @@ def test_a_stretch_is_found_in_its_source_and_in_no_other(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nothing_is_found_where_nothing_is_out_of_step(seed: int, tmp_path: Path):
+def test_nothing_is_found_where_nothing_is_misaligned(seed: int, tmp_path: Path):
     src, tgt = lengths(20_000, seed=seed)
     assert found_shifts(tmp_path, src, tgt)[0] == []
     rng = np.random.default_rng(seed)
@@ -474,7 +474,7 @@ def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
     assert found_shifts(tmp_path, alike, alike)[0] == []
     assert found_shifts(tmp_path, alike, 2 * alike)[0] == []
     assert found_shifts(tmp_path, alike * 0, alike * 0)[0] == []
-    # Few lines, even if they are out of step: nothing can be said of them.
+    # Few lines, even if they are misaligned: nothing can be said of them.
     src, tgt = lengths(60)
     for count in (1, 2, 3, 20, 59, 60):
         assert found_shifts(tmp_path, src[:count], np.roll(tgt[:count], 1))[0] == []

@@ -22,7 +22,7 @@ from mtkit.prepare.readers import memory, parallel_files
 
 Pair = tuple[bytes, bytes]
 
-# The stretch out of step: in these lines the target is that of the line before.
+# The misaligned segment: in these lines the target is that of the line before.
 SHIFTED = range(2001, 2401)
 # Right pairs that may be lost at each of its ends, because lengths alone do not tell them.
 ENDS = 15
@@ -53,7 +53,7 @@ class Faulty:
 
     Attributes:
         lines: the bytes of its training pairs.
-        faults: why a line must be dropped, but for those out of step.
+        faults: why a line must be dropped, but for those misaligned.
         overlaps: lines that have a side of the test set.
     """
 
@@ -168,15 +168,15 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
 ):
     data, report = prepared(faulty, sound, tmp_path, drop_overlap=drop_overlap)
     found = dropped(data)
-    out_of_step = {line for line, reason in found.items() if reason == "out of step"}
-    # Every line of the stretch; of those beside it only the next.
-    assert set(SHIFTED) <= out_of_step
-    assert min(out_of_step) >= SHIFTED.start - ENDS
-    assert max(out_of_step) < SHIFTED.stop + ENDS
+    misaligned = {line for line, reason in found.items() if reason == "misaligned"}
+    # Every line of the segment; of those beside it only the next.
+    assert set(SHIFTED) <= misaligned
+    assert min(misaligned) >= SHIFTED.start - ENDS
+    assert max(misaligned) < SHIFTED.stop + ENDS
     wanted = dict(faulty.faults)
     if drop_overlap:
         wanted |= dict.fromkeys(faulty.overlaps, "overlap")
-    assert {line: reason for line, reason in found.items() if line not in out_of_step} == wanted
+    assert {line: reason for line, reason in found.items() if line not in misaligned} == wanted
     # What was kept is every other pair, in order, nothing but the form of its text changed.
     (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
     kept = [line for line in range(1, 3001) if line not in found]
