@@ -57,7 +57,7 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def damage_told(path: Path) -> Iterator[None]:
+def damage_reported(path: Path) -> Iterator[None]:
     """Tell what goes wrong while the file is read, such as damaged compression, in one line."""
     try:
         yield
@@ -114,5 +114,5 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         MtkitError: if the file is missing, damaged or not UTF-8.
     """
-    with open_binary(path) as stream, damage_told(path):
+    with open_binary(path) as stream, damage_reported(path):
         yield from decode_lines(stream, name=str(path))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtkit.errors import MtkitError
-from mtkit.text import damage_told, open_binary
+from mtkit.text import damage_reported, open_binary
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -83,7 +83,7 @@ def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Pro
 def count_lines(path: Path) -> int | None:
     """Lines of a plain or compressed file; None if it cannot be read, which its reader reports."""
     count, last = 0, b"\n"
-    with suppress(MtkitError), damage_told(path), open_binary(path) as file:
+    with suppress(MtkitError), damage_reported(path), open_binary(path) as file:
         while chunk := file.read(_CHUNK):
             count += chunk.count(b"\n")
             last = chunk[-1:]

@@ -1,4 +1,4 @@
-"""From raw text to a prepared folder `data/NAME`. Nothing here loads PyTorch."""
+"""Data preparation: raw text to a prepared folder `data/NAME`. Nothing here loads PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The corpora that `prepare` knows by name, with their sources, sizes and licences.
+"""The catalogue of corpora that `prepare` knows by name: sources, sizes and licences.
 
 `CATALOGUE` lists them, each in both directions, and `find_corpus` looks one up. The text of the
 demo corpora is made by `demo`.
@@ -20,10 +20,10 @@ BUILT_IN = "built in"
 class Corpus:
     """One entry of the catalogue: a corpus, read in one direction.
 
-    `train_pairs` is the published size, `download_mb` roughly what a first fetch takes (None for
-    what is built in), `source` the repository on the hub or `BUILT_IN`. The rest says how the
-    repository is laid out: its configuration, the names of its splits, and `column`, which holds
-    a record with a field per language; None means a column per language.
+    `train_pairs` is the published size. `download_mb` is roughly the size of the first download
+    (None for a built-in corpus). `source` is the repository on the hub, or `BUILT_IN`. The other
+    fields give the layout of the repository: its configuration, the names of its splits, and
+    `column`, which holds a record with a field per language; None means a column per language.
     """
 
     family: str
@@ -47,7 +47,7 @@ class Corpus:
 
     @property
     def built_in(self) -> bool:
-        """Whether `demo` writes this corpus, so that there is nothing to fetch."""
+        """Whether `demo` generates this corpus, so that nothing is downloaded."""
         return self.source == BUILT_IN
 
     def reversed(self) -> Corpus:
@@ -109,9 +109,9 @@ CATALOGUE: tuple[Corpus, ...] = _both_directions(
 
 
 def find_corpus(name: str) -> Corpus:
-    """The entry of the catalogue with this name.
+    """The catalogue entry with this name.
 
-    Raises `MtkitError` for a name that is not in it, suggesting the nearest.
+    Raises `MtkitError` for an unknown name and suggests the most similar one.
     """
     by_name = {corpus.name: corpus for corpus in CATALOGUE}
     if name in by_name:

@@ -1,27 +1,27 @@
 """A small English–German grammar that writes the demo corpus.
 
-This module owns the words, the rules and the split; it needs nothing but the standard library.
-`demo_corpus` gives the same sentence pairs on every machine.
+This module contains the rules and the split, and needs only the standard library; the words are in
+`lexicon`. `demo_corpus` gives the same sentence pairs on every machine.
 
-**How it works.** Both languages are made together, never one from the other's text. A `Phrase` is
-a noun phrase in both languages; a `Clause` says who does what to whom, when and where; four
-functions spell a clause out as a statement, a question, a subordinate clause or what follows a
-fronted word; and each *kind* of sentence at the end of the file draws clauses and joins them.
+**How it works.** Both languages are generated together, never one from the other's text. A
+`Phrase` is a noun phrase in both languages; a `Clause` says who does what to whom, when and where;
+some functions turn a clause into the words of a statement, a question, a subordinate clause or the
+part after a fronted word. Each *kind* of sentence at the end of the file samples clauses and joins
+them.
 
-**What makes German German**, and is therefore here: three genders and three cases on articles,
-*kein*, possessives and adjectives (strong, weak and mixed endings); plurals, the dative *-n* and
+**The grammar of German** that is covered: three genders and three cases on articles, *kein*,
+possessives and adjectives (strong, weak and mixed endings); plurals, the dative *-n* and
 weak masculines (*der Student, den Studenten*); the finite verb in second place, with the subject
 behind it when something else comes first; the finite verb last in subordinate clauses; separable
-verbs (*ruft an, anrufen, angerufen*); the perfect with *haben* and *sein*; modal verbs; *nicht*,
-its place, and *kein*; verbs and prepositions that govern a case.
+verbs (*ruft an, anrufen, angerufen*); the perfect with *haben* and *sein*; modal verbs; *kein*, and
+the position of *nicht*; verbs and prepositions that govern a case.
 
 **One English sentence, one German sentence.** *You* is *du*. The simple present is Präsens and the
 simple past Perfekt. What comes first in English comes first in German.
 
-**The split.** Some pairs of words (a verb with the noun it is done to or the place where it is
-done, an adjective with its noun) are held out: no training sentence has the two together. Every
-validation and test sentence has at least one such pair, so a good score means that the model
-puts together what it learned apart.
+**The split.** Some pairs of words (a verb with its object or place, an adjective with its noun) are
+held out: no training sentence has both. Every validation and test sentence has at least one such
+pair, so a good score means that the model can combine words that it saw only separately.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ WEAK = "e en en / e e en / e e en / en en en"
 MIXED = "er en en / e e en / es es en / en en en"
 NONE = "- - - / - - - / - - - / - - -"
 
-# English determiner: German stem, its own endings, those of an adjective behind it.
+# English determiner: German stem, its endings, and the endings of an adjective after it.
 DETERMINERS = {
     "the": ("d", DER, WEAK),
     "this": ("dies", STRONG, WEAK),
     "a": ("ein", EIN, MIXED),
-    "not a": ("kein", EIN, MIXED),  # English has its "not" at the verb
+    "not a": ("kein", EIN, MIXED),  # in English the "not" is at the verb
     "my": ("mein", EIN, MIXED),
     "your": ("dein", EIN, MIXED),
     "his": ("sein", EIN, MIXED),
@@ -97,7 +97,7 @@ WAR = ("war", "warst", "war", "waren")
 
 @cache
 def _endings(table: str) -> dict[str, list[str]]:
-    """By gender, m, f, n and p for the plural: one ending per case."""
+    """One ending per case, by gender: m, f, n, and p for the plural."""
     cells = [[ending.strip("-") for ending in row.split()] for row in table.split("/")]
     return dict(zip("mfnp", cells, strict=True))
 
@@ -117,7 +117,7 @@ class Phrase:
 
     @property
     def slot(self) -> int:
-        """Which of a verb's forms it takes as the subject: of ich, du, er or wir."""
+        """The verb form it takes as the subject: that of ich, du, er or wir."""
         if self.noun is not None:
             return 3 if self.plural else 2
         return SLOTS[NAMES.get(self.word, self.word)]
@@ -162,17 +162,17 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Clause:
-    """Who does what to whom, when and where; spelled out by the functions below.
+    """Who does what to whom, when and where; the functions below turn it into words.
 
     Attributes:
-        subject: of the verb.
-        verb: what is done.
+        subject: the subject.
+        verb: the verb.
         tense: "present" or "past".
-        objects: each with its case; a dative goes before an accusative.
+        objects: each with its case; a dative comes before an accusative.
         phrases: prepositional phrases, at the end in both languages.
-        time: an adverbial.
-        modal: in the present only.
-        negated: with *nicht* or *kein*.
+        time: an adverbial of time.
+        modal: a modal verb; in the present only.
+        negated: whether it is negated, with *nicht* or *kein*.
     """
 
     subject: Phrase
@@ -221,7 +221,7 @@ def german_statement(clause: Clause) -> str:
 
 
 def german_inverted(clause: Clause, *, time: bool = True) -> str:
-    """ "kauft der Mann das Auto": a question, or what follows a fronted word."""
+    """ "kauft der Mann das Auto": a question, or the part after a fronted word."""
     finite, closing = _german_verb(clause)
     subject = clause.subject.german("nom")
     return _words(finite, subject, *_german_middle(clause, time=time), *closing)
@@ -231,13 +231,13 @@ def german_subordinate(clause: Clause) -> str:
     """ "der Mann das Auto gekauft hat": the finite verb last."""
     finite, closing = _german_verb(clause)
     if closing == [clause.verb.prefix]:
-        # Where both stand at the end, a separable verb is one word.
+        # If both parts of a separable verb are at the end, they are one word.
         closing, finite = [], clause.verb.prefix + finite
     return _words(clause.subject.german("nom"), *_german_middle(clause), *closing, finite)
 
 
 def _german_verb(clause: Clause) -> tuple[str, list[str]]:
-    """The finite verb, and what closes the clause."""
+    """The finite verb, and the words at the end of the clause."""
     verb, slot = clause.verb, clause.subject.slot
     if clause.modal:
         return clause.modal.present[slot], [verb.prefix + verb.infinitive]
@@ -247,7 +247,7 @@ def _german_verb(clause: Clause) -> tuple[str, list[str]]:
 
 
 def _german_middle(clause: Clause, *, time: bool = True) -> list[str]:
-    """What stands between the finite verb and the close: pronouns, time, objects, nicht, place."""
+    """The words between the finite verb and the end: pronouns, time, objects, nicht, place."""
     pronouns = [p.german(case) for case, p in clause.objects if p.is_pronoun]
     objects = [p.german(case) for case, p in clause.objects if not p.is_pronoun]
     adverbial = [clause.time.german] if clause.time and time else []
@@ -279,19 +279,19 @@ def _sentence(english: str, german: str, end: str = ".") -> Pair:
     return english[0].upper() + english[1:] + end, german[0].upper() + german[1:] + end
 
 
-# --- Drawing at random
+# --- Random sampling
 
 
 class Draw:
-    """Random choices, on the one method of `random` whose stream never changes."""
+    """Random choices; they use the one method of `random` whose sequence never changes."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        # Pairs of words of the sentence in the making, as `held_out` wants them.
+        # The pairs of words in the current sentence, in the form that `held_out` takes.
         self.combinations: list[tuple[str, int, int]] = []
 
     def chance(self, probability: float) -> bool:
-        """True so often."""
+        """True with this probability."""
         return self._random.random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
@@ -299,7 +299,7 @@ class Draw:
         return options[int(self._random.random() * len(options))]
 
     def phrase(self, nouns: Sequence[Noun], *, adjective: bool = True) -> Phrase:
-        """A noun of these with a determiner and perhaps an adjective."""
+        """One of these nouns with a determiner and perhaps an adjective."""
         noun = self.choice(nouns)
         building = noun.group in ("house", "place")
         plural = not building and self.chance(0.25)
@@ -324,7 +324,7 @@ class Draw:
 
     def somebody_else(self, subject: Phrase) -> Phrase:
         """A person who is not the subject, as an object."""
-        # Neither the subject nor a group that the subject is one of.
+        # Neither the subject nor a group that the subject belongs to.
         same = ("I", "we") if subject.word in ("I", "we") else ("he", "she", "they")
         others = [word for word in PRONOUNS if word != subject.word and word not in same]
         if self.chance(0.3):
@@ -332,7 +332,7 @@ class Draw:
         return self.phrase(PEOPLE, adjective=False)
 
     def clause(self, *, negatable: bool = True) -> Clause:
-        """Anything that can be said."""
+        """A random clause."""
         verb = self.choice(ALL_VERBS)
         subject = self.subject()
         tense = self.choice(["present", "past"])
@@ -494,7 +494,7 @@ def held_out(combination: tuple[str, int, int]) -> str | None:
 
 
 def sentences(seed: int) -> Iterator[tuple[Pair, list[tuple[str, int, int]]]]:
-    """Endless sentence pairs, each with the pairs of words that it has."""
+    """Endless sentence pairs, each with the pairs of words in it."""
     draw = Draw(seed)
     while True:
         draw.combinations = []
@@ -508,7 +508,7 @@ def demo_corpus() -> DemoCorpus:
     found: dict[str, dict[str, str]] = {split: {} for split in wanted}
     for (english, german), combinations in sentences(SEED):
         places = {held_out(combination) for combination in combinations} - {None}
-        # A sentence with pairs of both kinds would tell one split about the other.
+        # A sentence with held-out pairs of both splits would leak one split into the other.
         split = places.pop() if len(places) == 1 else None if places else "train"
         if split is not None and len(found[split]) < wanted[split]:
             found[split].setdefault(english, german)

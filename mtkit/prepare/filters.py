@@ -1,18 +1,16 @@
-"""Which training pairs are worth learning from: the rules, and why each pair is dropped.
+"""The filters that drop training pairs, and the reasons for which pairs are dropped.
 
-Every pair has a verdict, the number of a reason in `REASONS`; 0 keeps it. A pair is dropped for the
-first reason that holds, in the order in which they are looked for:
+Every pair has a verdict, the number of a reason in `REASONS`; 0 keeps the pair. A pair is dropped
+for the first reason that applies. The filters run in this order:
 
-1. What a pair shows by itself, whichever others there are: `Cleaner`, on blocks of pairs in any
-   process.
-2. What takes all pairs: duplicates and repeats (`find_repeats`) and segments where the two sides
-   are out of step (`find_shifts`). These read what `Cleaner` noted of each pair from flat files,
-   piece by piece, so memory does not grow with the corpus.
-3. What takes subwords: length in subwords, and the side of the corpus where those are at home
-   (`LanguageOdds`).
+1. Per-pair filters, which need no other pair: `Cleaner`, on blocks of pairs in any process.
+2. Corpus-level filters: duplicates and repeats (`find_repeats`) and misaligned segments
+   (`find_shifts`). They read the records that `Cleaner` wrote to flat files, block by block, so
+   memory does not grow with the corpus.
+3. Subword-level filters: length in subwords, and wrong language (`LanguageOdds`).
 
-Sentences are compared in the normal form NFKC with one space for every run of white space, by
-64-bit hashes: among 36 million different sentences, that two are taken for one has a chance of
+Sentences are compared after NFKC normalisation, with every run of white space as one space, by
+64-bit hashes: among 36 million different sentences, the probability that two have the same hash is
 one in 28,000.
 """
 
@@ -67,18 +65,18 @@ def verdict(reason: str) -> int:
 
 
 # ---------------------------------------------------------------------------------------------
-# What a pair shows by itself
+# Per-pair filters
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What is known of the n pairs of a block.
+    """The result of the per-pair filters for the n pairs of a block.
 
     Attributes:
-        verdicts: (n,).
-        src_keys, tgt_keys: (n,), equal where sentences are equal in normal form.
+        verdicts: (n,), the number of the reason, or 0.
+        src_keys, tgt_keys: (n,), hashes of the normalised sentences.
         src_chars, tgt_chars: (n,), lengths in characters.
-        overlaps: pairs of which the source, the target or both are in validation or test set.
+        overlaps: number of pairs whose source, target or both are in the validation or test set.
     """
 
     verdicts: Verdicts
@@ -90,12 +88,12 @@ class Checked:
 
 
 class Cleaner:
-    """Looks at the pairs of a block, one by one.
+    """Applies the per-pair filters to a block of pairs.
 
     Args:
         config: the rules.
-        src_lang, tgt_lang: language codes, which say what scripts to expect.
-        held_out: keys of the sources, and of the targets, of validation and test set.
+        src_lang, tgt_lang: language codes, which determine the expected scripts.
+        held_out: keys of the sources, and of the targets, of the validation and test sets.
     """
 
     def __init__(
@@ -106,7 +104,7 @@ class Cleaner:
         self._held_out = held_out
 
     def __call__(self, block: tuple[list[bytes], list[bytes]]) -> Checked:
-        """The verdicts on a block of source and target sentences."""
+        """The verdicts for a block of source and target sentences."""
         config = self._config
         sides = [
             _Side(lines, language, config)
@@ -130,7 +128,7 @@ class Cleaner:
             if side.of_script is not None:
                 drop("wrong script", side.of_script < config.min_script * side.letters)
         if config.drop_identical:
-            # A number or a mark is the same in both languages.
+            # Numbers and punctuation are the same in both languages.
             drop("identical sides", (src.keys == tgt.keys) & (src.letters > 0))
         in_held_out = [
             np.isin(side.keys, keys) & (side.visible > 0)
@@ -148,10 +146,10 @@ class Cleaner:
 
 
 class _Side:
-    """One side of a block, counted."""
+    """Character counts of one side of a block."""
 
     def __init__(self, lines: list[bytes], language: str, config: PrepareConfig) -> None:
-        # So many bytes have too many characters, whichever they are: do not even look at them.
+        # A line of this many bytes has too many characters in any case, so it is not decoded.
         limit = 4 * config.max_chars + 1
         self.is_oversized = np.fromiter(map(len, lines), np.int64, len(lines)) >= limit
         if self.is_oversized.any():
@@ -176,7 +174,7 @@ class _Side:
         starts = np.concatenate(([0], ends[:-1] + 1))
 
         def count(mask: npt.NDArray[Any]) -> Counts:
-            # With its end every line has something to add up.
+            # With its line end, no line is empty here.
             return np.add.reduceat(mask, starts, dtype=np.uint32)
 
         self.chars: Counts = (ends - starts).astype(np.uint32)
@@ -200,13 +198,13 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def keys_of(lines: Iterable[bytes]) -> Keys:
-    """(n,): for each UTF-8 sentence a number, equal where their normal forms are equal."""
+    """(n,): a hash of each UTF-8 sentence, equal if the normalised sentences are equal."""
     digest = xxhash.xxh3_64_intdigest
     return np.array([digest(_normal_form(line)) for line in lines], np.uint64)
 
 
 def checksum_of(texts: Iterable[bytes]) -> str:
-    """Of all bytes together, against accidents; SHA-256 would take some ten times as long."""
+    """Checksum of all bytes, against accidents; SHA-256 would take about ten times as long."""
     digest = xxhash.xxh3_128()
     for text in texts:
         digest.update(text)
@@ -221,29 +219,29 @@ def _normal_form(line: bytes) -> bytes:
 
 _LETTER, _CONTROL, _INVISIBLE, _DIGIT = 1, 2, 4, 8
 
-# No letter of Unicode lies beyond; what does counts as its last code point, which nobody has.
+# Unicode has no letters from here on; higher code points count as the last one, which is unused.
 _END = 0x40000
 
 
 @functools.cache
 def _kinds() -> npt.NDArray[np.uint8]:
-    """What each code point below `_END` is, as bits."""
-    # Marks are parts of letters in many scripts. Private characters can be seen, and so can those
-    # of Unicode versions to come.
+    """The properties of each code point below `_END`, as bits."""
+    # Marks are parts of letters in many scripts. Private-use characters and those of future
+    # Unicode versions count as visible.
     of_category = {"L": _LETTER, "M": _LETTER, "N": _DIGIT, "Z": _INVISIBLE, "Cf": _INVISIBLE}
     of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), _CONTROL | _INVISIBLE)
     kinds = np.zeros(_END, np.uint8)
     for code in range(_END):
         category = unicodedata.category(chr(code))
         kinds[code] = of_category.get(category) or of_category.get(category[0], 0)
-    # A tab is white space; the newline is the end that we put there.
+    # A tab is white space; the newline is the line end added above.
     kinds[[ord("\t"), ord("\n")]] = _INVISIBLE
-    # A byte-order mark within text, and what stands for bytes that once were no text.
+    # A byte-order mark within text, and the replacement character for invalid bytes.
     kinds[[0xFEFF, 0xFFFD]] |= _CONTROL
     return kinds
 
 
-# Scripts that are several by ISO 15924, which Unicode tells apart.
+# Scripts of ISO 15924 that are several scripts in Unicode.
 _SCRIPTS = {
     "Hans": ("Hani",),
     "Hant": ("Hani",),
@@ -254,12 +252,12 @@ _SCRIPTS = {
 
 @functools.cache
 def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
-    """Which code points are letters in the scripts of a language; None for an unknown one."""
+    """Which code points are letters in the scripts of a language; None if it is unknown."""
     try:
         tag = langcodes.get(language)
     except langcodes.tag_parser.LanguageTagError:
         return None
-    # Of a language that it does not know, langcodes says what most languages are written in.
+    # For a language that it does not know, langcodes returns the most common script.
     is_known = any(
         broader in LIKELY_SUBTAGS
         for broader in tag.broader_tags()
@@ -270,7 +268,7 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
         return None
     names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
     try:
-        # Marks and letters that many scripts share count for each.
+        # Marks and letters shared by several scripts count for each of them.
         pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")
     except regex.error:
         return None
@@ -281,11 +279,11 @@ def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
 
 
 # ---------------------------------------------------------------------------------------------
-# What takes all pairs
+# Corpus-level filters
 
 
 _KEYS = ("src_keys", "tgt_keys")
-# Pairs looked at together where all have to be.
+# Pairs read at a time by filters that need all pairs.
 _BLOCK = 1 << 20
 
 _NOTE_TYPES: dict[str, type[np.generic]] = {
@@ -298,14 +296,14 @@ _NOTE_TYPES: dict[str, type[np.generic]] = {
 
 
 class Notes:
-    """What `Cleaner` found, of all pairs, in flat files: arrays named as those of `Checked`."""
+    """The results of `Cleaner` for all pairs, in flat files: arrays named as in `Checked`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @classmethod
     def write(cls, folder: Path, blocks: Iterable[Checked]) -> Notes:
-        """Notes of all blocks, in order, in files of a folder that exists."""
+        """Write the records of all blocks, in order, to files in an existing folder."""
         with contextlib.ExitStack() as stack:
             files = {name: stack.enter_context((folder / name).open("wb")) for name in _NOTE_TYPES}
             for checked in blocks:
@@ -317,20 +315,20 @@ class Notes:
         return (self._folder / "verdicts").stat().st_size
 
     def read(self, name: str, start: int, count: int) -> npt.NDArray[Any]:
-        """A segment of one of the arrays; at the end of the corpus a shorter one."""
+        """A part of one of the arrays; it is shorter at the end of the corpus."""
         dtype = np.dtype(_NOTE_TYPES[name])
         offset = start * dtype.itemsize
         return np.fromfile(self._folder / name, dtype, count=count, offset=offset)
 
     def counts(self) -> dict[str, int]:
-        """How many pairs have each verdict."""
+        """The number of pairs with each verdict."""
         total = np.zeros(len(REASONS), np.int64)
         for start in range(0, len(self), _BLOCK):
             total += np.bincount(self.read("verdicts", start, _BLOCK), minlength=len(REASONS))
         return {reason: n for reason, n in zip(REASONS, total.tolist(), strict=True) if n}
 
     def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
-        """Give this verdict to pairs that have none yet."""
+        """Set this reason for pairs that are not dropped yet."""
         if len(pairs):
             verdicts = np.memmap(self._folder / "verdicts", np.uint8, mode="r+")
             verdicts[pairs[verdicts[pairs] == KEPT]] = _NUMBER[reason]
@@ -340,14 +338,14 @@ class Notes:
 def find_repeats(
     notes: Notes, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
 ) -> None:
-    """Drop pairs that occurred before, and those beyond a limit with an equal side.
+    """Drop repeated pairs, and pairs whose source or target occurs more often than a limit.
 
-    The first in the order of the corpus stay.
+    The first ones in the order of the corpus are kept.
 
     Args:
-        notes: of all pairs.
+        notes: the records of all pairs.
         config: the rules.
-        advance: told of progress, in shares that add up to the number of pairs.
+        advance: called with progress; the values add up to the number of pairs.
     """
     rules: list[tuple[str, int, tuple[str, ...]]] = []
     if config.drop_duplicates:
@@ -363,9 +361,9 @@ def find_repeats(
 
 
 def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) -> None:
-    """Drop what is kept so far, from the (limit + 1)th pair on with the same keys."""
+    """Drop pairs that are still kept, from the (limit + 1)th with the same keys on."""
     total = len(notes)
-    # Equal keys are in the same part, and a part is sorted in memory.
+    # Equal keys are in the same part, and each part is sorted in memory.
     parts = -(-total // _BLOCK)
     for part in range(parts):
         where, keys = [], []
@@ -390,27 +388,27 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
 
 
 # ---------------------------------------------------------------------------------------------
-# What takes subwords
+# Subword-level filters
 
-# A piece tells nothing of a language that occurs less often in both.
+# A subword that occurs less often than this on both sides is ignored.
 _RARE = 5
-# No piece tells more than this, in nats.
+# The largest log-odds of a subword, in nats.
 _LOUDEST = 4.0
-# Sums of a sentence that make it one of the other side: 3,000 to 1, and half a nat a piece.
+# Limits for the sum of a sentence in the wrong language: 3,000 to 1, and half a nat per subword.
 _SENTENCE = 8.0
 _PER_PIECE = 0.5
 
 
 class LanguageOdds:
-    """On which side of the corpus each piece of a vocabulary is at home.
+    """Log-odds of each subword: this side of the corpus against the other.
 
-    A sentence whose pieces are nearly all at home on the other side is in the wrong language: its
-    pair is swapped, or was never translated. No model of languages is needed for that, and any
-    two that share a script will do, as long as most of the corpus is right.
+    A sentence whose subwords nearly all belong to the other side is in the wrong language: the
+    pair is swapped or untranslated. This needs no language model, and works for any two languages
+    that share a script, as long as most of the corpus is right.
 
     Attributes:
-        odds: (V,), how much more frequent each piece is on this side, in nats; 0 where that tells
-            nothing.
+        log_odds: (V,), how much more frequent each subword is on this side, in nats; 0 if that is
+            unknown.
     """
 
     def __init__(self, odds: npt.NDArray[np.float64]) -> None:
@@ -418,26 +416,26 @@ class LanguageOdds:
 
     @classmethod
     def of(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> LanguageOdds:
-        """Those of a side.
+        """The log-odds for one side.
 
         Args:
-            here, there: (V,), how often each piece of its vocabulary occurs on it, and where the
-                other side is cut into the same pieces.
+            here, there: (V,), the counts of each subword of its vocabulary on this side, and on
+                the other side when that is segmented with the same vocabulary.
         """
         shares = [(side + 0.5) / (side.sum() + 1) for side in (here, there)]
         odds = np.log(shares[0] / shares[1]).clip(-_LOUDEST, _LOUDEST)
-        # What both sides have is left out: names, numbers, marks.
+        # Subwords that both sides share are ignored: names, numbers, punctuation.
         tells = (np.maximum(here, there) >= _RARE) & (np.abs(odds) > 1)
         return cls(np.where(tells, odds, 0.0))
 
     def foreign(
         self, ids: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """(n,): whether sentences are in the language of the other side.
+        """(n,): whether each sentence is in the language of the other side.
 
         Args:
-            ids: of all their pieces, one sentence after another.
-            lengths: (n,), pieces of each, at least one.
+            ids: the subwords of all sentences, one sentence after another.
+            lengths: (n,), the number of subwords of each sentence, at least one.
         """
         if not len(lengths):
             return np.zeros(0, bool)

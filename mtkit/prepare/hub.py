@@ -1,10 +1,10 @@
-"""Sentence pairs from the Hugging Face hub.
+"""Downloads sentence pairs from the Hugging Face hub.
 
-`fetch` gives the pairs of a corpus of the catalogue, `fetch_split` those of any other dataset.
+`fetch` returns the pairs of a corpus of the catalogue, `fetch_split` those of any other dataset.
 
-This is the only home of the `datasets` library, which is slow to import and so is imported where
-it is used. Its settings are the user's: HF_ENDPOINT (another hub), HF_HOME (another cache),
-HF_TOKEN, HF_HUB_OFFLINE (use what was fetched before) and the usual proxy variables.
+Only this module uses the `datasets` library. It is slow to import, so it is imported where it is
+used. The user configures it by HF_ENDPOINT (another hub), HF_HOME (another cache), HF_TOKEN,
+HF_HUB_OFFLINE (use earlier downloads) and the usual proxy variables.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
     from huggingface_hub.hf_api import RepoSibling
 
-# Rows read at a time: some hundred KB of text, so that memory stays flat and Python's share small.
+# Rows read at a time: a few hundred KB of text, for low memory and little overhead of Python.
 _BATCH_ROWS = 1000
-# How often a download is begun again when the connection is reset.
+# How often a download is retried when the connection is reset.
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """Where a split came from, exactly: `revision` is the commit the hub resolved."""
+    """The exact origin of a split; `revision` is the commit on the hub."""
 
     repository: str
     config: str | None
@@ -46,10 +46,10 @@ class HubSource:
 
 @dataclass(frozen=True)
 class HubSplit:
-    """The pairs of one split, in the order of the repository: the same at every iteration.
+    """The pairs of one split, in the order of the repository: the same in every iteration.
 
-    ``len`` is their number. They are read from disk a batch at a time, as the repository has them:
-    a side may be empty (it also is where the repository has none) or hold a line break.
+    ``len`` is their number. They are read from disk in batches and are not changed: a side may
+    contain a line break, or be empty (also if it is null in the repository).
     """
 
     source: HubSource
@@ -59,7 +59,7 @@ class HubSplit:
         return int(self._rows.num_rows)
 
     def tables(self) -> Iterator[Any]:
-        """The same as tables of Arrow with the columns src and tgt, some rows at a time."""
+        """The same pairs as Arrow tables with the columns src and tgt, some rows at a time."""
         yield from self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS)
 
     def __iter__(self) -> Iterator[Pair]:
@@ -71,7 +71,7 @@ class HubSplit:
 
 @dataclass(frozen=True)
 class HubCorpus:
-    """A fetched corpus, with its sides in the direction that was asked for."""
+    """A downloaded corpus, with its sides in the requested direction."""
 
     train: HubSplit
     valid: HubSplit
@@ -80,12 +80,11 @@ class HubCorpus:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is to be fetched of a repository, and how its pairs are found there.
+    """The part of a repository to download, and its layout.
 
-    `records` are the columns that may hold both sides, in the order of preference; None stands
-    for a column per language. All splits of the configuration are prepared together unless `alone`
-    says to prepare only the one. `advice` ends the message when the repository is laid out
-    otherwise.
+    `records` are the columns that may hold both sides, in order of preference; None stands for a
+    column per language. All splits of the configuration are prepared together; with `alone`, only
+    the one. `advice` ends the error message if the repository has another layout.
     """
 
     repository: str
@@ -103,13 +102,13 @@ class _Wanted:
 
 
 def fetch(corpus: Corpus) -> HubCorpus:
-    """The pairs of a corpus of the hub, from the cache if this revision was fetched before.
+    """The pairs of a corpus on the hub, from the cache if this revision is there.
 
-    New files are compared with the checksums the hub lists, and only then read. Progress bars
-    appear on a terminal. With HF_HUB_OFFLINE set, the copy that was fetched last is used.
+    New files are compared with the checksums on the hub before they are read. Progress bars are
+    shown on a terminal. With HF_HUB_OFFLINE set, the last downloaded copy is used.
 
-    Raises `MtkitError` when the hub cannot be reached (within some 15 seconds) or refuses, when
-    the cache cannot be written, and when the repository is not laid out as the catalogue says.
+    Raises `MtkitError` if the hub cannot be reached (within about 15 seconds) or refuses access,
+    if the cache cannot be written, or if the layout of the repository is not that of the catalogue.
     """
     if corpus.built_in:
         raise ValueError(f"{corpus.name} is built in: there is nothing to fetch")
@@ -121,7 +120,7 @@ def fetch(corpus: Corpus) -> HubCorpus:
         splits=(corpus.train_split, corpus.valid_split, corpus.test_split),
         records=(corpus.column,),
         alone=False,
-        advice="it has changed since this mtkit was made, so a newer mtkit may know it",
+        advice="it has changed since this version of mtkit; a newer version may support it",
     )
     train, valid, test = _fetch(wanted)
     return HubCorpus(train=train, valid=valid, test=test)
@@ -135,11 +134,11 @@ def fetch_split(
     config: str | None = None,
     split: str = "train",
 ) -> HubSplit:
-    """The pairs of one split of any dataset of the hub; the files of its other splits stay there.
+    """The pairs of one split of any dataset on the hub; other splits are not downloaded.
 
-    The sides are the columns that are named by the languages, or the fields of these names in a
-    column "translation". Without a configuration the dataset must have a single one. Otherwise as
-    `fetch`, and `MtkitError` lists the configurations, splits or columns that are there.
+    The sides are the columns named by the language codes, or the fields with these names in a
+    column "translation". Without `config` the dataset must have only one configuration. Otherwise
+    like `fetch`; `MtkitError` lists the configurations, splits or columns that exist.
     """
     wanted = _Wanted(
         repository=repository,
@@ -156,7 +155,7 @@ def fetch_split(
 
 
 def _fetch(wanted: _Wanted) -> list[HubSplit]:
-    """The splits, or a line for the user."""
+    """The splits; raises `MtkitError` with an explanation of what went wrong."""
     with _libraries_kept_quiet():
         try:
             builder = _prepared(wanted)
@@ -171,13 +170,13 @@ def _fetch(wanted: _Wanted) -> list[HubSplit]:
 
 
 def _prepared(wanted: _Wanted) -> Any:
-    """A builder of `datasets` whose splits are in the cache, ready to be read."""
+    """A `datasets` builder whose splits are in the cache and can be read."""
     import datasets
 
-    place = f"hf://datasets/{wanted.repository}"  # never a folder of that name right here
+    place = f"hf://datasets/{wanted.repository}"  # never a local folder of that name
     cache = Path(datasets.config.HF_DATASETS_CACHE)
     if wanted.alone:
-        # Of its own, because the library takes what it finds there for the whole configuration.
+        # A separate cache, because the library takes the files in it for the whole configuration.
         cache = cache / "mtkit-splits" / wanted.splits[0]
     if datasets.config.HF_HUB_OFFLINE:
         try:
@@ -186,7 +185,7 @@ def _prepared(wanted: _Wanted) -> Any:
             what = f"'{wanted.splits[0]}' of {wanted.described}"
             raise MtkitError(
                 f"HF_HUB_OFFLINE is set and {what if wanted.alone else wanted.described} was not "
-                "fetched before: unset it to download, or prepare your own files with --train and "
+                "downloaded before: unset it, or prepare your own files with --train and "
                 "--valid"
             ) from error
     listing = _ask_hub(wanted.repository)
@@ -194,13 +193,13 @@ def _prepared(wanted: _Wanted) -> Any:
         builder = datasets.load_dataset_builder(
             place, wanted.config, revision=listing.sha, cache_dir=str(cache)
         )
-    except ValueError:  # such as no configuration of that name, or several and none asked for
+    except ValueError:  # such as an unknown configuration, or several and none was requested
         _check_config(wanted, datasets.get_dataset_config_names(place, revision=listing.sha))
         raise
-    if builder.hash != listing.sha:  # `datasets` fell back to an older copy, and kept silent
+    if builder.hash != listing.sha:  # `datasets` silently used an older copy
         raise MtkitError(_unreachable("it stopped answering"))
     _check_config(wanted, list(builder.builder_configs))
-    if not Path(builder.cache_dir).exists():  # it appears whole, or not at all
+    if not Path(builder.cache_dir).exists():  # it is created as a whole
         if wanted.alone:
             _leave_out_other_splits(builder, wanted)
         _download(builder, wanted.repository, listing)
@@ -229,16 +228,16 @@ def _leave_out_other_splits(builder: Any, wanted: _Wanted) -> None:
     if name not in files:
         raise MtkitError(_no_split(wanted, name, files))
     builder.config.data_files = type(files)({name: files[name]})
-    # What the card says of the split is still compared with what there is.
+    # The number of pairs is still compared with the dataset card.
     known = splits is not None and name in splits
     builder.info.splits = datasets.SplitDict({name: splits[name]}) if known else None
 
 
 def _ask_hub(repository: str) -> DatasetInfo:
-    """What the hub says of the repository: its newest commit, its files and their checksums.
+    """The hub's information on a repository: its newest commit, its files and their checksums.
 
-    This goes before everything else because it fails fast: one request with one time limit, where
-    the client's own first question is asked six times, a minute each.
+    This is done first because it fails fast: one request with one time limit. The client's own
+    first request is tried six times, for a minute each.
     """
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
@@ -248,23 +247,23 @@ def _ask_hub(repository: str) -> DatasetInfo:
             repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
         )
     except HfHubHTTPError:
-        raise  # it was reached, and refused
+        raise  # the hub was reached and refused
     except HFValidationError as error:
         raise MtkitError(
-            f"'{repository}' is no name of a dataset, as in owner/dataset ({_one_line(error)})"
+            f"'{repository}' is not the name of a dataset, as in owner/dataset ({_one_line(error)})"
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the cache could not be read
-        # No route, no such host, proxy, certificate, an address that is no hub: whatever stops
-        # this plain question lies between here and there.
+        # No route, unknown host, proxy, certificate, an address that is not a hub: if this simple
+        # request fails, the cause is the connection.
         raise MtkitError(_unreachable(_one_line(error) or type(error).__name__)) from error
 
 
 def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
-    """Bring the files of the builder's configuration into the cache and check each.
+    """Download the files of the builder's configuration to the cache and verify their checksums.
 
-    The client itself compares sizes only.
+    The client itself compares only sizes.
     """
     urls = builder.config.data_files
     paths = _brought(builder, repository)
@@ -274,7 +273,7 @@ def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
         for url, path in zip(urls[split], paths[split], strict=True):
             name = str(url).removeprefix(prefix)
             if not _intact(Path(path), listed[name]):
-                # The cache links to a file named after its checksum: neither may stay.
+                # The cache has a link to a file named after its checksum: delete both.
                 Path(path).resolve().unlink()
                 Path(path).unlink(missing_ok=True)
                 raise MtkitError(
@@ -284,10 +283,10 @@ def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
 
 
 def _brought(builder: Any, repository: str) -> Any:
-    """The paths in the cache of the files of the builder's configuration, as it lists their URLs.
+    """The cached files of the builder's configuration, in the order of its URLs.
 
-    What times out or ends too early the client takes up again by itself, where it stopped. A
-    connection that is reset it gives up, and so with it the file, but not those before.
+    The client itself resumes a download that times out or ends too early. If the connection is
+    reset, it gives up the current file but keeps the files before it.
     """
     import datasets
     from huggingface_hub.errors import HfHubHTTPError
@@ -305,15 +304,15 @@ def _brought(builder: Any, repository: str) -> Any:
             if not reset or tries == _TRIES:
                 raise MtkitError(
                     f"the download of {repository} from {_hub()} was interrupted "
-                    f"({_one_line(broken) or type(broken).__name__}): run the command again, which "
-                    "keeps the files that arrived whole"
+                    f"({_one_line(broken) or type(broken).__name__}): run the command again; the "
+                    "files that are complete are kept"
                 ) from error
             time.sleep(tries)
-    raise AssertionError("counting does not end")
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def _intact(path: Path, listed: RepoSibling) -> bool:
-    """Whether a file has the checksum the hub lists: large ones have SHA-256, the rest git's."""
+    """Whether a file has the checksum on the hub: SHA-256 for large files, git's for the others."""
     with path.open("rb") as file:
         if listed.lfs is not None:
             return hashlib.file_digest(file, "sha256").hexdigest() == listed.lfs.sha256
@@ -359,9 +358,9 @@ def _no_split(wanted: _Wanted, name: str, there: Iterable[str]) -> str:
 
 @contextmanager
 def _libraries_kept_quiet() -> Iterator[None]:
-    """Keep the libraries' warnings from the user, and their bars from anything but a terminal.
+    """Silence the libraries' warnings, and their progress bars unless on a terminal.
 
-    What stops the work is told by `_explanation`, once.
+    Errors are reported once, by `_explanation`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -383,7 +382,7 @@ def _libraries_kept_quiet() -> Iterator[None]:
 
 
 def _explanation(error: Exception, wanted: _Wanted) -> str | None:
-    """The line for the user, or None for what is not theirs to mend."""
+    """The message for the user; None if the user cannot fix the error."""
     import datasets
     from datasets import exceptions
     from huggingface_hub.errors import HfHubHTTPError
@@ -401,21 +400,21 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
             return _unreachable(_one_line(cause) or type(cause).__name__)
         if isinstance(cause, RuntimeError) and "Dataset scripts" in str(cause):
             return (
-                f"{wanted.repository} on {_hub()} is written by a program of its own, which is "
-                "not run: prepare a dataset that is data files alone"
+                f"{wanted.repository} on {_hub()} has a loading script, which mtkit does "
+                "not run: prepare a dataset that has only data files"
             )
     for cause in causes:
         if isinstance(cause, FileNotFoundError) and cause.errno is None:
             return f"{wanted.described} on {_hub()} holds no data files: {wanted.advice}"
         if isinstance(cause, exceptions.SplitsVerificationError):
             return (
-                f"{wanted.described} on {_hub()} does not hold as many pairs as its card says: "
-                "it is being changed, so try again later"
+                f"{wanted.described} on {_hub()} does not have as many pairs as its card says: "
+                "it may be changing now, so try again later"
             )
         if isinstance(cause, OSError):
             reason = cause.strerror or _one_line(cause)
             if cause.errno is None and "disk space" not in reason:
-                return f"{wanted.repository} was not fetched: run the command again ({reason})"
+                return f"{wanted.repository} was not downloaded: run the command again ({reason})"
             return (
                 f"cannot write {wanted.repository} to the cache {datasets.config.HF_CACHE_HOME}: "
                 f"make room there, or let HF_HOME name another folder ({reason})"
@@ -428,17 +427,17 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
 def _is_of_the_connection(error: BaseException) -> bool:
     from huggingface_hub.errors import HfHubHTTPError
 
-    # Every error of the HTTP client descends from the class the library's own derives from.
+    # All errors of the HTTP client have the base class of the library's own error.
     transport = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
     return isinstance(error, (ConnectionError, TimeoutError, *transport))
 
 
 def _refusal(error: Any, wanted: _Wanted) -> str:
-    """What the status of an answer means. `error` is a HfHubHTTPError: its response is untyped."""
+    """The message for an HTTP status. `error` is a HfHubHTTPError, whose response is untyped."""
     status = error.response.status_code
     if status in (401, 403, 404):
         return (
-            f"{_hub()} has no dataset {wanted.repository}, or does not show it (HTTP {status}): "
+            f"{_hub()} has no dataset {wanted.repository}, or it is private (HTTP {status}): "
             "check HF_ENDPOINT and HF_TOKEN, or prepare your own files with --train and --valid"
         )
     return f"{_hub()} answered with HTTP {status} for {wanted.repository}: try again later"
@@ -447,7 +446,7 @@ def _refusal(error: Any, wanted: _Wanted) -> str:
 def _unreachable(reason: str) -> str:
     return (
         f"cannot reach {_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT; "
-        "or set HF_HUB_OFFLINE=1 to use what was fetched before, or prepare your own files with "
+        "or set HF_HUB_OFFLINE=1 to use earlier downloads, or prepare your own files with "
         "--train and --valid"
     )
 
@@ -459,13 +458,13 @@ def _hub() -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, what caused it, what caused that, and so on."""
+    """The error and its chain of causes."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         yield cause
-        # The libraries raise `from None` where they hide the very cause we are after.
+        # The libraries raise `from None`, which hides the cause that is needed here.
         cause = cause.__cause__ or cause.__context__
 
 

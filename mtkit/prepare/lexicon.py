@@ -56,7 +56,7 @@ NOUNS = {
         kitchen die Küche Küchen; office das Büro Büros; village das Dorf Dörfer""",
 }
 
-# English | German, and the stem before an ending where it differs | what it describes.
+# English | German, and the stem before an ending if it differs | the nouns it describes.
 ADJECTIVES = """
     old | alt | person kin animal text clothes vehicle thing opening house
     new | neu | text clothes vehicle thing opening house
@@ -80,9 +80,9 @@ ADJECTIVES = """
     interesting | interessant | text place
     dirty | schmutzig | clothes vehicle thing opening place"""
 
-# English base[_particle], and the past where irregular | German infinitive, "+" behind a separable
-# prefix, then where irregular the er-form and the participle, before it "ist" if the perfect takes
-# sein | what it is done to.
+# English base[_particle], and the past if irregular | German infinitive, "+" after a separable
+# prefix, then if irregular the er-form and the participle, with "ist" before it if the perfect
+# takes sein | its objects.
 VERBS = {
     "acc": """
         see saw | sehen sieht gesehen | person kin animal vehicle house
@@ -136,7 +136,7 @@ VERBS = {
         walk_back | zurück+gehen geht ist gegangen""",
 }
 
-# English | German and the case it governs | its nouns.
+# English | German and the case that it governs | its nouns.
 PREPOSITIONS = {
     "where": """
         in | in dat | place school church museum hotel library
@@ -154,7 +154,7 @@ PREPOSITIONS = {
     "favor": "for | für acc | person kin",
 }
 
-# English | German | the tenses it goes with.
+# English | German | the tenses that it is used with.
 TIMES = """
     now | jetzt | present
     today | heute | present past
@@ -176,11 +176,11 @@ MODALS = """
 NAMES = {"Anna": "she", "Maria": "she", "Peter": "he", "Thomas": "he"}
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 NUMBERS = {"two": "zwei", "three": "drei", "five": "fünf", "ten": "zehn"}
-# Verbs of which one has a goal or a present in mind; verbs that nobody must or can do on purpose.
+# Verbs that can be followed by "for somebody"; verbs that are not used with a modal verb.
 FAVORS = ("buy", "write", "find", "need", "repair", "carry", "open")
 ACCIDENTS = ("need", "love", "lose", "fall_asleep", "find")
 
-# English, object form | German nominative, accusative, dative; ordered as the slots of a verb.
+# English, object form | German nominative, accusative, dative; in the order of the verb forms.
 PRONOUNS = {
     "I": ("me", "ich", "mich", "mir"),
     "you": ("you", "du", "dich", "dir"),
@@ -189,13 +189,13 @@ PRONOUNS = {
     "we": ("us", "wir", "uns", "uns"),
     "they": ("them", "sie", "sie", "ihnen"),
 }
-# The slot of each pronoun in a verb's forms for ich, du, er, wir.
+# The index of each pronoun in a verb's forms for ich, du, er, wir.
 SLOTS = {"I": 0, "you": 1, "he": 2, "she": 2, "we": 3, "they": 3}
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A noun of both languages; `gender` is m, f or n, `number` its place in the lexicon."""
+    """A noun in both languages; `gender` is m, f or n, `number` its position in the lexicon."""
 
     number: int
     group: str
@@ -209,7 +209,7 @@ class Noun:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective of both languages; `stem` takes the endings."""
+    """An adjective in both languages; `stem` takes the endings."""
 
     number: int
     english: str
@@ -220,7 +220,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb of both languages.
+    """A verb in both languages.
 
     `frame` is its key in `VERBS`, `name` the English base with its particle, `present` the German
     forms for ich, du, er, wir without the separable `prefix`.
@@ -250,7 +250,7 @@ class Preposition:
 
 @dataclass(frozen=True)
 class Time:
-    """An adverbial of time and the tenses it goes with."""
+    """An adverbial of time and the tenses that it is used with."""
 
     english: str
     german: str
@@ -259,7 +259,7 @@ class Time:
 
 @dataclass(frozen=True)
 class Modal:
-    """A modal verb: English forms for I and he, with and without "not"; German forms."""
+    """A modal verb: English forms for I and he, with and without "not", and German forms."""
 
     english: tuple[str, ...]
     present: tuple[str, ...]
@@ -295,7 +295,7 @@ def _read_verbs() -> Iterator[Verb]:
         stem = infinitive.removesuffix("en")
         regular = stem + ("et" if stem[-1] in "dt" else "t")
         er_form = german[1] if len(german) > 1 else regular
-        # As the er-form, with -st for -t unless an s-sound is there already.
+        # Like the er-form, but with -st for -t, except after an s-sound.
         du_form = er_form if re.search("[sßz]t$", er_form) else er_form[:-1] + "st"
         inseparable = re.match("(be|ver)", infinitive) and not prefix and len(stem) > 4
         ge = "" if inseparable or infinitive.endswith("ieren") else "ge"
@@ -315,7 +315,7 @@ def _read_verbs() -> Iterator[Verb]:
 
 
 def _nouns(names: Sequence[str]) -> tuple[Noun, ...]:
-    """The nouns that groups or single words stand for."""
+    """The nouns of these groups and single words."""
     return tuple(n for n in ALL_NOUNS if n.group in names or n.english in names)
 
 

@@ -1,4 +1,4 @@
-"""Lines that slipped: segments of a corpus where lines belong to lines above or below them."""
+"""Finds misaligned segments, where the translation of a line is some lines above or below it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mtkit.prepare.filters import Notes
 
 @dataclass(frozen=True)
 class Misalignment:
-    """A segment of pairs whose sides are out of step.
+    """A segment of pairs whose sides are misaligned.
 
     Attributes:
-        start, end: of the pairs, from 0; `end` is not among them.
-        by: where the translation of a source is, in lines after its own.
+        start, end: indices of pairs, from 0; `end` is exclusive.
+        by: the offset: how many lines after its own the translation of a source is.
     """
 
     start: int
@@ -27,40 +27,40 @@ class Misalignment:
     by: int
 
 
-# Pairs whose lengths are looked at together.
+# Pairs whose lengths are compared at a time.
 _SPAN = 1 << 17
-# How far apart lines that belong together are looked for.
+# The largest offset that is tried.
 _FARTHEST = 3
-# Pairs in which a shift must show.
+# The number of pairs that must show the shift.
 _WINDOW = 20
-# By how much lengths must fit better with a shift than without, in nats: 1 in half a billion.
+# How much better lengths must fit with a shift than without, in nats: 1 in half a billion.
 _EVIDENCE = 20.0
-# What a change of the shift costs, in nats, where a segment is cut out exactly.
+# The cost of a change of the shift, in nats, when the exact ends of a segment are searched.
 _CHANGE = 8.0
-# Nothing costs more than this: a line that is no translation at all says nothing of its neighbours.
+# The highest cost of a line: one that is not a translation says nothing about its neighbours.
 _MOST = 4.5
 
 
 def find_shifts(notes: Notes, start: int, end: int) -> list[Misalignment]:
-    """Stretches where the sides of a corpus are out of step, as when a line was lost in one file.
+    """Misaligned segments of a source, for example after one file lost a line.
 
-    Lengths tell: those of a sentence and its translation go together (Gale and Church 1993). Where
-    they fit better, over 20 pairs, with targets one to three lines off, the lines belong together
-    so. Pairs in random order, or all alike in length, show nothing.
+    The lengths of a sentence and its translation are correlated (Gale and Church 1993). If, over 20
+    pairs, the lengths fit better with targets one to three lines off, the pairs are misaligned.
+    Nothing is found if pairs are in random order or all have the same length.
 
     Args:
-        notes: of all pairs.
-        start, end: those of one source; `end` is not among them.
+        notes: the records of all pairs.
+        start, end: the pairs of one source; `end` is exclusive.
 
     Returns:
-        The segments, in order. Their ends are drawn wide: what may belong to one is in it.
+        The segments, in order. Pairs at their ends that may belong to them are included.
     """
     model = _LengthModel.of(notes, start, end)
     if model is None:
         return []
     found: list[Misalignment] = []
     for begin in range(start, end, _SPAN):
-        # A shift at the seam shows on both sides of it.
+        # A shift at the border of two spans is visible on both sides of it.
         low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
         costs = model.costs(notes, low, high)
         for first, last in _suspicious(costs):
@@ -75,11 +75,11 @@ _SHIFTS = range(-_FARTHEST, _FARTHEST + 1)
 
 @dataclass(frozen=True)
 class _LengthModel:
-    """How the lengths of translations go with those of their sources.
+    """The distribution of the lengths of translations, given those of their sources.
 
     Attributes:
-        mean, deviation: of the logarithm of target over source length, with those lines together
-            that fit best.
+        mean, deviation: of the logarithm of target over source length, at the offset that fits
+            best.
     """
 
     mean: float
@@ -87,7 +87,7 @@ class _LengthModel:
 
     @classmethod
     def of(cls, notes: Notes, start: int, end: int) -> _LengthModel | None:
-        """The model of a source; None if it is too short to tell."""
+        """The model of a source; None if it is too short."""
         if end - start < 4 * _WINDOW:
             return None
         ratios = _log_ratios(notes, start, min(end, start + _SPAN))
@@ -95,20 +95,20 @@ class _LengthModel:
         for row in ratios:
             row = row[np.isfinite(row)]
             mean = float(np.median(row))
-            # The deviation of a normal distribution with this median deviation.
+            # The standard deviation of a normal distribution with this median deviation.
             spread = 1.4826 * float(np.median(np.abs(row - mean)))
             models.append(cls(mean, max(spread, 0.1)))
         return min(models, key=lambda model: model.deviation)
 
     def costs(self, notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
-        """(shifts, pairs): how badly each source fits the target so many lines off, in nats."""
+        """(shifts, pairs): how badly each source fits the target at each offset, in nats."""
         off = (_log_ratios(notes, start, end) - self.mean) / self.deviation
         return np.minimum(off * off / 2, _MOST)
 
 
 def _log_ratios(notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
     """(shifts, pairs): log of target over source length; infinite beyond the ends."""
-    # A few characters more make short lines, which vary most, vary less.
+    # Adding a few characters reduces the variation of short lines, which is largest.
     src, tgt = (
         np.log(notes.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
     )
@@ -121,13 +121,13 @@ def _log_ratios(notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
 
 
 def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Where pairs fit better with some shift than without, roughly."""
+    """Ranges where pairs fit better with some shift than without, roughly."""
     sums = np.cumsum(costs, axis=1)
     windows = sums[:, _WINDOW - 1 :].copy()
     windows[:, 1:] -= sums[:, :-_WINDOW]
     unshifted = windows[_FARTHEST]
     best = np.delete(windows, _FARTHEST, axis=0).min(axis=0)
-    # Where neither fits, nothing can be said; and so where both do.
+    # If neither fits, or if both do, nothing can be concluded.
     is_bad = (unshifted - best > _EVIDENCE) & (best < _WINDOW) & (unshifted > 1.5 * _WINDOW)
     segments: list[tuple[int, int]] = []
     for first in np.flatnonzero(is_bad).tolist():
@@ -139,17 +139,17 @@ def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
     return segments
 
 
-# What a line costs that lost its translation, in nats: more than one that has it costs on average.
+# The cost of a line without its translation, in nats: above the average cost of one that has it.
 _LOST = 1.5
 
 
 def _cut_out(
     costs: npt.NDArray[np.float64], first: int, last: int
 ) -> Iterable[tuple[int, int, int]]:
-    """The segments, with their shifts, in and around a suspicious one: the cheapest path.
+    """The segments in and around a suspicious range, with their shifts: the cheapest path.
 
-    Where targets are so many lines late, that many sources at the end of the segment have lost
-    theirs; where they are early, at its beginning.
+    If targets are n lines late, n sources at the end of the segment have lost their translations;
+    if targets are early, n sources at its beginning.
     """
     low, high = max(0, first - 2 * _WINDOW), min(costs.shape[1], last + 2 * _WINDOW)
     states, change = _paths()
@@ -172,7 +172,7 @@ def _cut_out(
         if by == 0:
             continue
         pairs = list(group)
-        # In favour of no shift; the ends move out as long as it is not clear.
+        # The path prefers no shift; the ends are moved out while it is unclear.
         gain = costs[by + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
         begin, end = pairs[0], pairs[-1] + 1
         begin -= _unclear(gain[:begin][::-1])
@@ -182,13 +182,13 @@ def _cut_out(
 
 @functools.cache
 def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
-    """States of lines, each a shift and whether its translation is lost; (to, from): costs."""
+    """States of a line (shift, and whether its translation is lost), and costs (to, from)."""
     states = [(by, False) for by in _SHIFTS]
     ways = {(number, number): 0.0 for number in range(len(states))}
     for by in _SHIFTS:
         if by == 0:
             continue
-        # Late: in the segment, then so many lost lines. Early: the other way round.
+        # Late targets: the segment, then the lost lines. Early targets: the other way round.
         lost = [len(states) + number for number in range(abs(by))]
         states += [(by, True)] * abs(by)
         chain = [by + _FARTHEST, *lost] if by > 0 else [*lost, by + _FARTHEST]
@@ -201,19 +201,19 @@ def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
     return states, change
 
 
-# Nats that make clear that a line is not shifted: 3,000 to 1, because a few right pairs matter less
-# than a wrong one.
+# A line is clearly not shifted from this many nats on: 3,000 to 1, because losing a few good pairs
+# is better than keeping a bad one.
 _CLEAR = 8.0
 
 
 def _unclear(gain: npt.NDArray[np.float64]) -> int:
-    """How many of the next pairs may still be shifted."""
+    """The number of next pairs that may still be shifted."""
     is_clear = np.cumsum(gain) >= _CLEAR
     return int(is_clear.argmax()) if is_clear.any() else len(gain)
 
 
 def _joined(shifts: Iterable[Misalignment]) -> list[Misalignment]:
-    """Those that overlap as one."""
+    """The same segments, with overlapping ones merged."""
     joined: list[Misalignment] = []
     for shift in sorted(shifts, key=lambda shift: shift.start):
         if joined and shift.start < joined[-1].end and shift.by == joined[-1].by:

@@ -1,4 +1,4 @@
-"""The three passes over a corpus: check every pair, learn subwords, encode."""
+"""The three passes over a corpus: filter the pairs, learn the vocabulary, encode."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ log = logging.getLogger(__name__)
 Pair = tuple[str, str]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
-# Pairs that go to a process together.
+# Pairs that are sent to a process at a time.
 BLOCK = 10_000
-# Blocks that are finished together, so that a run that is stopped need not do them again.
+# Blocks that are saved together, so that a run that resumes need not repeat them.
 PART = 20
-# Room for the words of one side, and for what a process remembers of those it has encoded.
+# Memory for the words of one side, and for the cache of encoded words of a process.
 _WORDS_BYTES = 32 << 20
-# The most frequent words of a side, from which it is learned where pieces are at odds.
+# The number of most frequent words of a side that the subwords are counted in.
 _TELLING = 100_000
-# Dropped pairs of each reason that are shown.
+# Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
-# More than one in so many pairs that are no UTF-8 is a wrong encoding and no damage.
+# If more than one in this many pairs is not UTF-8, the file has another encoding.
 _UNDECODABLE = 10
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything a prepared folder is made from."""
+    """The training, validation and test sources of a prepared folder."""
 
     src_lang: str
     tgt_lang: str
@@ -87,7 +87,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Sample:
-    """A dropped pair, to be looked at; long sides are cut, and the file's name is one line."""
+    """A sample of a dropped pair; long sides are cut, and the file's name is one line."""
 
     reason: str
     file: str
@@ -98,20 +98,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Report:
-    """What `prepare` did.
+    """The result of `prepare`.
 
     Attributes:
         path: the prepared folder.
         pairs: number of pairs read, by split.
-        dropped: number of training pairs left out, by reason.
-        overlaps: training pairs of which the source, the target, or both are in the validation or
+        dropped: number of training pairs dropped, by reason.
+        overlaps: number of training pairs whose source, target, or both are in the validation or
             test set, dropped or not.
-        fixed: what was found in the files and fixed, by kind: lines.
-        shifts: segments out of step: source, first and last line, and how far off.
-        samples: some of the pairs of each reason, from all over the corpus.
-        vocab_sizes: pieces learned, of both sides together or of each.
-        tokens: source and target tokens of the training pairs kept, EOS counted.
-        seconds: wall time of each stage; what was taken over from a stopped run takes none.
+        fixed: number of lines that were fixed, by kind.
+        shifts: misaligned segments: source, first and last line, and offset.
+        samples: some dropped pairs for each reason, from all parts of the corpus.
+        vocab_sizes: vocabulary size, of both sides together or of each.
+        tokens: source and target tokens of the kept training pairs, with EOS.
+        seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
     """
 
     path: Path
@@ -132,13 +132,13 @@ class Report:
 
 @dataclass
 class _Check:
-    """What the first stage found, besides its `Notes`; lists have an entry for each source.
+    """The result of the first stage, besides its `Notes`; lists have an entry for each source.
 
     Attributes:
-        pairs: their number.
+        pairs: number of pairs.
         digests: SHA-256 of the source side and of the target side, as lines of text.
-        blocks: checksums of the blocks, to tell whether a later stage reads the same.
-        fixed: lines that were fixed, by kind.
+        blocks: checksums of the blocks, to detect a source that changes later.
+        fixed: number of lines that were fixed, by kind.
         overlaps, shifts: as in `Report`.
     """
 
@@ -152,15 +152,15 @@ class _Check:
 
 @dataclass
 class _Encode:
-    """How far the third stage is; lists have an entry for each source.
+    """The progress of the third stage; lists have an entry for each source.
 
     Attributes:
-        blocks: that are done.
-        sizes: of the files, at their end.
-        kept: pairs.
-        dropped: pairs, by reason.
-        tokens: of source and target side, EOS counted.
-        samples: of dropped pairs, by reason, each with the number that chose it.
+        blocks: number of finished blocks.
+        sizes: sizes of the files so far.
+        kept: number of kept pairs.
+        dropped: number of dropped pairs, by reason.
+        tokens: tokens of source and target side, with EOS.
+        samples: dropped pairs, by reason, each with the number that selected it.
     """
 
     blocks: int = 0
@@ -172,7 +172,7 @@ class _Encode:
 
 
 class Passes:
-    """One preparation under way."""
+    """The passes of one preparation."""
 
     def __init__(
         self, sources: Sources, config: PrepareConfig, writer: PreparedWriter, workers: int
@@ -184,7 +184,7 @@ class Passes:
         self._seconds: dict[str, float] = {}
 
     def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
-        """All stages; what the manifest is to say is told to the writer."""
+        """Run all stages, and give the writer the contents of the manifest."""
         held_out: dict[Split, list[Pair]] = {
             split: [pair for source in self._sources.of(split) for pair in _texts(source)]
             for split in SPLITS[1:]
@@ -262,7 +262,7 @@ class Passes:
         sources = self._sources.train
         check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
         notes = Notes.write(self._writer.scratch, self._judged(cleaner, check))
-        # Before it is noted, so that no other run goes on with what was read of something else.
+        # Before the note is written, so that no run resumes with data of a changed source.
         _refuse_changed(sources, origins)
         if not len(notes):
             raise MtkitError(f"{sources[0].name}: no train pairs in it")
@@ -280,7 +280,7 @@ class Passes:
         return check
 
     def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
-        """The verdicts on all blocks, while what is seen on the way is noted in `check`."""
+        """The verdicts on all blocks; fills in `check` meanwhile."""
         undecodable = [0] * len(self._sources.train)
         first_undecodable: dict[int, int] = {}
 
@@ -315,7 +315,7 @@ class Passes:
                     first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
                     undecodable[number] += len(bad)
                 check.pairs[number] += len(checked.verdicts)
-                # A few blocks, because what is damaged may be all at the beginning.
+                # After a few blocks, because all damaged lines may be at the beginning.
                 if check.pairs[number] >= PART * BLOCK:
                     refuse_encoding(number)
                 check.overlaps = [
@@ -352,7 +352,7 @@ class Passes:
                 raise MtkitError(f"{of}{error}") from error
 
         log.info(
-            "learning %s pieces%s from %s different words",
+            "learning %s subwords%s from %s different words",
             f"{config.vocab_size:,}",
             "" if config.shared_vocab else " of each side",
             f"{len(src.keys() | tgt.keys()):,}",
@@ -364,7 +364,7 @@ class Passes:
                 learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
             )
         self._writer.add_tokenizers(vocabularies)
-        # Both sides cut into the pieces of each vocabulary: of a joint one they are the same.
+        # Both sides segmented with each vocabulary; a joint vocabulary is the same for both.
         counts = {
             tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
             for tokenizer in vocabularies.distinct
@@ -380,13 +380,13 @@ class Passes:
         return vocabularies, odds
 
     def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
-        """The words of source and target side and how often they occur in what is kept."""
+        """The words of the source and target side, with their counts in the kept pairs."""
         notes = Notes(self._writer.scratch)
         verdicts = notes.counts()
         kept = verdicts.get(REASONS[KEPT], 0)
         if not kept:
             raise _nothing_left(verdicts)
-        # Every n-th, so that a sample covers the whole corpus evenly.
+        # Every n-th pair, so that a sample covers the whole corpus evenly.
         stride = -(-kept // self._config.learn_from_pairs)
 
         def chosen() -> Iterator[Block]:
@@ -444,7 +444,7 @@ class Passes:
             reason, line = REASONS[verdicts[index]], place.first + index
             done.dropped[reason] = done.dropped.get(reason, 0) + 1
             self._writer.drop(name, line, reason)
-            # The smallest of numbers that have nothing to do with the place: an even sample.
+            # The pairs with the smallest hashes are an even sample.
             samples = done.samples.setdefault(reason, [])
             chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
@@ -462,15 +462,15 @@ class Passes:
         )
         self._writer.add_pairs("valid", src, tgt)
 
-    # -- All of them
+    # -- All stages
 
     def _blocks(self, check: _Check, notes: Notes) -> Iterator[_Decided]:
-        """The blocks of all training sources in order, with what was decided in the first stage.
+        """The blocks of all training sources in order, with the verdicts of the first stage.
 
-        Each is compared with what was read then, and only then given.
+        Each block is first compared with the one that the first stage read.
 
         Raises:
-            MtkitError: if a source is not what it was then.
+            MtkitError: if a source has changed since then.
         """
         start = 0
         for number, (source, checksums) in enumerate(
@@ -494,7 +494,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a block is from: the number of its training source, and of its first pair from 1."""
+    """The origin of a block: its training source, and the number of its first pair, from 1."""
 
     source: int
     first: int
@@ -508,7 +508,7 @@ class _Numbered(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A block, and what the first stage decided about each of its pairs."""
+    """A block, and the verdicts of the first stage on its pairs."""
 
     place: _Place
     block: Block
@@ -516,7 +516,7 @@ class _Decided(NamedTuple):
 
 
 class _Encoding:
-    """Cuts the pairs of a block that were kept into subwords, and judges them by those."""
+    """Segments the kept pairs of a block into subwords, and applies the subword-level filters."""
 
     def __init__(
         self,
@@ -532,18 +532,18 @@ class _Encoding:
 
     @functools.cached_property
     def _encoders(self) -> list[CachedEncoder]:
-        # Each process has its own, which are not sent.
+        # Each process has its own encoders, which are not sent.
         return _block_encoders(self._vocabularies, self._dtype)
 
     def __call__(self, decided: _Decided) -> tuple[list[bytes], list[bytes], Verdicts]:
-        """The ids of both sides of the pairs that are kept, and a verdict on each pair."""
+        """The ids of both sides of the kept pairs, and a verdict on each pair."""
         verdicts = decided.verdicts.copy()
         (indices,) = np.nonzero(verdicts == KEPT)
         src, tgt, verdicts[indices] = self._encode(_taken(decided.block, indices.tolist()))
         return src, tgt, verdicts
 
     def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
-        """The same for a block of which all pairs were kept so far."""
+        """The same for a block whose pairs were all kept so far."""
         ids = [
             encoder.encode([line.decode() for line in lines])
             for encoder, lines in zip(self._encoders, block, strict=True)
@@ -575,12 +575,12 @@ def _count_block(block: Block) -> tuple[Counter[str], Counter[str]]:
 
 
 def _block_texts(block: Block) -> list[bytes]:
-    """Both sides as text; no newline is in their lines, so they can be told apart in it."""
+    """Both sides as text; their lines contain no newline, so the text is unambiguous."""
     return [b"\n".join(lines) + b"\n" for lines in block]
 
 
 def _read_again(source: Source) -> Iterator[Block]:
-    """The blocks of a source that could be read to its end before."""
+    """The blocks of a source that was read to its end before."""
     try:
         yield from source.blocks(BLOCK)
     except MtkitError as error:
@@ -588,7 +588,7 @@ def _read_again(source: Source) -> Iterator[Block]:
 
 
 def _refuse_changed(sources: Sequence[Source], origins: Sequence[dict[str, Any]]) -> None:
-    """Refuse sources that are not what they were when `origins` was taken down."""
+    """Refuse sources that have changed since `origins` was recorded."""
     for source, facts in zip(sources, origins, strict=True):
         if source.facts() != facts:
             raise _changed(source)
@@ -601,7 +601,7 @@ def _changed(source: Source, why: str = "") -> MtkitError:
 
 
 def _taken(block: Block, indices: list[int]) -> Block:
-    """Some of the pairs of a block."""
+    """The pairs of a block with these indices."""
     src, tgt = block
     if len(indices) == len(src):
         return block
@@ -609,7 +609,7 @@ def _taken(block: Block, indices: list[int]) -> Block:
 
 
 def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """The words of both sides, each once."""
+    """The words of both sides, each once, with their counts."""
     for word, count in src.items():
         yield word, count + tgt.get(word, 0)
     for word, count in tgt.items():
@@ -618,7 +618,7 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
 
 
 def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[CachedEncoder]:
-    """Those of source and target; of a joint vocabulary one, with one memory."""
+    """The encoders of source and target; for a joint vocabulary one, with one cache."""
     encoders = {
         tokenizer: CachedEncoder(tokenizer, dtype=dtype, max_bytes=_WORDS_BYTES)
         for tokenizer in vocabularies.distinct
@@ -627,10 +627,10 @@ def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[Ca
 
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
-    """(V,): how often each piece occurs in words that occur so often."""
+    """(V,): how often each subword occurs, given the counts of the words."""
     counts = np.zeros(len(tokenizer))
-    # Rare ones too: in frequent words, which are few pieces, the short pieces that rare words are
-    # made of would seem not to be at odds. But not the hundreds of thousands of a large corpus.
+    # Rare words are included, because frequent words consist of few subwords and rarely contain the
+    # short ones. But not the hundreds of thousands of words of a large corpus.
     rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
     while part := list(itertools.islice(rest, BLOCK)):
         ids = tokenizer.encode_batch([word for word, _ in part])
@@ -665,7 +665,7 @@ def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
 
 
 class _Note(Record):
-    """What a stage leaves for a run that resumes."""
+    """The record of a finished stage, for a run that resumes."""
 
     content: dict[str, Any]
 
@@ -675,11 +675,11 @@ def _write_note(path: Path, value: _Check | _Encode) -> None:
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:
-    """What a stopped run left; None if there is nothing, or it is damaged."""
+    """The record that a stopped run left; None if there is none, or it is damaged."""
     if not path.is_file():
         return None
     try:
-        return read_record(path, _Note, advice="this stage is done again").content
+        return read_record(path, _Note, advice="this stage is repeated").content
     except MtkitError as error:
         log.warning("%s", error)
         return None

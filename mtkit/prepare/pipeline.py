@@ -1,20 +1,20 @@
-"""From a corpus name or files to a prepared folder: fetch, check, clean, learn subwords, encode.
+"""Prepares a folder from a corpus name or files: download, filter, learn subwords, encode.
 
-The training pairs are read three times, block by block, and worked on by all cores:
+The training pairs are read three times, block by block, and processed on all cores:
 
-1. **Check.** Every pair is judged by itself, and what is needed to compare it with others is noted
-   in flat files; then duplicates and segments out of step are looked for there.
-2. **Learn.** The words of the pairs that are kept, or of an even sample of them, are counted, and
-   subwords are learned from the counts.
-3. **Encode.** The pairs that are kept are cut into subwords, judged by those, and written.
+1. **Check.** The per-pair filters are applied to every pair. The data for comparing pairs is
+   written to flat files, in which duplicates and misaligned segments are then searched.
+2. **Learn.** The words of the kept pairs, or of an even sample of them, are counted, and the
+   subword vocabulary is learned from the counts.
+3. **Encode.** The kept pairs are segmented into subwords, filtered by these, and written.
 
-The later stages compare every block that they read with what the first one read, before anything
-is done with it: a source that changes meanwhile is refused, and never mis-paired.
+The later stages compare every block with the one that the first stage read, before it is used: a
+source that changes meanwhile is refused, so its lines are never paired wrongly.
 
-Memory is bounded whatever the size of the corpus. A block gives the same results in any process
-and blocks are put together in their order, so the folder's bytes depend on the input and the
-settings only. What a stopped run has finished is used by the next one with the same input and
-settings: the first two stages as a whole, of the third every part.
+Memory is bounded for any size of the corpus. A block gives the same results in any process, and
+blocks are joined in their order, so the bytes of the folder depend only on the input and the
+settings. A run with the same input and settings resumes a stopped one: the first two stages are
+reused as a whole, the third in parts.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 
 log = logging.getLogger(__name__)
 
-# Of what is noted for a run that takes up a stopped one: another number for other notes.
+# The format of the records for a run that resumes; change the number when they change.
 _NOTES_FORMAT = 3
-# Processes for each core beyond which more of them only take memory.
+# The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 
 
-# Called with data that is finished, and what was done.
+# Called with the finished data and its report.
 OnFinished = Callable[[PreparedData, Report], None]
 
 
@@ -73,16 +73,16 @@ def prepare_corpus(
     Args:
         name: such as `wmt14-en-de`.
         out: the folder to write.
-        workers: processes; by default one for each core.
+        workers: number of processes; by default one per core.
         force: replace the folder if it exists.
-        dry_run: do everything, and leave nothing behind.
-        on_finished: called with the finished data.
-        overrides: of settings, as in `max_ratio=3`.
-        settings: of `PrepareConfig`; `vocab_size` is by default as the catalogue says.
+        dry_run: do everything, then delete the result.
+        on_finished: called with the finished data and its report.
+        overrides: settings as text, such as `max_ratio=3`.
+        settings: of `PrepareConfig`; the default `vocab_size` is that of the catalogue.
 
     Raises:
         MtkitError: for an unknown name, a hub that cannot be reached, a folder that cannot be
-            written, or a vocabulary larger than the text supports.
+            written, or a vocabulary size that is too large for the text.
     """
     corpus = find_corpus(name)
     if settings.get("vocab_size") is None:
@@ -128,27 +128,27 @@ def prepare_files(
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
-    """Prepare own sentence pairs.
+    """Prepare your own sentence pairs.
 
     Args:
-        name: what the data is called.
+        name: the name of the data.
         out: the folder to write.
         src_lang, tgt_lang: language codes.
-        train: sources, from `mtkit.sources`, or pairs of a source and a target file, plain or
-            compressed, a sentence a line.
-        valid, test: likewise one each.
-        workers, force, dry_run, on_finished, overrides: as `prepare_corpus` takes them.
+        train: sources, from `readers`, or pairs of a source and a target file, plain or
+            compressed, one sentence per line.
+        valid, test: likewise, one each.
+        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
         settings: of `PrepareConfig`.
 
     Raises:
-        MtkitError: naming the file, and the line where there is one, that must be fixed.
+        MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
     config = prepare_config(settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         _check_language(option, language)
     if not train:
-        raise MtkitError("there is nothing to train on; give at least one training source")
+        raise MtkitError("there is no training data; give at least one training source")
     sources = Sources(
         src_lang,
         tgt_lang,
@@ -170,7 +170,7 @@ def prepare_files(
 
 
 def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
-    """Refuse a folder that cannot be written before any work is done."""
+    """Refuse, before any work is done, a folder that cannot be written."""
     try:
         os.lstat(out)
     except (FileNotFoundError, NotADirectoryError):
@@ -183,7 +183,7 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
 
 
 def _check_language(option: str, language: str) -> None:
-    """Refuse what is not a code, whichever languages there are."""
+    """Refuse text that does not have the form of a language code."""
     if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
     if one_line(language) != language:
@@ -197,7 +197,7 @@ def _number_of_workers(workers: int | None) -> int:
         raise MtkitError(f"workers: there must be at least one, not {workers}")
     most = _WORKERS_PER_CORE * available_cores()
     if workers > most:
-        log.info("%d workers are started; more than these gain nothing on this machine", most)
+        log.info("starting %d workers; more would not be faster on this machine", most)
     return min(workers, most)
 
 
@@ -237,6 +237,6 @@ def _prepare(
         if on_finished is not None and dry_run:
             on_finished(writer.finish(), report)
     if on_finished is not None and not dry_run:
-        # What goes wrong from here on costs no work.
+        # An error from here on loses no work.
         on_finished(PreparedData.open(out), report)
     return report

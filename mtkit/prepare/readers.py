@@ -1,12 +1,11 @@
-"""Where sentence pairs come from: files of several formats, the hub, the demo corpora, a list.
+"""Readers of sentence pairs: files in several formats, the hub, the demo corpora, a list.
 
-Every place is a `Source`, which gives its pairs as blocks of bytes, as often as wanted and in
-bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` make one; a
-missing file, a folder or a pipe, and columns that are not there are told when the source is made,
-anything further inside when it is read. What becomes of the pairs is the business of `pipeline`:
-here nothing is judged and nothing dropped, not even bytes that are no UTF-8.
+Every reader is a `Source`, which yields its pairs as blocks of bytes, any number of times and in
+bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` create one. A
+missing file, a folder, a pipe and missing columns are reported when the source is created, other
+errors when it is read. Nothing is filtered here, not even invalid UTF-8; `pipeline` does that.
 
-This is the only home of pyarrow, which is slow to import and so is imported where it is used.
+Only this module uses pyarrow. It is slow to import, so it is imported where it is used.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from mtkit.prepare.source import (
 from mtkit.prepare.tmx import TmxUnits
 from mtkit.text import OLD_LINE_ENDS, has_old_line_ends, open_binary
 
-# What is asked of a file at a time: a few thousand lines, which stay in the processor's cache.
+# Bytes read from a file at a time: a few thousand lines, which fit in the processor's cache.
 _CHUNK = 1 << 18
-# Rows that are decoded together, where a format has rows.
+# Rows that are decoded at a time, in formats with rows.
 _BATCH_ROWS = 1000
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -56,42 +55,42 @@ _HUB_PREFIX = "hf:"
 def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
     r"""Two files, plain or compressed, in which line n of one translates line n of the other.
 
-    Lines end at \n and nowhere else. A byte-order mark at the start and the \r of a \r\n are no
-    part of a line; the last line may lack its end.
+    Lines end only at \n. A byte-order mark at the start and the \r of a \r\n are not part of a
+    line; the last line may lack its line end.
 
     Raises:
         MtkitError: for a file that is missing, or that cannot be read more than once. While
-            reading: for damaged compression, and with both counts if one file has more lines.
+            reading: for damaged compression, and if the files have different numbers of lines.
     """
     return _ParallelFiles(Path(src), Path(tgt), weight=weight)
 
 
 def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0) -> Source:
-    """The source that a user names in one word.
+    """The source that the text of an option names.
 
     Args:
         text: one of
 
-            - FILE.tsv: a pair a line, source and target in two columns; or in the columns that
-              the first line names, if it names both languages. A quotation mark is text.
-            - FILE.tmx: a unit of translation memory a pair. Of its variants those of the two
-              languages are taken, and of these the text without the codes. A unit that lacks a
-              language has an empty side. Entities must not be declared, so that a small file
-              cannot grow large.
-            - FILE.parquet: a row a pair, in the columns that are named by the languages, or in
+            - FILE.tsv: one pair per line, source and target in two columns; or in the columns
+              named in the first line, if it names both languages. Quotation marks are text.
+            - FILE.tmx: one pair per translation unit. The variants in the two languages are used,
+              and of these the text without inline codes. A unit without one of the languages
+              has an empty side. Entities must not be declared, because they could expand a small
+              file without limit.
+            - FILE.parquet: one pair per row, in the columns named by the language codes, or in
               the fields of the column "translation".
-            - FILE.jsonl: an object a line, likewise.
-            - PREFIX, where PREFIX.<src_lang> and PREFIX.<tgt_lang> are two files of lines.
-            - hf:OWNER/DATASET[:CONFIG][:SPLIT], of the Hugging Face hub; the split is "train"
-              unless given, and the configuration the only one (hf:OWNER/DATASET::SPLIT).
+            - FILE.jsonl: one object per line, likewise.
+            - PREFIX, where PREFIX.<src_lang> and PREFIX.<tgt_lang> are two text files.
+            - hf:OWNER/DATASET[:CONFIG][:SPLIT], on the Hugging Face hub; the default split is
+              "train", the default configuration the only one (hf:OWNER/DATASET::SPLIT).
 
-            Files but Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz. An ending may
-            be in capitals.
-        src_lang, tgt_lang: language codes, as the place spells them.
-        weight: how often an epoch sees the pairs.
+            Files except Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz. The file
+            ending may be in capitals.
+        src_lang, tgt_lang: language codes, as spelled in the source.
+        weight: the oversampling factor.
 
     Raises:
-        MtkitError: if it is none of these, is missing, or lacks a column of a language.
+        MtkitError: if the format is unknown, or the source or a column is missing.
     """
     languages = src_lang, tgt_lang
     if text.startswith(_HUB_PREFIX):
@@ -106,8 +105,8 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
         return parallel_files(sides[0], sides[1], weight=weight)
     if os.path.isfile(path):
         raise MtkitError(
-            f"{text}: its format is not known by its ending; these are: {', '.join(_FORMATS)}. "
-            "Two files of lines are given together, or by what is common to both names"
+            f"{text}: the file ending is unknown; known endings: {', '.join(_FORMATS)}. "
+            "For two text files, give both, or the common prefix of their names"
         )
     lacking = [
         f"{text}.{language}"
@@ -115,13 +114,13 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
         if side is None
     ]
     raise MtkitError(
-        f"{text}: no such file, and no pair of files by that prefix: there is no "
+        f"{text}: no such file, and no pair of files with that prefix: there is no "
         f"{' nor '.join(lacking)}, plain or compressed ({' '.join(_COMPRESSIONS)})"
     )
 
 
 def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
-    """The splits of a corpus of the catalogue, fetched from the hub if need be.
+    """The splits of a corpus of the catalogue, downloaded from the hub if needed.
 
     Raises:
         MtkitError: as `hub.fetch`.
@@ -142,7 +141,7 @@ def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
 
 
 def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
-    """Pairs that are at hand already."""
+    """A source of pairs that are in memory."""
     return _Memory(name, pairs, {"kind": "memory"})
 
 
@@ -153,9 +152,9 @@ def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
 def _lines(
     path: Path, size: int, reading: Reading, *, skip: int = 0
 ) -> Generator[list[bytes], None, None]:
-    r"""The lines of a file without their ends, `size` at a time; the first `skip` left out."""
+    r"""The lines of a file without line ends, `size` at a time, without the first `skip`."""
     ready: list[bytes] = []
-    begun: list[bytes] = []  # the pieces of a line whose end has not come yet
+    begun: list[bytes] = []  # the parts of a line whose end was not read yet
     with reading.open(path) as stream:
         is_one_line = True
         chunk = stream.read(_CHUNK)
@@ -183,7 +182,7 @@ def _lines(
             raise MtkitError(f"{path}: {OLD_LINE_ENDS}")
         if last[0] and not skip:
             ready += _without_returns(last, reading.found)
-        if ready:  # while the files are open, so that `progress` has its last word
+        if ready:  # while the files are open, so that `progress` is still known
             yield ready
 
 
@@ -205,7 +204,7 @@ class _ParallelFiles(Source):
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         count = 0
         with ExitStack() as stack:
-            # Closed with whatever goes wrong in the other.
+            # Closed if reading the other file fails.
             sides = [
                 stack.enter_context(closing(_lines(path, size, reading)))
                 for path in (self._src, self._tgt)
@@ -234,7 +233,7 @@ class _ParallelFiles(Source):
 
 
 def _check_file(path: Path) -> None:
-    # Before it is opened: a pipe would block, and it can be read only once.
+    # Before opening: a pipe would block, and it can be read only once.
     check_regular(path)
     open_binary(path).close()
 
@@ -249,7 +248,7 @@ def _side_of_prefix(prefix: str, language: str) -> Path | None:
     plain = f"{prefix}.{language}"
     folder, name = os.path.split(plain)
     endings: Iterable[str] = ("", *_COMPRESSIONS)
-    # A folder may be one that cannot be listed, or not there.
+    # The folder may be missing or unreadable.
     with suppress(OSError):
         beside = os.listdir(folder or ".")
         endings = [other[len(name) :] for other in sorted(beside) if other.startswith(name)]
@@ -260,7 +259,7 @@ def _side_of_prefix(prefix: str, language: str) -> Path | None:
     ]
     if len(there) > 1:
         raise MtkitError(
-            f"{prefix}: {' and '.join(there)} are both there; remove one, or name the two files"
+            f"{prefix}: {' and '.join(there)} both exist; remove one, or name the two files"
         )
     return Path(there[0]) if there else None
 
@@ -307,7 +306,7 @@ class _Tsv(_File):
                         f"and must have {self._width}, separated by tabs; {self._expected()}"
                     )
             number += len(lines)
-            # All at once, which takes half the time of a list per line.
+            # All lines at once, which takes half the time of a list per line.
             cells = b"\t".join(lines).split(b"\t")
             yield cells[src :: self._width], cells[tgt :: self._width]
 
@@ -326,9 +325,9 @@ class _Tsv(_File):
 
     def _expected(self) -> str:
         if self._header:
-            return "those that the first line names"
+            return "the columns named in the first line"
         return (
-            "the source and the target, or as many as the first line names if both "
+            "the source and the target, or the columns named in the first line if both "
             f"{' and '.join(self._languages)} are among the names"
         )
 
@@ -349,7 +348,7 @@ class _JsonLines(_File):
     def _pair(self, line: bytes, number: int) -> list[bytes]:
         place = f"{self._path}, line {number}"
         try:
-            # Bytes that are no UTF-8 pass through, as they do in the other formats.
+            # Invalid UTF-8 is passed through, as in the other formats.
             record = json.loads(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
             raise MtkitError(f"{place}: not JSON ({in_one_line(error)})") from error
@@ -366,7 +365,7 @@ class _JsonLines(_File):
                 raise MtkitError(f"{place}: no field '{language}', only {listed(record)}")
             side = record[language]
             if side is not None and not isinstance(side, str):
-                raise MtkitError(f"{place}: the field '{language}' is no text")
+                raise MtkitError(f"{place}: the field '{language}' is not text")
             sides.append(_encoded(side or ""))
         return sides
 
@@ -376,9 +375,9 @@ class _Parquet(_File):
 
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         if path.suffix.lower() != ".parquet":
-            raise MtkitError(f"{path}: Parquet is compressed within; decompress the file")
+            raise MtkitError(f"{path}: Parquet has its own compression; decompress the file")
         super().__init__(path, languages, unit="row", weight=weight)
-        with self._told(), self._open() as file:
+        with self._errors_reported(), self._open() as file:
             self._schema = file.schema_arrow
         columns = {column.name: column.type for column in self._schema}
         record: Any = columns.get("translation")
@@ -395,7 +394,7 @@ class _Parquet(_File):
         self._columns = [prefix + language for language in languages]
         for column, language in zip(self._columns, languages, strict=True):
             if not _is_text(types[language]):
-                raise MtkitError(f"{path}: the column '{column}' is no text but {types[language]}")
+                raise MtkitError(f"{path}: the column '{column}' is not text but {types[language]}")
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         return regrouped(self._batches(reading), size)
@@ -403,7 +402,7 @@ class _Parquet(_File):
     def _batches(self, reading: Reading) -> Iterator[Block]:
         from pyarrow import Table
 
-        with self._told(), self._open() as file:
+        with self._errors_reported(), self._open() as file:
             if not file.schema_arrow.equals(self._schema):
                 raise _changed(self._path)
             total, done = file.metadata.num_rows, 0
@@ -418,11 +417,11 @@ class _Parquet(_File):
         from pyarrow import parquet
 
         check_regular(self._path)
-        # Through a buffer, because a row group may be as large as the file.
+        # With a buffer, because a row group may be as large as the file.
         return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_reported(self) -> Iterator[None]:
         from pyarrow import ArrowException
 
         try:
@@ -446,14 +445,14 @@ def _is_text(kind: Any) -> bool:
 
 
 def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
-    """Two columns of text of an Arrow table without records; what is null is empty."""
+    """Two text columns of an Arrow table without records; null becomes empty."""
     import pyarrow as pa
 
     def side(name: str) -> list[bytes]:
         column = table.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        # To binary, which costs nothing: the bytes are the same.
+        # The conversion to binary is free: the bytes are the same.
         values: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
         return on_one_line(values, found)
 
@@ -465,7 +464,7 @@ def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
 
 
 class _Tmx(_File):
-    """TMX 1.4b (Localization Industry Standards Association, 2005), and the versions before."""
+    """TMX 1.4b (Localization Industry Standards Association, 2005) and earlier versions."""
 
     kind = "tmx"
 
@@ -493,7 +492,7 @@ _FORMATS: dict[str, Callable[..., Source]] = {
 }
 
 # ---------------------------------------------------------------------------------------------
-# What is no file
+# Sources that are not files
 
 
 def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Source:
@@ -503,7 +502,7 @@ def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Sour
     )
     if named is None:
         raise MtkitError(
-            f"{text}: a dataset of the hub is named as in hf:owner/dataset, "
+            f"{text}: write a dataset on the hub as hf:owner/dataset, "
             "hf:owner/dataset:config, hf:owner/dataset:config:split or hf:owner/dataset::split"
         )
     split = fetch_split(
@@ -567,7 +566,7 @@ def _built_in(corpus: Corpus, split: Split, pairs: Sequence[tuple[str, str]]) ->
 
 
 def _encoded(text: str) -> bytes:
-    """UTF-8, and of half a surrogate pair, which is no character, bytes that are no UTF-8."""
+    """The text as UTF-8; a lone surrogate, which is not a character, becomes invalid UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The page about prepared data, for those who want to know whether it is good.
+"""The HTML page about prepared data.
 
 The values come from `statistics`, which also writes the file. The template is
 `templates/data.html`.
@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from mtkit.html import ONE, TWO, Chart, Line, number, render, share
 
-# Ratios of lengths are counted in steps of this part of an octave.
+# Length ratios are counted in steps of this fraction of an octave.
 RATIO_STEPS = 32
-# How often a piece must occur in training to be learned well.
+# A subword that occurs less often than this in training is called rare.
 RARE = 10
-# The chart of lengths ends where it shows this share of the sentences: a few long ones would
-# flatten it.
+# The chart of lengths shows this share of the sentences; a few long ones would make it flat.
 _ON_CHART = 0.995
 _MAX_BARS = 60
 
@@ -29,9 +28,9 @@ class Side:
     Attributes:
         tokens, words, byte_tokens: their number; byte tokens are bytes of characters that are not
             in the vocabulary.
-        rare_tokens: tokens whose piece is rare in training (`RARE`).
-        covering: how many pieces, the most frequent ones, make up 50, 90 and 99 % of the subwords.
-        lengths: number of sentences by their tokens.
+        rare_tokens: tokens whose subword is rare in training (`RARE`).
+        covering: how many of the most frequent subwords make up 50, 90 and 99 % of the text.
+        lengths: number of sentences by length in tokens.
     """
 
     tokens: int
@@ -58,9 +57,9 @@ class Side:
 
 
 class Vocabulary(NamedTuple):
-    """A vocabulary: whose it is, all pieces, learned pieces, and those never or rarely used.
+    """A vocabulary: its label, and the numbers of all, learned, unused and rare subwords.
 
-    All pieces are the learned ones, the special ones and those of single bytes.
+    All subwords are the learned ones, the special ones and those of single bytes.
     """
 
     label: str
@@ -73,7 +72,7 @@ class Vocabulary(NamedTuple):
 class Origin(NamedTuple):
     """A source of pairs: its place, pairs, pairs kept (of training), and weight.
 
-    `fixed` is the number of lines by what was fixed in them, `digests` SHA-256 by what it is of.
+    `fixed` is the number of fixed lines by kind, `digests` the SHA-256 by file.
     """
 
     split: str
@@ -86,7 +85,7 @@ class Origin(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """Training pairs dropped for a reason; samples are place, source and target."""
+    """Training pairs dropped for one reason; samples are place, source and target."""
 
     reason: str
     meaning: str
@@ -95,7 +94,7 @@ class Dropped(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting that the data was prepared with; its value is as the command takes it."""
+    """A setting of the preparation; its value is written as on the command line."""
 
     key: str
     value: str
@@ -105,23 +104,23 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What the page of prepared data shows.
+    """The contents of the page about prepared data.
 
     Attributes:
-        name: of the data.
-        findings: sentences on what may be wrong.
-        summary: short facts by their label, in the order in which they are shown.
+        name: the name of the data.
+        findings: sentences about possible problems.
+        summary: short facts by label, in the order in which they are shown.
         read, kept: number of training pairs.
         counted: number of kept pairs that lengths and subwords were counted in.
         dropped: by reason, in the order in which the reasons are checked.
-        origins: of the pairs.
+        origins: the sources of the pairs.
         shifts: misaligned lines: place, first and last line, and offset.
         train, valid: source and target side.
-        ratios: number of pairs by target over source length, in steps of an octave over
+        ratios: number of pairs by target over source length, in steps of an octave divided by
             `RATIO_STEPS`.
         vocabularies: a joint one, or one for each side.
         samples: number, source and target of some kept pairs.
-        settings, versions: what is needed to prepare the same data again.
+        settings, versions: needed to prepare the same data again.
     """
 
     name: str
@@ -143,11 +142,11 @@ class DataFacts:
 
 
 def data_page(facts: DataFacts) -> str:
-    """The page about prepared data, as HTML to be written in UTF-8."""
+    """The page about prepared data, as HTML in UTF-8."""
     sampled = ""
     if facts.counted < facts.kept:
         sampled = (
-            f"Counted in {facts.counted:,} of the {facts.kept:,} pairs, in blocks taken evenly "
+            f"Counted in {facts.counted:,} of the {facts.kept:,} pairs, in blocks sampled evenly "
             "from the whole corpus."
         )
     return render(
@@ -211,7 +210,7 @@ def _ratios(counts: Mapping[int, int]) -> dict[str, str]:
 
 
 def _quantile(counts: Mapping[int, int], rank: float) -> int:
-    """The smallest key such that this share of what is counted is not above it."""
+    """The smallest key such that at least this share of the counts is not above it."""
     wanted, seen = rank * sum(counts.values()), 0
     for key in sorted(counts):
         seen += counts[key]
@@ -229,7 +228,7 @@ def _lengths_chart(sides: tuple[Side, Side]) -> Chart:
     for label, color, side in zip(("source", "target"), (ONE, TWO), sides, strict=True):
         heights = [0] * bars
         for length, count in side.lengths.items():
-            # Lengths begin at 1, because of EOS.
+            # The smallest length is 1, because of EOS.
             if length <= bars * width:
                 heights[(length - 1) // width] += count
             else:

@@ -1,6 +1,6 @@
-"""A place that sentence pairs come from, whatever its format.
+"""The base class of all readers of sentence pairs.
 
-A `Source` gives its pairs as blocks of bytes, as often as wanted and in bounded memory.
+A `Source` yields its pairs as blocks of bytes, any number of times and in bounded memory.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from mtkit.errors import MtkitError, encodable
-from mtkit.text import damage_told, open_binary
+from mtkit.text import damage_reported, open_binary
 
-# n source and n target sentences in step: bytes as they were found, and no line ends in them.
+# n source and n target sentences: unchanged bytes, without line ends.
 Block = tuple[list[bytes], list[bytes]]
-# Beyond it an epoch would never end.
+# With a larger weight an epoch would never end.
 _LARGEST_WEIGHT = 1_000_000
 
-# What `Source.notes` counts.
+# The kinds that `Source.notes` counts.
 MARK = "byte-order mark"
 CRLF = "CRLF line end"
 BREAK = "line break within a sentence"
@@ -32,7 +32,7 @@ BREAK = "line break within a sentence"
 
 @dataclass
 class Reading:
-    """One iteration under way: what was fixed so far, and how far it is."""
+    """A running iteration: what was fixed so far, and its progress."""
 
     found: Counter[str] = field(default_factory=Counter)
     files: list[tuple[IO[bytes], int]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Reading:
 
     @property
     def progress(self) -> float | None:
-        """Share of the input that is read; None if that is not known."""
+        """Share of the input read so far; None if unknown."""
         if not self.files:
             return self.share
         size = sum(size for _, size in self.files)
@@ -49,22 +49,22 @@ class Reading:
 
     @contextmanager
     def open(self, path: Path) -> Iterator[IO[bytes]]:
-        """The plain bytes of a file, whose position is watched; what goes wrong is told."""
+        """Open a file, decompressed; records its position and turns errors into `MtkitError`."""
         check_regular(path)
-        with damage_told(path), path.open("rb", buffering=0) as raw:
+        with damage_reported(path), path.open("rb", buffering=0) as raw:
             self.files.append((raw, path.stat().st_size))
             with open_binary(path, raw=raw) as stream:
                 yield stream
 
 
 class Source(ABC):
-    """Sentence pairs from one place, to be read as often as wanted.
+    """Sentence pairs from one place, which can be read any number of times.
 
     Attributes:
-        name: what a dropped pair is reported under, such as "train.en and train.de".
+        name: the name in messages and reports, such as "train.en and train.de".
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
-        weight: how often an epoch sees its pairs.
-        notes: what the last whole iteration found and fixed, counted: `MARK`, `CRLF`, `BREAK`.
+        weight: the oversampling factor.
+        notes: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:
@@ -81,10 +81,10 @@ class Source(ABC):
         self._notes: dict[str, int] = {}
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """The pairs from the beginning, in order: blocks of `size` pairs, the last of fewer.
+        """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller.
 
         Raises:
-            MtkitError: naming the file, and the line or row where there is one, to be fixed.
+            MtkitError: naming the file, and the line or row if there is one, that must be fixed.
         """
         reading = self._reading = Reading()
         try:
@@ -96,19 +96,19 @@ class Source(ABC):
 
     @property
     def progress(self) -> float | None:
-        """Share of the input that the iteration under way has read; None if that is not known.
+        """Share of the input that the running iteration has read; None if unknown.
 
-        Of files it is the share of their bytes, compressed as they are.
+        For files it is the share of their bytes, before decompression.
         """
         return None if self._reading is None else self._reading.progress
 
     @property
     def notes(self) -> dict[str, int]:
-        """What the last whole iteration found and fixed, counted."""
+        """Counts of what the last full iteration fixed, by kind."""
         return dict(self._notes)
 
     def facts(self) -> dict[str, Any]:
-        """What a manifest says of the place, as JSON: its kind, where it is, its SHA-256."""
+        """The entry in the manifest, as JSON: kind, location, SHA-256, weight."""
         place = {
             key: encodable(value) if isinstance(value, str) else value
             for key, value in self._place().items()
@@ -117,21 +117,21 @@ class Source(ABC):
 
     @abstractmethod
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
-        """What `blocks` gives."""
+        """The blocks that `blocks` yields."""
 
     @abstractmethod
     def _place(self) -> dict[str, Any]:
-        """The facts, but for the weight."""
+        """The facts without the weight."""
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what is not a regular file, because it could not be read again."""
+    """Refuse anything but a regular file, because it could not be read again."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
 
 
 # ---------------------------------------------------------------------------------------------
-# What several have in common
+# Shared by several readers
 
 
 def regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
@@ -150,8 +150,8 @@ def regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
 
 
 def on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
-    """The sentences without line breaks: a text file would have two lines for one sentence."""
-    together = b"".join(sentences)  # so that one search tells that there is nothing to do
+    """The sentences with line breaks replaced by spaces, so that each is one line of text."""
+    together = b"".join(sentences)  # one search shows whether there is anything to replace
     if b"\n" not in together and b"\r" not in together:
         return sentences
     fixed = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]

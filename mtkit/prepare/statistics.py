@@ -1,8 +1,8 @@
 """Statistics of prepared data, and the page that shows them.
 
-The training pairs are read once, a block at a time, so memory does not grow with the corpus. Of a
-very large corpus, evenly chosen blocks are counted, and the page says so. `report_page` owns what
-the page shows.
+The training pairs are read once, block by block, so memory does not grow with the corpus. In a
+very large corpus, only evenly sampled blocks are counted, and the page says so. `report_page`
+defines the contents of the page.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ from mtkit.prepare.report_page import (
 )
 from mtkit.tokenizer import UNK_ID, Tokenizer, Vocabularies
 
-# Pairs that are read at a time, and pairs that are counted at most, give or take a block. Counting
-# takes some 20 seconds then.
+# Pairs read at a time, and the most pairs counted (within a block), which takes about 20 seconds.
 _BLOCK_PAIRS = 1 << 16
 _MAX_PAIRS = 64_000_000
 _SAMPLES = 20
-# The piece of a single byte, as SentencePiece writes it.
+# The subword of a single byte, in the notation of SentencePiece.
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 
-# Why a pair is dropped; braces name settings.
+# The meaning of each reason; braces name settings.
 _MEANINGS = {
     "not UTF-8": "A side is not valid UTF-8.",
     "empty": "A side has no visible characters.",
-    "too long": "A side has more than {max_tokens:,} subwords, its end counted, or more than"
+    "too long": "A side has more than {max_tokens:,} subwords, including its end, or more than"
     " {max_chars:,} characters.",
     "control characters": "A side has control characters, line separators, a byte-order mark or"
     " replacement characters, which are signs of damage.",
@@ -61,7 +60,7 @@ _MEANINGS = {
     "overlap": "The source or the target is also in the validation or test set.",
     "misaligned": "The lines around the pair are misaligned by a few lines, as their lengths show.",
     "duplicate": "The same pair occurred before; the first one is kept.",
-    "repeated side": "The same source, or the same target, is in {max_repeats} pairs before.",
+    "repeated side": "The same source, or the same target, is in {max_repeats} earlier pairs.",
     "length ratio": "One side has more than {max_ratio:g} times as many subwords as the other.",
     "wrong language": "The words of a side are those of the other language in the rest of the"
     " corpus: the sides are swapped, or one is not translated.",
@@ -72,24 +71,24 @@ def check_page(path: Path) -> None:
     """Refuse, before any work is done, a file that cannot be written.
 
     Raises:
-        MtkitError: saying why.
+        MtkitError: if it cannot be written, with the reason.
     """
     if path.is_dir():
-        raise MtkitError(f"{path}: is a folder; give the name of a file for the page")
+        raise MtkitError(f"{path}: is a folder; give a file name for the page")
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise MtkitError(f"{path}: there is no folder {folder}; make it, or name another file")
+        raise MtkitError(f"{path}: there is no folder {folder}; create it, or give another file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise MtkitError(f"{path}: cannot be written, because {folder} is not a writable folder")
 
 
 def write_page(path: Path, data: PreparedData, report: Report) -> None:
-    """Write the page about prepared data, as a whole or not at all.
+    """Write the page about prepared data, atomically.
 
     Args:
         path: the HTML file, which is replaced if it exists.
         data: a finished folder.
-        report: what `prepare` did to make it.
+        report: the report of its preparation.
 
     Raises:
         MtkitError: if the file cannot be written.
@@ -107,20 +106,20 @@ def data_facts(
     block_pairs: int = _BLOCK_PAIRS,
     max_pairs: int = _MAX_PAIRS,
 ) -> DataFacts:
-    """What the page of a finished folder shows.
+    """The contents of the page about a finished folder.
 
     Args:
         data: the folder.
-        report: what `prepare` did to make it.
-        block_pairs: how many pairs to read at a time.
-        max_pairs: how many pairs to count at most, give or take a block.
+        report: the report of its preparation.
+        block_pairs: number of pairs read at a time.
+        max_pairs: the most pairs to count, within a block.
     """
     vocabularies = data.tokenizers()
     train, valid = (
         _count(data, split, vocabularies, block_pairs=block_pairs, max_pairs=max_pairs)
         for split in ("train", "valid")
     )
-    # How often each piece is used in training, on both sides together if the vocabulary is joint.
+    # The training count of each subword, of both sides together if the vocabulary is joint.
     uses = (train.pieces[0] + train.pieces[1],) * 2 if vocabularies.is_joint else train.pieces
     pieces = [_Pieces(tokenizer) for tokenizer in vocabularies]
     train_sides, valid_sides = (
@@ -165,12 +164,12 @@ def data_facts(
 
 @dataclass
 class _Counts:
-    """Counts of a split; pairs of values are of source and target.
+    """Counts of a split; pairs of values are for source and target.
 
     Attributes:
         pieces: (V,) each: how often every id occurs.
         pairs: number of pairs counted.
-        lengths: number of sentences by their tokens.
+        lengths: number of sentences by length in tokens.
         ratios, samples: as in `DataFacts`.
     """
 
@@ -197,7 +196,7 @@ class _Counts:
 
 
 def _add_values(counter: Counter[int], values: npt.NDArray[Any], offset: int = 0) -> None:
-    """Count values of 0 and above as those `offset` higher."""
+    """Add non-negative values to a counter, each increased by `offset`."""
     counts = np.bincount(values)
     for value in np.flatnonzero(counts).tolist():
         counter[value + offset] += int(counts[value])
@@ -211,7 +210,7 @@ def _count(
     block_pairs: int,
     max_pairs: int,
 ) -> _Counts:
-    """The counts of a split, with evenly chosen samples."""
+    """The counts of a split, with evenly spaced samples."""
     recorded = data.manifest.counts
     total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
     every = max(1, round(total / max_pairs))
@@ -234,10 +233,10 @@ def _count(
 
 
 class _Pieces:
-    """What the pieces of a vocabulary are; every array is (V,).
+    """Properties of the subwords of a vocabulary; every array is (V,).
 
     Attributes:
-        words: how many words begin in each.
+        words: how many words begin in each subword.
         is_byte: whether it is a single byte.
         is_learned: whether it is neither a single byte nor special.
     """
@@ -253,7 +252,7 @@ class _Pieces:
 def _side(counts: IntArray, lengths: Counter[int], pieces: _Pieces, uses: IntArray) -> Side:
     frequent = np.sort(counts[UNK_ID + 1 :])[::-1]
     covered = np.cumsum(frequent)
-    # The first place from which on this share is covered.
+    # The first position at which this share is covered.
     covering = [
         int(np.searchsorted(covered, share * covered[-1])) + 1 if covered[-1] else 0
         for share in (0.5, 0.9, 0.99)
@@ -323,7 +322,7 @@ _NOT_A_PLACE = {"kind", "weight", "pairs", "kept", "mended", "text_sha256", *_DI
 
 
 def _origin(split: str, source: Mapping[str, Any]) -> Origin:
-    """A source, as the manifest has it."""
+    """A source, from its entry in the manifest."""
     digests = {label: source[key] for key, label in _DIGESTS.items() if key in source}
     texts = source.get("text_sha256", {})
     places = [
@@ -355,7 +354,7 @@ def _settings(settings: PrepareConfig) -> list[Setting]:
     ]
 
 
-# Figures above these are worth a sentence.
+# Values above these limits are reported.
 _MUCH_DROPPED = 0.2
 _MUCH_IN_BYTES = 0.005
 _MUCH_RARE = 0.2
@@ -363,7 +362,7 @@ _UNLIKE = 1.2
 
 
 def findings(facts: DataFacts, report: Report, settings: PrepareConfig) -> list[str]:
-    """Sentences on what may be wrong with the data."""
+    """Sentences about possible problems of the data."""
     found = []
     lost = facts.read - facts.kept
     if lost > _MUCH_DROPPED * facts.read:
@@ -389,15 +388,15 @@ def findings(facts: DataFacts, report: Report, settings: PrepareConfig) -> list[
         of_bytes = train.byte_tokens / max(1, train.subwords)
         if of_bytes > _MUCH_IN_BYTES:
             found.append(
-                f"{of_bytes:.1%} of the {name} subwords are single bytes, of characters that the "
-                "vocabulary does not have, such as those of another script."
+                f"{of_bytes:.1%} of the {name} subwords are single bytes, of characters that are "
+                "not in the vocabulary, such as those of another script."
             )
         if min(train.words, valid.words):
             usual, here = (side.subwords / side.words for side in (train, valid))
             if here > _UNLIKE * usual:
                 found.append(
-                    f"A {name} word of the validation set takes {here:.2f} subwords, one of the "
-                    f"training set {usual:.2f}: the two are texts of different kinds."
+                    f"A {name} word has {here:.2f} subwords in the validation set and "
+                    f"{usual:.2f} in the training set: the texts are of different kinds."
                 )
     for vocabulary in facts.vocabularies:
         few = vocabulary.unused + vocabulary.rare

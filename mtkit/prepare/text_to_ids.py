@@ -1,4 +1,4 @@
-"""Lines to ids at the speed of a corpus: each word is cut once and then remembered."""
+"""Fast encoding of many lines to ids, with a cache of encoded words."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from mtkit.arrays import IntArray, concat_ranges, hash64
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.words import BLOCK, Words
 
-# Bytes of a word beyond which it is hardly met a second time.
+# Words of more bytes than this are not cached, because they rarely occur again.
 _LONGEST_REMEMBERED = 400
-# Places at which a remembered word may stand.
+# The number of slots in which a cached word may be.
 _PLACES = 4
-# What a remembered word takes beside its ids.
+# Bytes that a cached word needs besides its ids.
 _PLACE_BYTES = 40
 
 
 class CachedEncoder:
-    """Encodes many lines fast, to the ids that `Tokenizer.encode` gives.
+    """Encodes many lines fast, to the same ids as `Tokenizer.encode`.
 
-    What stands between two spaces is encoded once and then remembered.
+    The text between two spaces is encoded once and then cached.
 
     Args:
-        tokenizer: whose ids.
-        dtype: of an id, `<u2` or `<u4`.
-        max_bytes: room for what is remembered.
+        tokenizer: the tokenizer.
+        dtype: the type of an id, `<u2` or `<u4`.
+        max_bytes: size of the cache.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class CachedEncoder:
         self._tokenizer = tokenizer
         self._dtype = dtype
         self._cuts = tokenizer.cuts_at_spaces
-        # Half of the room for where the ids of a word are, and half for the ids.
+        # Half of the memory is for the positions of the ids of each word, half for the ids.
         self._bits = max(4, (max_bytes // 2 // _PLACE_BYTES).bit_length() - 1)
         self._most_ids = max_bytes // 2 // dtype.itemsize
         self._forget()
 
     def encode(self, lines: Sequence[str]) -> list[bytes]:
-        """The ids of each line with EOS behind them, as bytes."""
+        """The ids of each line, followed by EOS, as bytes."""
         if not self._cuts:
             rows = self._tokenizer.encode_batch(lines)
             return [np.array([*ids, EOS_ID], self._dtype).tobytes() for ids in rows]
@@ -63,7 +63,7 @@ class CachedEncoder:
         if self._used > self._most_ids or self._known > len(self._table) * 3 // 4:
             self._forget()
         words = Words(" ".join(lines), longest=_LONGEST_REMEMBERED)
-        # Where the ids of each word begin and how many they are.
+        # Where the ids of each word begin, and their number.
         begins, sizes = np.zeros((2, len(words)), np.int64)
         new = self._recall(words, begins, sizes)
         if len(new):
@@ -85,8 +85,8 @@ class CachedEncoder:
         return [flat[start:end] for start, end in pairwise([0, *line_ends])]
 
     def _forget(self) -> None:
-        # A row is head, tail, length and one, 0 in an empty one; where the ids begin, how many.
-        # In one array, because a row that is read costs a wait for memory.
+        # A row: head, tail, length plus one (0 if empty), where the ids begin, and their number.
+        # All in one array, because every row that is read costs a memory access.
         self._table = np.zeros((1 << self._bits, 5), np.uint64)
         self._known = 0
         self._ids = np.zeros(1 << 16, self._dtype)
@@ -96,10 +96,10 @@ class CachedEncoder:
         return (hashes >> np.uint64(64 - self._bits)).view(np.int64)
 
     def _recall(self, words: Words, begins: IntArray, sizes: IntArray) -> IntArray:
-        """Fill in what is remembered of the words; gives the short ones that are not."""
+        """Fill in the cached words; returns the short words that are not cached."""
         rest, hashes = words.short, words.hashes[words.short]
         for _ in range(_PLACES):
-            # Much faster than by brackets.
+            # Much faster than indexing with brackets.
             rows = self._table.take(self._places(hashes), axis=0)
             same = (
                 (rows[:, 0] == words.heads.take(rest))
@@ -112,24 +112,24 @@ class CachedEncoder:
         return rest
 
     def _remember(self, words: Words, indices: IntArray, begins: IntArray, sizes: IntArray) -> None:
-        """Remember new words, each but once in `indices`, as far as there are places for them."""
+        """Cache new words, each only once in `indices`, while there are free slots."""
         columns = (words.heads, words.tails, words.lengths + 1, begins, sizes)
         rows = np.stack([column[indices].astype(np.uint64) for column in columns], axis=1)
         hashes = words.hashes[indices]
         for _ in range(_PLACES):
             at = self._places(hashes)
             free = self._table[at, 2] == 0
-            # Of several words at one free place the last stays; the others are new once more.
+            # Of several words at one free slot the last is kept; the others are tried again.
             self._table[at[free]] = rows[free]
             self._known += int(free.sum())
             rows, hashes = rows[~free], hash64(hashes[~free], 2)
 
     def _add(self, words: list[str]) -> tuple[IntArray, IntArray]:
-        """Encode words; gives where the ids of each begin and how many they are."""
+        """Encode words; returns where the ids of each begin, and their number."""
         rows = self._tokenizer.encode_batch(words)
         sizes = np.array([len(row) for row in rows], np.int64)
         begin, self._used = self._used, self._used + int(sizes.sum())
-        if self._used >= len(self._ids):  # There is always one behind the last.
+        if self._used >= len(self._ids):  # there is always one id after the last
             self._ids = np.append(self._ids, np.zeros(self._used, self._dtype))
         self._ids[begin : self._used] = list(chain.from_iterable(rows))
         return begin + np.cumsum(sizes) - sizes, sizes

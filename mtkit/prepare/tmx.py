@@ -1,4 +1,4 @@
-"""The translation units of a TMX file, which is read as a stream."""
+"""Reads the translation units of a TMX file as a stream."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from xml.parsers import expat
 from mtkit.errors import MtkitError
 from mtkit.prepare.source import Block, in_one_line, listed, on_one_line
 
-# Elements within a segment whose text is a code of the format that was translated.
+# Elements within a segment whose text is markup of the translated format.
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
 
 
 class TmxUnits:
-    """The translation units of a stream of XML, which is never held as a tree.
+    """The translation units of a stream of XML; no tree is built.
 
-    The events of the parser come to the methods `_start`, `_end` and, within a segment, `_text`.
+    The parser calls the methods `_start`, `_end` and, within a segment, `_text`.
     """
 
     def __init__(self, path: Path, languages: tuple[str, str], found: Counter[str]) -> None:
@@ -25,14 +25,14 @@ class TmxUnits:
         self._wanted = [language_subtags(language) for language in languages]
         self._found = found
         self._block: Block = ([], [])
-        self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: what `_places` says
+        self._seen: dict[str, list[tuple[int, int]]] = {}  # by language: the result of `_places`
         self._met = [False, False]
         self._root: str | None = None
-        # Of the unit at hand: its sides, and how well the language of each fits.
+        # The current unit: its sides, and how well the language of each matches.
         self._sides = [b"", b""]
         self._fit = [9, 9]
-        self._variant: list[tuple[int, int]] = []  # where the variant at hand belongs
-        # Of the segment at hand: its text, and whether text is kept at each depth within it.
+        self._variant: list[tuple[int, int]] = []  # the sides of the current variant
+        # The current segment: its text, and whether text is kept at each depth within it.
         self._parts: list[str] = []
         self._kept: list[bool] = []
         parser = self._parser = expat.ParserCreate()
@@ -47,7 +47,7 @@ class TmxUnits:
         self._parse(chunk, last=False)
 
     def finish(self) -> None:
-        """Check the end of the file, and that both languages were there."""
+        """Check the end of the file, and that both languages occurred."""
         self._parse(b"", last=True)
         for language, met in zip(self._languages, self._met, strict=True):
             if not met and self._seen:
@@ -57,7 +57,7 @@ class TmxUnits:
                 )
 
     def take(self) -> Block:
-        """The units since the last time."""
+        """The units since the last call."""
         block, self._block = self._block, ([], [])
         src, tgt = (on_one_line(side, self._found) for side in block)
         return src, tgt
@@ -71,9 +71,9 @@ class TmxUnits:
                 f"{self._path}, line {error.lineno}, column {error.offset + 1}: "
                 f"not well-formed XML: {reason}"
             ) from error
-        except (ValueError, LookupError) as error:  # from the codec that the file asks for
+        except (ValueError, LookupError) as error:  # from the codec that the file declares
             raise MtkitError(
-                f"{self._path}: its encoding cannot be read ({in_one_line(error)}); "
+                f"{self._path}: its encoding is not supported ({in_one_line(error)}); "
                 "convert the file to UTF-8"
             ) from error
 
@@ -96,9 +96,7 @@ class TmxUnits:
         elif self._root is None:
             self._root = tag
             if tag != "tmx":
-                raise MtkitError(
-                    f"{self._path}: not TMX, because its first element is <{tag[:60]}>"
-                )
+                raise MtkitError(f"{self._path}: not TMX: its first element is <{tag[:60]}>")
 
     def _end(self, tag: str) -> None:
         if self._kept:
@@ -118,13 +116,13 @@ class TmxUnits:
             self._block[1].append(self._sides[1])
 
     def _places(self, language: str) -> list[tuple[int, int]]:
-        """The sides that a variant may take, each with how well it fits: the less, the better."""
+        """The sides that a variant may belong to, each with a distance; the smallest is best."""
         code = language_subtags(language)
         places = []
         for side, wanted in enumerate(self._wanted):
             if code == wanted:
                 places.append((side, 0))
-            # Two countries' English, say, are told apart by the whole code alone.
+            # English of two countries, for example, differs only in the whole code.
             elif code[:1] == wanted[:1] and self._wanted[0][:1] != self._wanted[1][:1]:
                 places.append((side, 1))
         for side, _ in places:
@@ -135,8 +133,8 @@ class TmxUnits:
 
     def _refuse_entity(self, name: str, *_: object) -> None:
         raise MtkitError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: declares the entity '{name}', "
-            "which is not read, because a few of these can grow without bound; write the text "
+            f"{self._path}, line {self._parser.CurrentLineNumber}: declares the entity '{name}'; "
+            "entities are not supported, because a few can expand without limit; write the text "
             "in its place"
         )
 

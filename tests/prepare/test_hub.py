@@ -251,7 +251,7 @@ def test_a_fetch_with_the_hub_switched_off_uses_the_cache(
             for fact in ("pairs", "source"):
                 assert again.answers[name][part][fact] == fetched.answers[name][part][fact]
     error = again.error("wmt14-en-de@other/corpus")
-    assert "HF_HUB_OFFLINE is set and other/corpus (de-en) was not fetched before" in error
+    assert "HF_HUB_OFFLINE is set and other/corpus (de-en) was not downloaded before" in error
     assert "--train and --valid" in error
     assert again.stderr == ""
 
@@ -328,13 +328,13 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.parametrize(
     ("repository", "says"),
     [
-        ("test/missing", "has no dataset test/missing, or does not show it (HTTP 401): check HF_"),
+        ("test/missing", "has no dataset test/missing, or it is private (HTTP 401): check HF_"),
         ("test/gated", "refused test/gated: set HF_TOKEN"),
         ("test/config", "has no configuration 'de-en', only cs-en: it has changed since"),
         ("test/split", "has no split 'test', only train, validation"),
         ("test/column", "has no column 'translation.de' in 'train', only text.de, text.en"),
         ("test/language", "has no column 'translation.de' in 'train', only translation."),
-        ("test/card", "does not hold as many pairs as its card says"),
+        ("test/card", "does not have as many pairs as its card says"),
         ("test/parquet", "cannot read the files of test/parquet (de-en)"),
         ("test/empty", "holds no data files"),
         ("test/busy", "answered with HTTP 503 for test/busy: try again later"),
@@ -463,7 +463,7 @@ def test_a_split_that_was_fetched_is_read_with_the_hub_switched_off(named: Outco
     assert there["pairs"] == named.answers["hf:own/record"]["pairs"]
     assert there["facts"] == named.answers["hf:own/record"]["facts"]
     error = named.error("hf:own/record::test, switched off")
-    assert "HF_HUB_OFFLINE is set and 'test' of own/record was not fetched before" in error
+    assert "HF_HUB_OFFLINE is set and 'test' of own/record was not downloaded before" in error
 
 
 @pytest.mark.parametrize(
@@ -474,14 +474,14 @@ def test_a_split_that_was_fetched_is_read_with_the_hub_switched_off(named: Outco
         ("hf:own/record:de-en:tset", "no split 'tset', only train, validation, test: a dataset is"),
         ("hf:own/renamed", "no column 'de' in 'train', only ger, eng: a dataset is named as in"),
         ("hf:own/renamed", "the columns 'de' and 'en', alone or within a column 'translation'"),
-        ("hf:own/missing", "has no dataset own/missing, or does not show it (HTTP 401)"),
-        ("hf:own/card", "does not hold as many pairs as its card says"),
+        ("hf:own/missing", "has no dataset own/missing, or it is private (HTTP 401)"),
+        ("hf:own/card", "does not have as many pairs as its card says"),
         ("hf:own/damaged", "of own/damaged arrived damaged (its checksum is not the one"),
-        ("hf:own/program", "is written by a program of its own, which is not run"),
+        ("hf:own/program", "has a loading script, which mtkit does not run"),
         ("hf:own/numbers", "has no text in the column 'de' of 'train'"),
-        ("hf:own", "hf:own: a dataset of the hub is named as in hf:owner/dataset, "),
+        ("hf:own", "hf:own: write a dataset on the hub as hf:owner/dataset, "),
         ("hf:own/a:b:c:d", "hf:own/a:b:c:d: a dataset of the hub is named as in"),
-        ("hf:own/.odd", "'own/.odd' is no name of a dataset"),
+        ("hf:own/.odd", "'own/.odd' is not the name of a dataset"),
         ("hf:own/record:de-en:../train", "a dataset of the hub is named as in"),
     ],
 )

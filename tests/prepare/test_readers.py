@@ -222,7 +222,7 @@ def test_an_ending_may_be_in_capitals(tmp_path: Path, suffix: str):
     (tmp_path / "two.de").write_bytes(b"eins\n")
     assert pairs_of(source_of(tmp_path / "two")) == [(b"one", b"eins")]
     (tmp_path / f"two.de{suffix}").write_bytes(compress(b"eins\n"))
-    assert "are both there" in error_of(lambda: source_of(tmp_path / "two"))
+    assert "both exist" in error_of(lambda: source_of(tmp_path / "two"))
 
 
 def test_a_prefix_may_be_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -447,7 +447,7 @@ def test_what_a_file_has_instead_is_cut_in_the_message(tmp_path: Path):
 def test_a_prefix_without_both_files_says_which_are_not_there(tmp_path: Path):
     (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"x\n"))
     message = error_of(lambda: source_of(tmp_path / "a"))
-    assert f"{tmp_path / 'a'}: no such file, and no pair of files by that prefix" in message
+    assert f"{tmp_path / 'a'}: no such file, and no pair of files with that prefix" in message
     assert f"there is no {tmp_path / 'a.en'}, plain or compressed" in message
 
 
@@ -455,13 +455,13 @@ def test_a_prefix_with_two_files_of_a_language_is_ambiguous(tmp_path: Path):
     for name in ("a.en", "a.en.gz", "a.de"):
         (tmp_path / name).write_bytes(b"")
     message = error_of(lambda: source_of(tmp_path / "a"))
-    assert f"{tmp_path / 'a.en'} and {tmp_path / 'a.en.gz'} are both there" in message
+    assert f"{tmp_path / 'a.en'} and {tmp_path / 'a.en.gz'} both exist" in message
 
 
 def test_a_file_of_no_known_format_says_which_are_known(tmp_path: Path):
     file = write_lines(tmp_path / "a.txt", [b"x"])
     message = error_of(lambda: source_of(file))
-    assert message.startswith(f"{file}: its format is not known by its ending")
+    assert message.startswith(f"{file}: the file ending is unknown")
     assert ".tsv, .tmx, .parquet, .jsonl" in message
 
 
@@ -586,7 +586,7 @@ def test_an_eight_bit_encoding_is_read_as_it_is_declared(tmp_path: Path):
         ("<tmx>\n <tu>&</tu></tmx>", "line 2, column 7: not well-formed XML: not well-formed"),
         ("<tmx>\n<tu></tuv></tmx>", "line 2, column 7: not well-formed XML: mismatched tag"),
         ("", "line 1, column 1: not well-formed XML: no element found"),
-        ("<html></html>", "not TMX, because its first element is <html>"),
+        ("<html></html>", "not TMX: its first element is <html>"),
         ('<?xml version="1.0" encoding="nonsense"?><tmx/>', "unknown encoding"),
         ('<?xml version="1.0" encoding="big5"?><tmx/>', "convert the file to UTF-8"),
         ('<!DOCTYPE tmx [<!ENTITY a "aaaa">]>\n<tmx/>', "line 1: declares the entity 'a'"),
@@ -643,7 +643,7 @@ def test_columns_that_are_not_there_are_told_with_those_that_are(tmp_path: Path)
         f"{file}: no columns 'en' and 'de', and no column 'translation' with these, only en, ger"
     )
     file = write_parquet(tmp_path / "b.parquet", en=pa.array(["x"]), de=pa.array([1]))
-    assert error_of(lambda: source_of(file)) == f"{file}: the column 'de' is no text but int64"
+    assert error_of(lambda: source_of(file)) == f"{file}: the column 'de' is not text but int64"
 
 
 def test_a_parquet_file_that_is_none_is_told_in_one_line(tmp_path: Path):
@@ -657,7 +657,7 @@ def test_a_parquet_file_that_is_none_is_told_in_one_line(tmp_path: Path):
     assert read_error(good).startswith(f"{good}: cannot be read: ")
     packed = tmp_path / "c.parquet.gz"
     packed.write_bytes(b"")
-    assert error_of(lambda: source_of(packed)).endswith("compressed within; decompress the file")
+    assert error_of(lambda: source_of(packed)).endswith("its own compression; decompress the file")
 
 
 def test_what_is_null_is_empty_and_categories_are_text(tmp_path: Path):
@@ -683,7 +683,7 @@ def test_what_is_null_is_empty_and_categories_are_text(tmp_path: Path):
         (b"[" * 100_000, "line 2: not JSON ("),
         (b'["x", "y"]', 'line 2: not an object, as in {"en": "…", "de": "…"}'),
         (b'{"en": "x", "ger": "y"}', "line 2: no field 'de', only en, ger"),
-        (b'{"en": "x", "de": 7}', "line 2: the field 'de' is no text"),
+        (b'{"en": "x", "de": 7}', "line 2: the field 'de' is not text"),
     ],
 )
 def test_a_line_that_is_no_pair_in_json_is_named(tmp_path: Path, line: bytes, says: str):

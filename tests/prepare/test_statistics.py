@@ -227,7 +227,7 @@ def test_the_size_of_blocks_changes_nothing(tiny: Prepared) -> None:
 def test_a_large_corpus_is_counted_in_part_which_the_page_says(tiny: Prepared) -> None:
     facts = data_facts(tiny.data, tiny.report, block_pairs=10, max_pairs=64)
     assert facts.counted == 70  # every third of 20 blocks, the last of two pairs
-    words = "Counted in 70 of the 192 pairs, in blocks taken evenly from the whole corpus."
+    words = "Counted in 70 of the 192 pairs, in blocks sampled evenly from the whole corpus."
     assert well_formed(data_page(facts)).texts("p").count(words) == 2
     # Samples come from everywhere nevertheless.
     assert len(facts.samples) == 20
@@ -292,7 +292,7 @@ def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
     assert "“duplicate”" in said
     # Line 5 of training thrice.
     assert "3 training pairs have both sides in the validation or test set" in said
-    assert "A source word of the validation set takes" not in said
+    assert "A source word has" not in said
     assert well_formed(data_page(bad.facts)).texts("li") == list(bad.facts.findings)
 
 
@@ -304,12 +304,15 @@ def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) 
     )
     for side, expected in (
         (usual, ""),
-        (replace(usual, words=400), "takes 2.50 subwords, one of the training set 2.00"),
+        (
+            replace(usual, words=400),
+            "has 2.50 subwords in the validation set and 2.00 in the training set",
+        ),
         (replace(usual, words=420), ""),
     ):
         changed = replace(facts, train=(usual, usual), valid=(usual, side), vocabularies=())
         said = " ".join(findings(changed, tiny.report, settings))
-        assert ("target word of the validation set" in said) == bool(expected)
+        assert ("subwords in the validation set and" in said) == bool(expected)
         assert expected in said
     spelled = replace(facts, train=(replace(usual, byte_tokens=6), usual))
     said = " ".join(findings(spelled, tiny.report, settings))
