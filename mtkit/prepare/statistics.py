@@ -402,7 +402,7 @@ def findings(facts: DataFacts, report: Report, settings: PrepareConfig) -> list[
         few = vocabulary.unused + vocabulary.rare
         if few > _MUCH_RARE * vocabulary.learned:
             found.append(
-                f"{few:,} of the {vocabulary.learned:,} pieces ({vocabulary.label}) occur fewer "
+                f"{few:,} of the {vocabulary.learned:,} subwords ({vocabulary.label}) occur fewer "
                 f"than {RARE} times in training; a smaller vocabulary would do."
             )
     return found

@@ -1,4 +1,4 @@
-"""From a prepared folder to a run folder `runs/NAME`."""
+"""Training: a prepared folder to a run folder `runs/NAME`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Training a model, assembled: the run folder, the data, the workers, and what it will cost.
+"""Sets up a training run: run folder, data and workers; also the forecast of `--dry-run`.
 
-`run` is a parts list and contains no loop; what happens in a run is in `trainer`.
+`run` only connects the parts; the training loop is in `trainer`.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ def run(
     """Train in a run folder, from its last checkpoint if it has one.
 
     Args:
-        config: what to train.
-        data: what on.
-        run_path: the run folder, made if need be.
+        config: the configuration.
+        data: the training data.
+        run_path: the run folder, created if needed.
         device: `auto`, `cpu` or `cuda`.
-        restart: forget the checkpoints that are there.
+        restart: delete existing checkpoints.
         command: recorded in the run's manifest.
 
     Returns:
-        False if a signal ended the training early; it is saved all the same.
+        False if a signal ended the training early; a checkpoint was saved then.
 
     Raises:
-        MtkitError: if the folder holds a run of another configuration or other data, which the
-            message names; if the workers do not have the same.
+        MtkitError: if the folder has a run with another configuration or other data, which the
+            message names, or if the workers have different ones.
     """
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
@@ -94,10 +94,10 @@ def _run(
 ) -> bool:
     _check_direction(config, data)
     _check_agreed(workers, config, data)
-    # As the first worker sees it: on a shared file system another may have an older picture.
+    # The first worker decides: on a shared file system the others may see an older state.
     if workers.is_rank_zero and not Run.may_create(run_path):
         if run_path.is_dir() and not Run.is_run(run_path):
-            Run.open(run_path)  # says so if the folder is a run that has lost its manifest
+            Run.open(run_path)  # reports a run that has lost its manifest
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
     with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
         return _run_locked(
@@ -116,7 +116,7 @@ def _run_locked(
     restart: bool,
     command: list[str] | None,
 ) -> bool:
-    """Train in a folder in which no other process trains; the first worker holds its lock."""
+    """Train in a folder that the first worker has locked."""
     if workers.is_rank_zero:
         data.verify()
     restarted = workers.any(is_restarted())
@@ -136,7 +136,7 @@ def _run_locked(
     check_room(config, data, place, world_size=workers.world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(config, data, device=place, workers=workers)
-    # Nobody may write before everybody has looked.
+    # No worker may write before all workers have looked.
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.is_rank_zero:
@@ -163,7 +163,7 @@ def _run_locked(
                 decayed = first_decayed(config.train.max_steps, config.train.decay_steps)
                 if decayed is not None and trainer.step >= decayed:
                     further = (
-                        "its learning rate has decayed, so it cannot continue: begin a new run "
+                        "its learning rate has decayed, so it cannot continue: start a new run "
                         "with a higher train.max_steps (--run, or --restart)"
                     )
                 log.info(
@@ -194,10 +194,10 @@ def _run_locked(
 def check_room(
     config: Config, data: PreparedData, device: torch.device, *, world_size: int
 ) -> None:
-    """Refuse, before anything is allocated, a model that is larger than the memory there is.
+    """Refuse, before anything is allocated, a model that is larger than the memory.
 
     Raises:
-        MtkitError: naming the memory that is needed and the memory that there is.
+        MtkitError: naming the needed and the available memory.
     """
     vocabularies = data.tokenizers()
     with torch.device("meta"):
@@ -238,16 +238,16 @@ def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> 
 def forecast(
     config: Config, data: PreparedData, *, device: str = "auto", world_size: int = 1
 ) -> str:
-    """What `--dry-run` prints: the resolved configuration, as YAML, with the forecast as comments.
+    """The output of `--dry-run`: the full configuration as YAML, with the forecast as comments.
 
-    Builds the model, runs the largest batch, and times a few; writes nothing. All of that is one
-    worker's share of the work, with the whole model, in this process.
+    Builds the model, runs the largest batch, and measures the time of a few batches; writes
+    nothing. This is the work of one worker, with the whole model, in this process.
 
     Args:
-        config: what would be trained.
-        data: what on.
+        config: the configuration.
+        data: the training data.
         device: `auto`, `cpu` or `cuda`.
-        world_size: how many workers would train.
+        world_size: number of workers in the training.
     """
     _check_direction(config, data)
     data.verify()
@@ -256,7 +256,7 @@ def forecast(
     select_matmul_backend(place)
     if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))
-    # One worker alone has nobody to share the model with.
+    # A single worker cannot shard the model.
     whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
     check_room(config, data, place, world_size=world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
@@ -270,7 +270,7 @@ def forecast(
         raise MtkitError(
             f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
-    # Seconds and tokens of a few batches, each made an update of its own.
+    # Seconds and tokens of a few batches, each as its own update.
     meter = Meter(trainer.cost)
     batches = (batch for update in trainer.batches for batch in update)
     while trainer.step < 3 and trainer.cost.seconds < 10.0:
@@ -308,10 +308,9 @@ def forecast(
 
 
 def forecast_without_data(config: Config) -> str:
-    """What `--dry-run` can say of a configuration before there is data to train on.
+    """The forecast of `--dry-run` for a configuration without data.
 
-    The vocabulary is taken to be the paper's, and every sentence to have 30 tokens, about what
-    those of WMT14 have.
+    It assumes the vocabulary of the paper, and sentences of 30 tokens, about the average of WMT14.
     """
     vocab_size = PrepareConfig().vocab_size
     with torch.device("meta"):
@@ -344,14 +343,14 @@ def _facts_of_model(model: Transformer) -> list[str]:
     if model.src_vocab_size is not None:
         pieces = f"{model.src_vocab_size:,} source and {pieces} target"
     return [
-        f"vocabulary: {pieces} pieces",
+        f"vocabulary: {pieces} subwords",
         f"parameters: {total:,} ({parts})",
         f"memory: {_gigabytes(_BYTES_PER_PARAMETER * total)} for weights, gradients and optimizer",
     ]
 
 
 def _cost(flops: float, seconds: float | None, config: Config) -> str:
-    """Operations counted, and beside them the paper's estimate where it can be made."""
+    """The counted operations, and the paper's estimate if it can be made."""
     text = f"{flops:.2e} floating-point operations by the model and its tokens"
     if seconds is None:
         return text
@@ -365,7 +364,7 @@ def _cost(flops: float, seconds: float | None, config: Config) -> str:
 
 
 def _check_agreed(workers: Workers, config: Config, data: PreparedData) -> None:
-    """Refuse workers that were started with different things, which they may find by themselves."""
+    """Refuse workers that were started with different settings or data."""
     for what, value in (("data", data.fingerprint), ("settings", dump_config(config))):
         values = workers.gather(value)
         if others := [rank for rank, theirs in enumerate(values) if theirs != values[0]]:
@@ -378,13 +377,13 @@ def _continues(
     """Whether there is a run to continue.
 
     Args:
-        path: of the run.
-        config, data: what would be trained.
-        restart: what the command line asks for.
-        restarted: whether these workers are started again after a failure.
+        path: the run folder.
+        config, data: the configuration and data of this training.
+        restart: whether the command line has --restart.
+        restarted: whether these workers are restarted after a failure.
 
     Raises:
-        MtkitError: if there is a run without checkpoints that is another one.
+        MtkitError: if there is a different run without checkpoints.
     """
     if not Run.is_run(path):
         return False
@@ -392,11 +391,11 @@ def _continues(
         return False
     if not Run(path, config, RunManifest()).checkpoints():
         if not restart:
-            # Killed before its first checkpoint, a run has nothing to lose, if it is the same one.
+            # The same run, killed before its first checkpoint, has nothing to lose.
             _run_to_continue(path, config, data)
         return False
-    # Workers that are started again go on with what they have begun themselves, and nothing older,
-    # whatever they were first asked.
+    # Restarted workers continue the run that they began themselves, and never an older one,
+    # regardless of --restart.
     return not restart or Run.open(path).manifest.launch == launch_id()
 
 
@@ -404,7 +403,7 @@ def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
     run = Run.open(path)
     if run.manifest.exported is not None:
         raise MtkitError(
-            f"{run.path}: was made by mtkit export, without what training needs to go on; "
+            f"{run.path}: was made by mtkit export, so training cannot continue; "
             "give another --run, or --restart"
         )
     if run.data_fingerprint != data.fingerprint:

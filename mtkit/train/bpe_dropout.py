@@ -1,12 +1,11 @@
-"""Subword dropout: other segmentations of the training pairs, of which each is new every time.
+"""BPE-dropout (Provilkov et al. 2020): random segmentations of the training pairs.
 
-BPE-dropout of Provilkov et al. (2020): where BPE would put the best pair of pieces of a word
-together, each pair is first left out with a probability, and a word is done when none is left.
-This needs no text, because the pieces of a sentence spell it. All words of a batch go step by
-step together.
+At every BPE merge of a word, each candidate pair of subwords is first skipped with a probability;
+a word is finished when no candidate is left. This needs no text, because the subwords of a
+sentence spell it. All words of a batch are merged in parallel.
 
-What comes out is a pure function of seed, step and pair: which pairs are in a batch, and who
-computes it, makes no difference.
+The result is a pure function of seed, step and pair: it does not depend on the other pairs of a
+batch or on the worker.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from mtkit.data import IntArray, TokenArray
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
 
-# How much longer than the longest plain sentence of its batch a sentence may become.
+# How much longer than the longest sentence of its batch without dropout a sentence may become.
 GROWTH = 1.5
 
 
 class BpeDropout:
-    """Segments sentences anew at every step.
+    """Segments sentences differently at every step.
 
     Args:
-        tokenizer: whose pieces they are of.
-        probability: of leaving out a pair of pieces that would be merged.
-        seed: of the choices.
+        tokenizer: the tokenizer of the sentences.
+        probability: the probability of skipping a merge.
+        seed: the random seed.
 
     Raises:
-        MtkitError: if the tokenizer is no BPE.
+        MtkitError: if the tokenizer is not BPE.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, probability: float, seed: int) -> None:
         if not tokenizer.cuts_at_spaces:
             raise MtkitError(
-                "train.bpe_dropout: the pieces of this data are those of a unigram model, "
-                "which has no merges to leave out; set it to 0, or prepare the data with BPE"
+                "train.bpe_dropout: the subwords of this data are from a unigram model, "
+                "which has no merges to skip; set it to 0, or prepare the data with BPE"
             )
         self._least = np.uint64(min(int(probability * 2**64), 2**64 - 1))
         self._seed = seed
@@ -55,28 +54,28 @@ class BpeDropout:
                 left, right = pieces.get(piece[:cut]), pieces.get(piece[cut:])
                 if left is not None and right is not None:
                     merges[left * size + right] = i
-        # The letters of each piece; special and byte pieces and symbols stay what they are.
+        # The letters of each subword; special and byte subwords and symbols are not split.
         self._letters = np.array([i for spelling in letters for i in spelling])
         self._spelling = np.array([len(spelling) for spelling in letters])
         self._begins = np.cumsum(self._spelling) - self._spelling
-        # Two pieces as one number, and what they make; the better merge is the lower id.
+        # Two subwords as one number, and the result of their merge; a lower id is a better merge.
         self._pairs = np.array([*sorted(merges), size * size])
         self._made = np.array([*(merges[pair] for pair in sorted(merges)), size])
-        # No merge reaches over the beginning of one of these.
+        # No merge crosses the beginning of one of these.
         self._begins_word = np.arange(size) < first
         self._begins_word[[i for piece, i in pieces.items() if piece.startswith("▁")]] = True
 
     def sample(
         self, sentences: TokenArray, indices: IntArray, *, step: int, side: int, longest: int
     ) -> TokenArray:
-        """The sentences of `indices`, in that order, in other pieces.
+        """The sentences of `indices`, in that order, in other segmentations.
 
         Args:
-            sentences: of one side of the corpus.
-            indices: which; what comes of one depends on no other.
-            step: the choices are others at each.
-            side: likewise, so that a pair's two sides do not choose alike.
-            longest: tokens, EOS counted, beyond which a sentence stays as it is.
+            sentences: one side of the corpus.
+            indices: the sentences; each result is independent of the others.
+            step: changes the random choices.
+            side: likewise, so that the two sides of a pair have different choices.
+            longest: a result with more tokens than this, including EOS, is not used.
         """
         if not len(indices):
             return TokenArray(indices, indices)
@@ -92,7 +91,7 @@ class BpeDropout:
         places = concat_ranges(np.zeros_like(sizes), sizes).astype(np.uint64)
         pieces, left = self._merge(letters, _chance(np.repeat(noise, sizes) + places))
         sampled = np.add.reduceat(left, ends - sizes, dtype=np.int64)
-        # From here on the plain sentences stand behind the sampled ones, to choose from both.
+        # The original sentences are appended to the sampled ones, to choose from both.
         both = np.concatenate((pieces[left], ids))
         begins = np.cumsum(sampled) - sampled
         too_long = sampled > longest
@@ -103,19 +102,20 @@ class BpeDropout:
     def _merge(
         self, letters: IntArray, noise: npt.NDArray[np.uint64]
     ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """What becomes of letters.
+        """Merge letters to subwords.
 
         Args:
-            letters: (N,) of all words, one after another.
-            noise: (N,) of each letter.
+            letters: (N,), the letters of all words, one after another.
+            noise: (N,), random numbers, one per letter.
 
         Returns:
-            (N,): the pieces, each where its first letter was; and at which places there is one.
+            (N,): the subwords, each at the position of its first letter; and (N,): whether there
+            is one at each position.
         """
         pieces, left = letters.copy(), np.ones(len(letters), bool)
         begins = self._begins_word[letters]
-        # Of the words that are not done: where each piece began, what it is, what it and the next
-        # one make, whether it begins a word, and its noise.
+        # For the unfinished words: the position of each subword, its id, the result of merging it
+        # with the next one, whether it begins a word, and its noise.
         place = np.arange(len(letters))
         piece = letters
         made = np.append(self._make(piece[:-1], piece[1:]), self._size)
@@ -123,7 +123,7 @@ class BpeDropout:
         for turn in range(len(letters)):
             stays = _chance(noise + _chance(np.array([turn], np.uint64))) >= self._least
             starts = np.flatnonzero(begins)
-            # The lowest id is the merge that was learnt first; of several, the leftmost.
+            # The lowest id is the merge that was learned first; of equal ones, the leftmost.
             choice = np.where(stays, made, self._size) << 32 | np.arange(len(place))
             best = np.minimum.reduceat(choice, starts)
             goes_on = best >> 32 < self._size
@@ -133,7 +133,7 @@ class BpeDropout:
             piece[at] = best[goes_on] >> 32
             pieces[place[at]] = piece[at]
             left[place[at + 1]] = False
-            # Words that are done, and the right half of what was merged, go.
+            # Remove finished words, and the right half of each merge.
             keep = np.repeat(goes_on, np.diff(np.append(starts, len(place))))
             keep[at + 1] = False
             at = (np.cumsum(keep) - 1)[at]
@@ -149,13 +149,13 @@ class BpeDropout:
         return pieces, left
 
     def _make(self, left: IntArray, right: IntArray) -> IntArray:
-        """The pieces that pairs of pieces make; V for none."""
+        """The results of merging pairs of subwords; V for none."""
         pairs = left * self._size + right
         found = np.searchsorted(self._pairs, pairs)
         return np.where(self._pairs.take(found) == pairs, self._made.take(found), self._size)
 
 
 def _chance(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Each number as one that is anywhere below 2 ** 64, by chance as it seems."""
-    # Mixed but once, the results of x and x + c would differ by much the same for every x.
+    """A pseudo-random number below 2 ** 64 for each number."""
+    # Mixed only once, the results of x and x + c would differ by nearly the same for every x.
     return hash64(hash64(numbers, 0), 1)

@@ -1,4 +1,4 @@
-"""Checkpoints written in the background while training continues."""
+"""Writes checkpoints in the background while training continues."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointWriter:
-    """Saves checkpoints of a run in a thread of its own, one after the other.
+    """Saves checkpoints of a run in its own thread, one after the other.
 
-    What it is given must be nobody else's: training goes on meanwhile. As a context manager it
-    ends when nothing is being saved any more, whatever happened inside.
+    It must be given copies, because training continues meanwhile. As a context manager it waits
+    for the current save before it ends, also after an exception.
     """
 
     def __init__(self, run: Run) -> None:
@@ -41,7 +41,7 @@ class CheckpointWriter:
         state: dict[str, Any],
         extra: bool = False,
     ) -> None:
-        """Begin to save a checkpoint, as `Run.save`; one being saved is waited for first."""
+        """Start to save a checkpoint, as `Run.save` does; waits for a running save first."""
         self.settle()
 
         def work() -> None:
@@ -54,10 +54,10 @@ class CheckpointWriter:
         self._saving = (step, self._thread.submit(work))
 
     def settle(self, *, wait: bool = True) -> None:
-        """Return when nothing is being saved any more; without `wait`, look whether that is so.
+        """Wait for the running save; without `wait`, only check whether it has ended.
 
-        A checkpoint that could not be saved, because the disk is full for instance, is told of,
-        and training goes on: there will be another.
+        A failed save, for example because the disk is full, is reported as a warning, and training
+        continues: there will be another save.
         """
         if self._saving is not None and (wait or self._saving[1].done()):
             try:
@@ -66,7 +66,7 @@ class CheckpointWriter:
                 log.warning("%s", error)
 
     def last_good(self) -> str:
-        """As `Run.last_good`, once nothing is being saved any more."""
+        """As `Run.last_good`, after the running save."""
         self.settle()
         return self._run.last_good()
 

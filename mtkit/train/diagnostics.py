@@ -1,8 +1,7 @@
-"""What may be wrong with a training that learns little, in plain sentences.
+"""Diagnoses a training that learns little, in plain sentences.
 
-This module owns the judgement: which facts are worth a sentence, from which figure on, and what to
-do about each. Collecting the facts and printing the sentences are left to others. A run that goes
-well gives no sentence.
+This module decides which facts are reported, from which value on, and what to do about each. Other
+modules collect the facts and print the sentences. A run without problems gives no sentence.
 """
 
 from __future__ import annotations
@@ -21,62 +20,62 @@ import numpy.typing as npt
 from mtkit.config import Config, TrainConfig
 from mtkit.train.loss import learning_rate, peak
 
-# Perplexity 5 on the validation set, where the paper's own models end (Table 3: 4.3 to 6.1), and
-# half of what guessing has, which decides where there are few pieces. Such a model has learned, so
-# settings that look odd suited it: toy data take them well.
+# A model has learned below perplexity 5 on the validation set, where the paper's own models end
+# (Table 3: 4.3 to 6.1), and below half the loss of guessing, which matters for small vocabularies.
+# Its unusual settings are then not reported: they work for toy data.
 LEARNED, LEARNED_SHARE = math.log(5.0), 0.5
 
-# Guessing by frequency scores its entropy, and validation text is a little unlike training text.
-# A first useful model is far below: small on Multi30k is at 0.7 of it after 300 updates.
+# The loss of guessing by frequency is the entropy, and validation text differs a little from
+# training text. A useful model is far below: `small` on Multi30k is at 0.7 after 300 updates.
 GUESSING = 0.95
-# Without the frequencies: a model that only knows which pieces are rare is well below ln V.
+# If frequencies are unknown: a model that only knows which subwords are rare is well below ln V.
 GUESSING_UNIFORMLY = 0.9
 
-# In fewer sentences than this a share is chance.
+# In fewer sentences than this, a share is not reliable.
 FEW = 5
-# `small` on Multi30k copies none of 1,014 sentences, loops in 7, and leaves none empty. Names and
-# exclamations are copied rightly even where the reference has another spelling.
+# `small` on Multi30k copies none of 1,014 sentences, repeats itself in 7, and leaves none empty.
+# Copied names and exclamations are right even if the reference has another spelling.
 COPIED = 0.05
 # Nearly a copy: most words are the source's, though few of the reference's are. In related
 # languages the reference shares many words with the source, and so may the translation.
 NEAR_COPY, RELATED = 0.8, 0.5
-# Such references are not translations, and the model is not to blame.
+# Above this, the references are not translations, and the model is not the cause.
 SAME_FILES = 0.9
-# Even subtitles, with many a "Yes.", answer few different sources alike.
+# Even in subtitles, with many lines like "Yes.", few different sources have the same translation.
 SAME_OUTPUT = 0.1
 FEWER_OUTPUTS = 0.5
-# Greedy search, which validation uses, loops a little more often than a beam.
+# Greedy search, which validation uses, repeats itself a little more often than beam search.
 EMPTY = 0.02
 LOOPING = 0.05
 CUT = 0.05
 CUT_SRC = 0.01
-# A loop says up to eight words four times or more, which is half of what it says or more.
+# A loop repeats up to eight words four times or more, in half of the translation or more.
 LOOP_WORDS, LOOP_TIMES, LOOP_SHARE = 8, 4, 0.5
-# Own and other references, in words shared; fewer pairs than this have no reliable mean.
+# Shared words with the own and another reference; fewer pairs than this have no reliable mean.
 NO_BETTER, PAIRS = 1.1, 20
 
-# The recipes that ship peak at 1 to 3.7 times the paper's rate for their width, and all learn.
+# The presets peak at 1 to 3.7 times the paper's rate for their width, and all of them learn.
 RATE_LOW, RATE_HIGH = 0.25, 4.0
 # The paper has 25,000. Multi30k still learns from 940; much below, the gradient is mostly noise.
 FEW_TOKENS = 800
-# BPE leaves a few per cent of its pieces behind inside longer ones (Multi30k: 2.5 %); with more,
-# the vocabulary is too large for the data.
+# A few per cent of BPE subwords occur only inside longer ones (Multi30k: 2.5 %); with more, the
+# vocabulary is too large for the data.
 UNSEEN = 0.2
 
-# Validation losses of a run that goes well waver by a few hundredths.
+# The validation losses of a good run vary by a few hundredths.
 RISE = 0.1
-# Rows of training losses waver more, above all where few updates make a row.
+# Training losses vary more, especially with few updates per row.
 DIVERGED = 0.5
 
 
 @dataclass(frozen=True)
 class Validated:
-    """What a validation translated.
+    """The translations of a validation.
 
     Attributes:
-        src, tgt, hyp: sources, references and translations, as many of each.
-        cut: of every translation, whether it ran to the length limit unfinished.
-        cut_src: sources that were cut because they are longer than `decode.max_source_tokens`.
+        src, tgt, hyp: sources, references and translations, the same number of each.
+        cut: for every translation, whether it reached the length limit unfinished.
+        cut_src: number of sources that were cut to `decode.max_source_tokens`.
     """
 
     src: Sequence[str]
@@ -88,20 +87,20 @@ class Validated:
 
 @dataclass(frozen=True)
 class Trained:
-    """How far a run has come.
+    """The state of a run.
 
     Attributes:
         steps: updates so far.
-        mean_tokens_per_update: target tokens.
+        mean_tokens_per_update: target tokens per update.
         epochs: how often the training data were seen.
-        unseen_pieces: pieces of all vocabularies that never occur in the training data; special
-            and byte pieces do not count.
-        vocab_size: V, with special and byte pieces; of the target.
+        unseen_pieces: subwords of all vocabularies that never occur in the training data, without
+            special and byte subwords.
+        vocab_size: V of the target, with special and byte subwords.
         losses: recent training losses per target token, oldest first.
-        valid_loss: of the newest validation.
-        earlier_valid_losses: of the validations before, oldest first.
-        frequency_loss: what guessing by frequency would score, if known; see `frequency_loss`.
-        src_vocab_size: of the source's own vocabulary; None if it is joint.
+        valid_loss: the loss of the newest validation.
+        earlier_valid_losses: the losses of the validations before, oldest first.
+        frequency_loss: the loss of guessing by frequency, if known; see `frequency_loss`.
+        src_vocab_size: the size of the source's own vocabulary; None if it is joint.
     """
 
     steps: int
@@ -117,17 +116,17 @@ class Trained:
 
 
 def findings(config: Config, trained: Trained, validated: Validated) -> list[str]:
-    """One sentence for each thing that stands out, with its figure and what to do about it.
+    """One sentence for each problem, with its figure and what to do about it.
 
-    Settings that look odd are passed over once the model has learned (`LEARNED`).
+    Unusual settings are not reported once the model has learned (`LEARNED`).
 
     Args:
         config: of the run.
-        trained: how far it has come.
-        validated: what its newest validation translated.
+        trained: the state of the run.
+        validated: the translations of its newest validation.
 
     Returns:
-        Sentences with their full stop, the most telling first; none if all is well.
+        Sentences with their full stop, the most important first; none if all is well.
     """
     found = [*_loss(trained), *_translations(config, validated)]
     guessed = trained.frequency_loss or math.log(trained.vocab_size)
@@ -138,7 +137,7 @@ def findings(config: Config, trained: Trained, validated: Validated) -> list[str
 
 
 def rate_in_words(config: Config) -> str:
-    """The highest learning rate that a run comes to, when, and beside the paper's."""
+    """The highest learning rate of a run, its update, and its ratio to the paper's."""
     settings = config.train
     step, rate, factor = _highest_rate(config, settings.max_steps)
     text = (
@@ -152,7 +151,7 @@ def rate_in_words(config: Config) -> str:
 
 
 def rate_too_high(config: Config) -> str | None:
-    """What is to be said before training if the learning rate will be far above the paper's."""
+    """The warning before training if the learning rate will be far above the paper's."""
     step, rate, factor = _highest_rate(config, config.train.max_steps)
     if factor <= RATE_HIGH:
         return None
@@ -164,10 +163,10 @@ def rate_too_high(config: Config) -> str | None:
 
 
 def frequency_loss(counts: Sequence[int] | npt.NDArray[Any]) -> float:
-    """Natural-logarithm loss per token of guessing each piece as often as it occurs.
+    """Natural-logarithm loss per token of guessing each subword by its frequency.
 
     Args:
-        counts: (V,), how often each piece occurs in the targets of the training data, EOS counted.
+        counts: (V,), how often each subword occurs in the training targets, including EOS.
     """
     occurring = np.asarray(counts, dtype=np.float64)
     occurring = occurring[occurring > 0]
@@ -179,14 +178,14 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
     """Whether the last validations brought no real gain over the best score before them.
 
     Flat means that the best of the last `window` scores is less than `least_gain` above the best
-    of all others. One checkpoint's BLEU lies a few tenths of a point off its neighbours' by chance,
-    so a smaller gain is no evidence; comparing best with best, a single bad validation changes
-    nothing, and a run that has only begun (no score before the window) is never flat. A run that
-    has converged is flat too: whether something is wrong is for `findings` to say.
+    of all others. The BLEU of one checkpoint differs from its neighbours' by a few tenths of a
+    point by chance, so a smaller gain is not evidence. A single bad validation changes nothing,
+    and a run that has just started (no score before the window) is never flat. A converged run is
+    also flat; `findings` reports whether something is wrong.
 
     Args:
         scores: BLEU of all validations, oldest first.
-        window: how many of the last to look at.
+        window: the number of last validations.
         least_gain: in points.
     """
     if len(scores) <= window:
@@ -196,18 +195,18 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
 
 def paragraph(sentences: Sequence[str]) -> str:
     """The sentences as one paragraph with a lead-in; empty if there are none."""
-    return " ".join(["what stands out in this run:", *sentences]) if sentences else ""
+    return " ".join(["possible problems of this run:", *sentences]) if sentences else ""
 
 
 def _loss(trained: Trained) -> Iterator[str]:
-    """Nothing learned at all, and training that fell apart."""
+    """Nothing learned at all, and a rising training loss."""
     if trained.frequency_loss is not None:
         guess, limit = "guessing by frequency", GUESSING * trained.frequency_loss
         guessed = trained.frequency_loss
     else:
         guessed = math.log(trained.vocab_size)
         guess, limit = "guessing blindly", GUESSING_UNIFORMLY * guessed
-    # Not a number is nothing learned.
+    # A loss of NaN counts as nothing learned.
     if not trained.valid_loss < limit:
         yield (
             f"The validation loss is {trained.valid_loss:.2f} after {trained.steps:,} updates "
@@ -235,7 +234,7 @@ def _translations(config: Config, validated: Validated) -> list[str]:
         *_empty(src, tgt, hyp, validated.cut),
         *_unending(config, validated.cut, tgt, hyp),
     ]
-    # The weakest evidence: any of the above would explain it.
+    # This comes last, because any of the above would explain it.
     if not found:
         found += _unrelated(tgt, hyp)
     if validated.cut_src and validated.cut_src >= CUT_SRC * len(src):
@@ -248,7 +247,7 @@ def _translations(config: Config, validated: Validated) -> list[str]:
 
 
 def _copies(src: list[list[str]], tgt: list[list[str]], hyp: list[list[str]]) -> Iterator[str]:
-    # Numbers and names are translated by copying them.
+    # Numbers and names are copied in a correct translation.
     same = sum(s == t for s, t in zip(src, tgt, strict=True))
     if _much(same, len(src), SAME_FILES):
         yield (
@@ -271,7 +270,7 @@ def _copies(src: list[list[str]], tgt: list[list[str]], hyp: list[list[str]]) ->
 
 
 def _same_output(validated: Validated) -> Iterator[str]:
-    # A source that occurs twice is rightly translated twice alike.
+    # If a source occurs twice, the same translation twice is right.
     references = Counter(dict(zip(validated.src, validated.tgt, strict=True)).values())
     translations = dict(zip(validated.src, validated.hyp, strict=True)).values()
     outputs = Counter(hyp for hyp in translations if hyp.strip())
@@ -285,7 +284,7 @@ def _same_output(validated: Validated) -> Iterator[str]:
         if count < answered:
             most = f"only {len(outputs):,} translations, {_percent(count, answered)} of them {most}"
         yield (
-            f"{answered:,} different sources have {most}: the model does not listen to "
+            f"{answered:,} different sources have {most}: the model ignores "
             "its source; check that source and target belong together line by line, then train "
             "longer, on more tokens per update."
         )
@@ -300,8 +299,8 @@ def _empty(
         share = _percent(len(unfinished), len(expected))
         if 2 * sum(unfinished) > len(unfinished):
             yield (
-                f"{share} of the translations are empty, though most of them ran to the length "
-                "limit, on pieces that make no text: the model is trained too little, or its "
+                f"{share} of the translations are empty, though most of them reached the length "
+                "limit, with subwords that are not text: the model is trained too little, or its "
                 "learning rate is too high; train longer, or lower train.learning_rate_scale."
             )
         else:
@@ -318,7 +317,7 @@ def _unending(
     looping = _much(loops, len(hyp), LOOPING)
     if looping:
         yield (
-            f"{_percent(loops, len(hyp))} of the translations say the same few words again and "
+            f"{_percent(loops, len(hyp))} of the translations repeat the same few words again and "
             "again: the model is trained too little, or its learning rate is too high; train "
             "longer, or lower train.learning_rate_scale."
         )
@@ -331,7 +330,7 @@ def _unending(
             else "train longer, or raise decode.max_extra_length if targets are that long"
         )
         yield (
-            f"{_percent(endless, len(hyp))} of the translations ran to the length limit, "
+            f"{_percent(endless, len(hyp))} of the translations reached the length limit, "
             f"{config.decode.max_extra_length} subwords beyond their source, without an end: "
             f"{cure}."
         )
@@ -339,7 +338,7 @@ def _unending(
 
 def _unrelated(tgt: list[list[str]], hyp: list[list[str]]) -> Iterator[str]:
     half = len(tgt) // 2
-    # Beside each reference one from far away, as neighbours may have the same topic.
+    # Compare each reference with a distant one, because neighbours may have the same topic.
     pairs = [
         (_overlap(h, own), _overlap(h, other))
         for h, own, other in zip(hyp, tgt, tgt[half:] + tgt[:half], strict=True)
@@ -348,11 +347,11 @@ def _unrelated(tgt: list[list[str]], hyp: list[list[str]]) -> Iterator[str]:
     if len(pairs) < PAIRS:
         return
     own, other = np.mean(pairs, axis=0)
-    # Above a half the translations are good, and the references alike.
+    # Above a half, the translations are good, and the references similar.
     if own <= NO_BETTER * other and own < 0.5:
         yield (
             f"The translations share {100 * own:.0f} % of their words with their own reference "
-            f"and {100 * other:.0f} % with another sentence's: they have nothing to do with "
+            f"and {100 * other:.0f} % with another sentence's: they are not related to "
             "their sources; check that source and target belong together line by line, then "
             "train longer."
         )
@@ -363,13 +362,13 @@ def _settings(config: Config, trained: Trained) -> Iterator[str]:
     if trained.mean_tokens_per_update < FEW_TOKENS:
         yield (
             f"An update sees {trained.mean_tokens_per_update:,.0f} target tokens, where the paper "
-            f"has {TrainConfig().batch_tokens:,}: too few for a steady direction; raise "
+            f"has {TrainConfig().batch_tokens:,}: too few for a stable gradient; raise "
             "train.batch_tokens."
         )
     pieces = trained.vocab_size + (trained.src_vocab_size or 0)
     if trained.unseen_pieces >= UNSEEN * pieces:
         yield (
-            f"{trained.unseen_pieces:,} of the {pieces:,} pieces "
+            f"{trained.unseen_pieces:,} of the {pieces:,} subwords "
             f"({_percent(trained.unseen_pieces, pieces)}) never occur in the training "
             "data, and their rows of the embedding stay untrained; prepare the data with a smaller "
             "--vocab-size."
@@ -403,7 +402,7 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
 
 
 def _highest_rate(config: Config, steps: int) -> tuple[int, float, float]:
-    """Of the first updates: the one with the highest rate, that rate, and over the paper's."""
+    """The update with the highest rate among the first, that rate, and its ratio to the paper's."""
     settings, width = config.train, config.model.d_model
     step, rate = peak(
         steps,
@@ -439,13 +438,13 @@ def _words(text: str) -> list[str]:
 
 
 def _overlap(left: list[str], right: list[str]) -> float:
-    """Share of words in common, order aside, of the longer side."""
+    """Share of common words, in any order, of the longer side."""
     shared = (Counter(left) & Counter(right)).total()
     return shared / max(len(left), len(right), 1)
 
 
 def _loops(words: list[str]) -> bool:
-    """Whether a few words said over and over make up much of the text."""
+    """Whether repetitions of a few words are a large part of the text."""
     for period in range(1, min(LOOP_WORDS, len(words) // LOOP_TIMES) + 1):
         repeats = (a == b for a, b in zip(words, words[period:], strict=False))
         longest = max((len(list(run)) for equal, run in groupby(repeats) if equal), default=0)

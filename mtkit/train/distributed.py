@@ -1,9 +1,9 @@
-"""The workers that train one model together.
+"""Distributed training: workers, their communication, and starting them.
 
-Workers are processes, one per GPU, or some on a CPU. `launch` starts them on this machine through
-PyTorch's elastic engine, and `torchrun` starts them on several; either way `init_workers` finds the
-others by the usual environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). Everything they say
-to each other goes through `Workers`.
+Workers are processes, one per GPU, or several on a CPU. `launch` starts them on this machine with
+PyTorch's elastic engine, `torchrun` on several machines; `init_workers` finds the other workers by
+the usual environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). All communication goes through
+`Workers`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Tensors = dict[str, Tensor]
 T = TypeVar("T")
 
 # Exit statuses of a worker, besides those of every command, for `launch` to act on.
-BROKEN = 70  # something that may go well the next time: a traceback, a stall
-LEFT_ALONE = 75  # another worker went away first
+BROKEN = 70  # may succeed the next time: a traceback, a stall
+LEFT_ALONE = 75  # another worker ended first
 _LAUNCH = "MTKIT_LAUNCH"
 
-# How long the workers may take to find each other. From then on `Watch` knows who stalls, so that
-# PyTorch's own limit on an exchange need never be reached.
+# How long the workers may take to find each other. After that, `Watch` detects stalled workers
+# before PyTorch's own time limit is reached.
 _MEETING = datetime.timedelta(minutes=10)
 _LONG = datetime.timedelta(days=1)
 
@@ -62,16 +62,16 @@ _LONG = datetime.timedelta(days=1)
 
 
 class Workers:
-    """The processes that train one model together, as one of them sees them.
+    """The group of processes that train one model, as seen by one of them.
 
     Every worker must make the same calls in the same order. Each call marks that this worker waits
-    for the others; together with `progress` that is what `Watch` goes by.
+    for the others; `Watch` uses this and `progress`.
 
     Attributes:
         rank: of this process, from 0.
-        world_size: how many there are.
-        moves: grows with all that this worker does.
-        is_waiting: whether what comes next depends on the others.
+        world_size: number of workers.
+        moves: increases with all progress of this worker.
+        is_waiting: whether this worker waits for the others.
     """
 
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
@@ -87,12 +87,12 @@ class Workers:
         return self.rank == 0
 
     def progress(self) -> None:
-        """Mark that something was done."""
+        """Mark progress."""
         self.moves += 1
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within it, what comes next depends on the others."""
+        """Mark that this worker waits for the others."""
         self.moves += 1
         self.is_waiting = True
         try:
@@ -102,25 +102,25 @@ class Workers:
             self.is_waiting = False
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of everybody's tensor, in place."""
+        """The sum of the tensors of all workers, in place."""
         if self.world_size > 1:
             with self.waiting():
                 dist.all_reduce(tensor)
                 if tensor.is_cuda:
-                    # Only queued so far; whoever reads it would wait, and seem to work.
+                    # Only queued so far; reading it would wait without being marked as waiting.
                     torch.cuda.synchronize(tensor.device)
         return tensor
 
     def any(self, flag: bool) -> bool:
-        """Whether anybody's flag is set."""
+        """Whether the flag of any worker is set."""
         return bool(self.sum(torch.tensor(int(flag))))
 
     def barrier(self) -> None:
-        """Return when everybody is here."""
+        """Return when all workers have called this."""
         self.any(False)
 
     def gather(self, value: Any) -> list[Any]:
-        """Everybody's value, which JSON can hold, in the order of ranks."""
+        """The values of all workers, in the order of ranks; JSON must be able to hold them."""
         if self.world_size == 1:
             return [value]
         # As JSON, because PyTorch would pickle.
@@ -138,10 +138,10 @@ class Workers:
         ]
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> T:
-        """What the action gives here, once it has succeeded everywhere.
+        """The local result of the action, after it has succeeded on all workers.
 
         Raises:
-            MtkitError: the same one for everybody, naming the workers where the action raised one.
+            MtkitError: the same one on all workers, naming those where the action raised one.
         """
         if self.world_size == 1:
             return action()
@@ -158,16 +158,16 @@ class Workers:
         return result
 
     def share_gradients(self, model: nn.Module) -> nn.Module:
-        """The model with a backward pass that leaves everybody the mean of all gradients."""
+        """The model with a backward pass that gives all workers the mean of all gradients (DDP)."""
         if self.world_size == 1:
             return model
         with self.waiting():
-            # One size of bucket: by default the first is smaller, so that sums would depend on how
-            # often the buckets were filled before.
+            # One bucket size: by default the first bucket is smaller, and then sums would depend on
+            # how often the buckets were filled before.
             return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
 
     def shard(self, model: nn.Module, layers: Iterable[nn.Module]) -> nn.Module:
-        """The model, each worker from now on holding a part of every layer (FSDP2)."""
+        """The model sharded over the workers: each holds a part of every layer (FSDP2)."""
         if self.world_size == 1:
             raise MtkitError("train.fsdp: needs several workers; give --workers")
         # Imported here, because it takes a second and few runs need it.
@@ -181,13 +181,13 @@ class Workers:
 
     @contextmanager
     def no_sync(self, parallel: nn.Module) -> Iterator[None]:
-        """Within it, a backward pass adds up gradients here without telling the others."""
+        """Within it, a backward pass adds up gradients locally, without communication."""
         if isinstance(parallel, DistributedDataParallel):
             with parallel.no_sync():
                 yield
         elif self._sharded is not None:
             self._sharded.set_requires_gradient_sync(False)
-            # The parts of the model come from the others all the same.
+            # The parts of the model still come from the others.
             with self.waiting():
                 yield
             self._sharded.set_requires_gradient_sync(True)
@@ -202,7 +202,7 @@ def worker_names(ranks: Iterable[int]) -> str:
 
 
 def whole_weights(model: nn.Module) -> Tensors:
-    """Weights of a sharded model put together, for the first worker, on the CPU."""
+    """The full weights of a sharded model, for the first worker, on the CPU."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
@@ -212,9 +212,9 @@ def whole_weights(model: nn.Module) -> Tensors:
 def whole_state(
     model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[Tensors, dict[str, Tensors]]:
-    """Weights of a sharded model, and its optimizer's state by parameter name, put together.
+    """The full weights of a sharded model, and its optimizer's state by parameter name.
 
-    The first worker gets them, on the CPU, and the others nothing.
+    The first worker gets them, on the CPU; the others get nothing.
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
@@ -229,7 +229,7 @@ def load_whole_state(
     weights: Tensors,
     moments: Mapping[str, Tensors],
 ) -> None:
-    """Give a sharded model what `whole_state` gave; every worker has read all of it."""
+    """Load the result of `whole_state` into a sharded model; every worker has all of it."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
 
     groups = [{**group, "params": list(moments)} for group in optimizer.param_groups]
@@ -248,26 +248,26 @@ def is_launched() -> bool:
 
 
 def launch_id() -> str:
-    """The same for all workers of a launch, however often they are started again."""
+    """An id of the launch, the same for all workers and after restarts."""
     return os.environ.get(_LAUNCH) or os.environ.get("TORCHELASTIC_RUN_ID", "")
 
 
 def is_restarted() -> bool:
-    """Whether this process stands for one that ended before; not all workers need agree."""
+    """Whether this process replaces one that ended; workers may have different answers."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 @contextmanager
 def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
-    """The workers this process was started among; itself alone where nobody started others.
+    """The group of workers of this process; only itself if it was started alone.
 
     Args:
-        device: where this one computes.
-        stall_timeout: seconds without progress after which a worker that stalls ends all of them.
+        device: the device of this worker.
+        stall_timeout: seconds without progress after which a stalled worker ends the run.
 
     Raises:
-        TransientError: if they do not find each other.
-        PeerLostError: if another one goes away.
+        TransientError: if the workers do not find each other.
+        PeerLostError: if another worker is lost.
     """
     rank = given_rank()
     if rank is None:
@@ -280,7 +280,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
         raise TransientError(
             f"the workers did not find each other: {_first_line(error)}"
         ) from error
-    # Gloo carries what is said about tensors on the CPU, also between workers with GPUs.
+    # Gloo is used for CPU tensors, also between workers with GPUs.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
         with Watch(workers, store, patience=stall_timeout):
@@ -296,7 +296,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
             dist.destroy_process_group()
     except MtkitError as error:
         if workers.world_size > 1:
-            # The same error on another worker is the same error.
+            # The same message from another worker is the same error.
             what = str(error).replace(f" on worker {rank}", "")
             error.reported = _was_reported(what, store)
         raise
@@ -307,7 +307,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
 
 
 def _meet(workers: Workers) -> Store:
-    """Where workers leave each other notes, once all of them are there."""
+    """The store of the workers, once all of them have joined."""
     store: Store = next(rendezvous("env://", timeout=_MEETING))[0]
     store.set(f"here/{workers.rank}", "")
     store.wait([f"here/{rank}" for rank in range(workers.world_size)], _MEETING)
@@ -316,36 +316,36 @@ def _meet(workers: Workers) -> Store:
 
 
 class TransientError(MtkitError):
-    """Something that may go well the next time, and about which there is a word to say."""
+    """An error that may not occur again after a restart."""
 
     status = BROKEN
 
 
 class PeerLostError(MtkitError):
-    """Another worker went away, and this one cannot go on; that one's message says why.
+    """Another worker was lost, so this one cannot continue; the other one's message says why.
 
     Args:
-        rank: of this one.
-        how: the first line of the error that this was found by.
+        rank: of this worker.
+        how: the first line of the error that showed the loss.
     """
 
     status = LEFT_ALONE
 
     def __init__(self, rank: int, how: str) -> None:
         super().__init__(f"worker {rank}: lost contact with the other workers ({how})")
-        # One line for a machine is enough, and `launch` says it if nobody has more to say.
+        # One line per machine is enough; `launch` prints it if there is no other error.
         self.reported = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
         if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
-            # Where the engine looks for `ProcessFailure.message`.
+            # The engine reads `ProcessFailure.message` from this file.
             Path(file).write_text(json.dumps({"message": str(self)}), encoding="utf-8")
 
 
 def _was_reported(message: str, store: Store) -> bool:
-    """Whether another worker has met the same error and said so, as with wrong settings."""
+    """Whether another worker has reported the same error, for example wrong settings."""
     try:
         return store.add(f"reported/{message}", 1) > 1
     except (dist.DistError, RuntimeError):
-        # The first worker keeps the store; it has ended, and not without a word.
+        # The first worker holds the store; it has ended, and has reported its error.
         return True
 
 
@@ -361,14 +361,14 @@ def _first_line(error: BaseException) -> str:
 
 
 class Watch:
-    """Names the worker that stalls: each tells the first how far it is, once a second.
+    """Detects stalled workers: each reports its progress to the first one, once a second.
 
-    A worker that is stopped or swapped out falls silent. One that hangs in its own work is silent
-    about progress while the others report that they wait for it.
+    A worker that is stopped or swapped out sends no reports. One that hangs in its own work
+    reports no progress, while the others report that they wait.
 
     Args:
-        workers: all of them.
-        store: for their reports.
+        workers: the group of workers.
+        store: the store for their reports.
         patience: seconds without progress.
         interval: seconds between two reports.
     """
@@ -387,7 +387,7 @@ class Watch:
     def __enter__(self) -> Watch:
         self._seen = {rank: _Seen() for rank in range(self._workers.world_size)}
         if self._workers.world_size > 1:
-            # Two threads, because talking to a worker that is stopped may take for ever.
+            # Two threads, because communicating with a stopped worker may block forever.
             threading.Thread(target=self._talk, name="talk", daemon=True).start()
         if self._workers.world_size > 1 or is_launched():
             threading.Thread(target=self._look, name="watch", daemon=True).start()
@@ -397,7 +397,7 @@ class Watch:
         self._done.set()
 
     def _talk(self) -> None:
-        """Report to the first worker, which hears of everybody; the others hear of it."""
+        """Report to the first worker, which reads all reports; the others read its report."""
         mine = self._workers
         store: Any = self._store.clone()  # type: ignore[attr-defined]
         others = [rank for rank in self._seen if mine.is_rank_zero or rank == 0]
@@ -413,14 +413,14 @@ class Watch:
                     elif store.check([f"watch/{rank}"]):
                         self._seen[rank].hear(json.loads(store.get(f"watch/{rank}")))
             except (dist.DistError, RuntimeError):
-                # Whoever keeps the store has ended, and so will training.
+                # The process with the store has ended, so training will end too.
                 return
 
     def _look(self) -> None:
-        """End the process when somebody has stalled, or has left it alone in the world."""
+        """End the process if a worker has stalled or the parent process is gone."""
         while not self._done.wait(self._interval):
             if is_launched() and os.getppid() != self._parent:
-                # Whoever started the workers was killed; nobody else would ever stop them.
+                # The process that started the workers was killed; no other process would stop them.
                 os.kill(os.getpid(), signal.SIGINT)
                 return
             if self._workers.is_rank_zero:
@@ -444,7 +444,7 @@ class Watch:
             self._give_up("all workers wait for each other", stuck)
 
     def _give_up(self, what: str, seconds: float) -> None:
-        # The main thread may hang where no exception reaches it.
+        # The main thread may hang in code that no exception can interrupt.
         message = f"{what} for {seconds:.0f} seconds (train.stall_timeout is {self._patience:g})"
         log.error("%s; stopping the run", message)
         sys.stderr.flush()
@@ -452,7 +452,7 @@ class Watch:
 
 
 class _Seen:
-    """What was last heard of a worker, and when."""
+    """The last report of a worker, and its time."""
 
     def __init__(self) -> None:
         self._beats = self._moves = -1
@@ -481,23 +481,23 @@ class _Seen:
 
 
 def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> int:
-    """Run Python with these arguments in `count` workers, again if they break down.
+    """Run Python with these arguments in `count` workers, and restart them if they fail.
 
-    What asks this process to end (Ctrl-C, SIGTERM, the terminal that goes away) is passed on to
-    the workers, which save and stop, unless this process ignores it, as after `nohup`.
+    Signals that ask this process to end (Ctrl-C, SIGTERM, a closed terminal) are passed on to the
+    workers, which save and stop, unless this process ignores them, as after `nohup`.
 
     Args:
         arguments: of Python, such as ["-m", "mtkit", "train"].
-        count: workers.
-        max_restarts: how often to start them again; never after an error that the same command
-            would meet again, which is one that comes with an explanation.
+        count: number of workers.
+        max_restarts: how often to restart them; never after an `MtkitError`, because the same
+            command would fail again.
 
     Returns:
-        The exit status. What went wrong was said by the worker, or is said here.
+        The exit status. Errors are reported by the worker or here.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
 
-    # What it has to say is said below in one line.
+    # Its messages are replaced by one line below.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     identity = uuid.uuid4().hex
     for again in range(max_restarts + 1):
@@ -513,27 +513,27 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
             with _started(start) as (context, stopped):
                 result = context.wait(timeout=-1, period=0.1)
             context.close()
-        assert result is not None  # it waits for ever
+        assert result is not None  # it waits without a time limit
         if not result.failures:
             return 0
-        # Whoever fails first takes the others with it, by a signal or because they are left alone.
+        # The first worker that fails ends the others, by a signal or by the lost connection.
         consequences = (-signal.SIGTERM, LEFT_ALONE)
         failures = list(result.failures.values())
         causes = [f for f in failures if f.exitcode not in consequences][:1] or failures
         status = causes[0].exitcode
         if stopped or status in (1, 2, 130):
             return 130 if stopped and status < 0 else abs(status)
-        # One of a kind; without a cause it cannot be known which came first.
+        # One of each kind; without a cause it is unknown which came first.
         what = "; ".join({f.exitcode: _how(f) for f in reversed(causes)}.values())
         if again < max_restarts:
             log.warning(
-                "%s; starting again from the last checkpoint (%d of %d)",
+                "%s; restarting from the last checkpoint (%d of %d)",
                 what,
                 again + 1,
                 max_restarts,
             )
         else:
-            log.error("%s; the same command goes on from the last checkpoint", what)
+            log.error("%s; the same command continues from the last checkpoint", what)
     return 1
 
 
@@ -545,7 +545,7 @@ def threads_for(count: int) -> int:
 def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        # Somebody else may take it before the first worker does: that one ends as BROKEN then.
+        # Another process may take the port first; then the first worker ends as BROKEN.
         port = free.getsockname()[1]
     common = {
         "WORLD_SIZE": str(count),
@@ -553,7 +553,7 @@ def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, 
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": str(again),
-        # The first worker keeps the store, whatever a torchrun further out has set.
+        # The first worker holds the store, even if an outer torchrun has set something else.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         _LAUNCH: identity,
     }
@@ -567,10 +567,10 @@ def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, 
 def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int]]]:
     """Workers that are sent SIGINT for every signal that asks this process to end.
 
-    Gives the workers, and a list that these signals are put into.
+    Yields the workers, and a list to which these signals are appended.
     """
     received: list[int] = []
-    # Those for which PyTorch, when it starts processes, installs a handler that raises.
+    # The signals for which PyTorch installs a handler that raises when it starts processes.
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     previous = {number: signal.getsignal(number) for number in numbers}
     context = start()
@@ -582,7 +582,7 @@ def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int
                 os.kill(pid, signal.SIGINT)
 
     for number, handler in previous.items():
-        # What is ignored, as nohup has it, stays ignored.
+        # Ignored signals stay ignored, as with nohup.
         signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
     try:
         yield context, received

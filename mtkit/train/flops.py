@@ -1,10 +1,10 @@
-"""What training costs in floating-point operations, counted from the model and the sentences.
+"""Counts the floating-point operations of training, from the model and the sentences.
 
 The paper's Table 2 compares systems by this number, and estimates it as time times the hardware's
-sustained rate (footnote 5). Counted here is what the model's matrix products need: two operations
-for every weight that a token passes, and for every pair of positions that attend to each other;
-three times that to train, since the backward pass has two products for each of the forward pass.
-Norms, softmax, embeddings and the optimizer are left out, as usual, and so is padding.
+sustained rate (footnote 5). Here the matrix products of the model are counted: two operations for
+every weight that a token is multiplied with, and for every pair of positions that attend to each
+other; three times that for training, because the backward pass has two products for each one of
+the forward pass. As usual, norms, softmax, embeddings, the optimizer and padding are not counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Lengths = Sequence[int] | npt.NDArray[Any]
 
 @dataclass
 class TrainingCost:
-    """What a run has used up so far.
+    """The cost of a run so far.
 
     Attributes:
-        tokens: target tokens trained on, each as often as it was seen.
+        tokens: target tokens trained on, each counted as often as it was seen.
         flops: floating-point operations counted for them.
         seconds: time in updates, without validation and saving.
     """
@@ -41,7 +41,7 @@ def training_flops(
 ) -> float:
     """Floating-point operations to train once on sentence pairs of these lengths (EOS counted).
 
-    `vocab_size` is that of the target: a source has its embeddings looked up, at no cost.
+    `vocab_size` is that of the target; looking up the source embeddings costs nothing.
     """
     return 3 * forward_flops(config, vocab_size, src_lengths, tgt_lengths)
 
@@ -54,7 +54,7 @@ def forward_flops(
     keys, values = heads * config.key_width, heads * config.value_width
     S = np.asarray(src_lengths, dtype=np.float64)
     T = np.asarray(tgt_lengths, dtype=np.float64)
-    # Weights that a token is multiplied with.
+    # The weights that a token is multiplied with.
     self_attention = D * (2 * keys + values) + values * D
     from_target, from_source = D * keys + values * D, D * (keys + values)
     feed_forward = 2 * D * config.d_ff
@@ -65,7 +65,7 @@ def forward_flops(
         + decoder * S * from_source
         + T * D * vocab_size
     )
-    # A pair of positions takes a product of a query with a key, and of a weight with a value.
+    # A pair of positions needs a product of a query with a key, and of a weight with a value.
     pairs = (
         encoder * _pairs(S, config.attention_window, causal=False)
         + decoder * _pairs(T, config.attention_window, causal=True)
@@ -83,5 +83,5 @@ def _pairs(
         beyond = np.maximum(length - window, 1.0)
         hidden = beyond * (beyond - 1)
     pairs: npt.NDArray[np.float64] = length**2 - hidden
-    # Half of what lies beside the diagonal, and the diagonal.
+    # Half of the positions off the diagonal, and the diagonal.
     return (pairs + length) / 2 if causal else pairs

@@ -1,7 +1,6 @@
-"""The arithmetic of training: the schedule (Section 5.3) and the smoothed loss (Section 5.4).
+"""The learning rate schedule (Section 5.3) and the label-smoothed loss (Section 5.4).
 
-Pure functions of numbers and tensors, with the gradients written out; `trainer` says when and on
-what.
+Pure functions of numbers and tensors, with explicit gradients; `trainer` calls them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Rows of logits that are worked out at a time: enough for the matrix units, and few enough to stay
-# in a cache.
+# Rows of logits that are computed at a time: enough for the matrix units, few enough for a cache.
 CHUNK = 256
 
 
@@ -21,9 +19,9 @@ def learning_rate(
 ) -> float:
     """The rate of update `step`, counted from 1 (Section 5.3, equation 3).
 
-    With `decay_steps`, which the paper does not have, the rate falls linearly over so many last
-    updates, or over all `max_steps` if those are fewer: the first of them still has the rate of
-    the formula, and the update after the last one would have zero.
+    With `decay_steps`, which the paper does not have, the rate falls linearly over the last
+    `decay_steps` updates, or over all `max_steps` if those are fewer: the first of them still has
+    the rate of the formula, and the update after the last one would have zero.
     """
     rate = float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
     if not decay_steps:
@@ -40,8 +38,8 @@ def peak(
     last: int, d_model: int, warmup_steps: int, *, max_steps: int, decay_steps: int
 ) -> tuple[int, float]:
     """The update with the highest rate among the first `last` ones, and that rate."""
-    # Up in the warm-up, down after it; with a decay that begins within the warm-up, the product of
-    # a line up and a line down, which is highest in the middle of where both would be zero.
+    # The rate rises in the warm-up and falls after it. If the decay begins within the warm-up, it
+    # is the product of a rising and a falling line, highest midway between their zeros.
     turns = [warmup_steps, max_steps // 2, max_steps // 2 + 1]
     if (decayed := first_decayed(max_steps, decay_steps)) is not None:
         turns.append(decayed - 1)
@@ -56,7 +54,7 @@ def peak(
 def label_smoothed_loss(
     logits: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy against smoothed targets (Section 5.4), as the paper's code has it.
+    """Cross-entropy against smoothed targets (Section 5.4), as in the paper's code.
 
     The true token has probability 1 - ε, and ε is spread over the V - 1 others. (PyTorch's own
     `label_smoothing` gives the true token a share of ε as well.)
@@ -79,15 +77,15 @@ def label_smoothed_loss(
 class _SmoothedCrossEntropy(torch.autograd.Function):
     """The summed loss with its gradient, softmax minus smoothed target, in one buffer.
 
-    Written out because the (N, V) arrays are the largest of a step and a composition of
-    PyTorch's functions passes over them nine times.
+    Explicit, because the (N, V) arrays are the largest of a step, and a composition of PyTorch's
+    functions reads them nine times.
     """
 
     @staticmethod
     def forward(
         ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float, pad_id: int
     ) -> Tensor:
-        # Every token has the probability `low`, and the true one `extra` on top.
+        # Every token has the probability `low`; the true one has `extra` added.
         low = label_smoothing / (logits.shape[-1] - 1)
         extra = 1.0 - label_smoothing - low
         real = targets != pad_id
@@ -113,11 +111,11 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 def loss_of_states(
     states: Tensor, weight: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
 ) -> Tensor:
-    """The sum that `label_smoothed_loss` gives, from what goes into the output layer.
+    """The sum of `label_smoothed_loss`, from the input of the output layer.
 
-    The (N, V) logits never exist: some rows at a time are worked out, turned into their gradient,
-    and multiplied back, while they are in a cache; rows at padding are left out. On a CPU this is
-    faster than the logits are, and needs a fraction of their memory.
+    The full (N, V) logits are never stored: some rows at a time are computed, turned into their
+    gradient, and multiplied back, while they are in a cache; padding is skipped. On a CPU this is
+    faster, and needs a fraction of the memory.
 
     Args:
         states: (..., D), the decoder's output.
@@ -136,7 +134,7 @@ def loss_of_states(
 
 
 class _OutputLoss(torch.autograd.Function):
-    """Output layer and smoothed cross-entropy with their gradients, rows by rows."""
+    """Output layer and smoothed cross-entropy with their gradients, some rows at a time."""
 
     @staticmethod
     def forward(

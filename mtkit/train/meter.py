@@ -1,4 +1,4 @@
-"""Loss and speed of training between two rows of metrics."""
+"""Measures loss and speed of training between two rows of metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Meter:
     def add(self, loss: Tensor) -> None:
         """Count one update; the loss stays on its device until it is read."""
         if not self._begun:
-            # A device may still be at work, and the speed of the first update is reported at once.
+            # Wait for the device, because the speed of the first update is reported at once.
             loss.item()
             self._begun = True
         self._losses.append(loss)
@@ -40,11 +40,11 @@ class Meter:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was reported yet, or not for a minute."""
+        """Whether nothing was reported yet, or nothing for a minute."""
         return self._reported is None or time.perf_counter() - self._reported >= SILENCE
 
     def was_reported(self) -> None:
-        """The user has just seen how the run does."""
+        """Record that the user has just seen the progress."""
         self._reported = time.perf_counter()
 
     def speed(self) -> tuple[float, float]:
@@ -54,7 +54,7 @@ class Meter:
         return tokens / seconds, seconds / len(self._losses)
 
     def read(self, step: int, workers: Workers) -> dict[str, float | int]:
-        """A row of metrics, from everybody's losses; counting begins again."""
+        """A row of metrics, from the losses of all workers; counting starts again."""
         losses = workers.sum(torch.stack(self._losses)).tolist()
         self._charge()
         self.first_not_finite = next(
@@ -80,7 +80,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave what happens inside out of the speed."""
+        """Exclude the time inside from the speed."""
         yield
         self._marked = time.perf_counter()
 

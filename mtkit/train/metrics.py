@@ -1,7 +1,6 @@
-"""Metrics of a training run: `metrics.jsonl`, TensorBoard's files, samples, and the run's page.
+"""Writes the metrics of a run: `metrics.jsonl`, TensorBoard files, samples, and the page.
 
-Writing them never stops training. If something cannot be written, for instance because the disk is
-full, there is one warning.
+A write error, such as a full disk, never stops training; it gives one warning.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ SAMPLES = 6
 
 
 class MetricsLogger:
-    """The journal of a run, from a step on.
+    """Logs the metrics of a run, from a step on.
 
     Args:
-        run: where it is kept.
+        run: the run.
         step: updates made before.
         active: False for workers that do not write.
     """
@@ -42,7 +41,7 @@ class MetricsLogger:
         self._failed = False
         # The file of TensorBoard's events.
         self._board: str | None = None
-        # Read once; every validation asks for all of them several times.
+        # Read only once, because every validation uses all of them several times.
         self._rows: list[dict[str, Any]] = []
         if active:
             self._attempt(self._read)
@@ -66,7 +65,7 @@ class MetricsLogger:
         tgt: Sequence[str],
         translations: Sequence[Translation],
     ) -> None:
-        """Keep a few translations of a validation, of the same lines every time."""
+        """Store a few translations of a validation, of the same lines every time."""
         if not self._active:
             return
         places = [place * len(src) // SAMPLES for place in range(min(SAMPLES, len(src)))]
@@ -116,7 +115,7 @@ class MetricsLogger:
         if not self._step:
             self._write_events(first)
             return
-        # Rows beyond the step that a run continues from are written again.
+        # Rows after the step from which a run resumes are written again.
         again = self._step + 1
         self._write_events(first, {"step": again, "session_log": {"status": "START"}})
 
@@ -126,11 +125,11 @@ class MetricsLogger:
             return
         content = b"".join(_record(event) for event in events)
         if not self._attempt(partial(self._run.add_to_board, self._board, content)):
-            # Nothing can be read behind an event of which only a part was written.
+            # TensorBoard cannot read beyond an event that was only partly written.
             self._board = None
 
     def _attempt(self, write: Callable[[], object]) -> bool:
-        """Whether that could be written."""
+        """Whether writing succeeded."""
         try:
             write()
         except (MtkitError, OSError) as error:
@@ -142,9 +141,9 @@ class MetricsLogger:
 
 
 def _record(event: Mapping[str, Any]) -> bytes:
-    """An event as TensorBoard's files have it: length, checksum, message, checksum."""
-    # tensorboardX knows TensorBoard's messages without TensorBoard and what that depends on. Its
-    # own writer has a thread, which a full disk ends, and then waits for it for ever.
+    """An event in TensorBoard's file format: length, checksum, message, checksum."""
+    # tensorboardX has TensorBoard's messages without its dependencies. Its own writer has a thread,
+    # which ends when the disk is full, and then waits for it forever.
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.record_writer import masked_crc32c
 

@@ -1,4 +1,4 @@
-"""How an update is cut into micro-batches that fit a device.
+"""Splits an update into micro-batches that fit in the memory of a device.
 
 The tokens of a micro-batch are those of its larger side with padding: pairs times longest sentence.
 """
@@ -16,10 +16,10 @@ from mtkit.errors import MtkitError
 from mtkit.tokenizer import EOS_ID, Vocabularies
 from mtkit.train.bpe_dropout import GROWTH, BpeDropout
 
-# Target tokens, and source tokens, that are taken to fit a device at a time.
+# Target tokens, and source tokens, that are assumed to fit on a device at a time.
 DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
 
-# Pairs, and the places of those that are used.
+# Pairs, and the indices of those that are used.
 Selected = tuple[SentencePairs, IntArray]
 
 
@@ -30,16 +30,16 @@ def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
 
 
 class MicroBatches:
-    """Cuts updates into micro-batches, and segments their sentences if BPE-dropout is on.
+    """Splits updates into micro-batches, and segments their sentences if BPE-dropout is on.
 
     Args:
         config: of the run.
-        pairs: to train on.
+        pairs: the training pairs.
         vocabularies: of both sides.
         device_type: "cuda" or "cpu".
 
     Attributes:
-        limit: tokens that a device takes at a time.
+        limit: tokens on a device at a time.
         per_batch: micro-batches of a batch; `choose` sets it.
     """
 
@@ -57,7 +57,7 @@ class MicroBatches:
         self._config = config
         self._pairs = pairs
         self._vocabularies = vocabularies
-        # Of source and target, or none.
+        # For source and target, or none.
         self._dropout = [
             BpeDropout(tokenizer, probability=settings.bpe_dropout, seed=settings.seed)
             for tokenizer in vocabularies
@@ -66,7 +66,7 @@ class MicroBatches:
 
     @property
     def are_segmented_anew(self) -> bool:
-        """Whether the lengths of a micro-batch are known only to the worker that computes it."""
+        """Whether only the worker that computes a micro-batch knows its lengths."""
         return bool(self._dropout)
 
     @property
@@ -75,7 +75,7 @@ class MicroBatches:
         return int(max(self._pairs.src.lengths.max(), self._pairs.tgt.lengths.max()))
 
     def choose(self, batches: TokenBatches, world_size: int) -> None:
-        """Set `per_batch` so that every micro-batch fits and all workers have as many.
+        """Set `per_batch` so that every micro-batch fits and all workers have equally many.
 
         Args:
             batches: of the run.
@@ -86,7 +86,7 @@ class MicroBatches:
         """
         limit = self.limit
         if self._dropout:
-            # Sentences of more subwords fit as well.
+            # Sentences with more subwords must fit too.
             limit = int(limit / GROWTH)
         if self.longest > limit:
             more = f", and up to {GROWTH} times as many with train.bpe_dropout"
@@ -101,7 +101,7 @@ class MicroBatches:
     def of_update(
         self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int
     ) -> list[tuple[int, Selected]]:
-        """The micro-batches of an update that a worker computes, each with its place."""
+        """The micro-batches of an update that a worker computes, each with its index."""
         shares = list(enumerate(split(batches, self.per_batch)))[rank::world_size]
         return [
             (place, self._segmented(batches[place // self.per_batch], indices, step))
@@ -109,12 +109,12 @@ class MicroBatches:
         ]
 
     def largest(self, batches: TokenBatches) -> tuple[IntArray, Selected]:
-        """The largest micro-batch of an epoch: as it is, and as it may become with BPE-dropout."""
+        """The largest micro-batch of an epoch, without and with the growth by BPE-dropout."""
         indices = batches.largest(self.per_batch)
         if not self._dropout:
             return indices, (self._pairs, indices)
         longest = self._may_grow_to(indices)
-        # A subword that both sides have.
+        # A subword of both vocabularies.
         least = min(self._vocabularies.sizes)
         ids = np.full((len(indices), longest), least - 1)
         ids[:, -1] = EOS_ID
@@ -122,7 +122,7 @@ class MicroBatches:
         return indices, (SentencePairs(side, side), np.arange(len(indices)))
 
     def smaller(self, indices: IntArray) -> Iterator[IntArray]:
-        """Half of a micro-batch, half of that, and so on; the longest pair alone at the end."""
+        """Half of a micro-batch, half of that, and so on; finally the longest pair alone."""
         tokens = padded_tokens(self._pairs, indices)
         width = tokens // len(indices)
         while tokens > self.longest:
@@ -134,10 +134,10 @@ class MicroBatches:
             yield some
 
     def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> Selected:
-        """Pairs of a batch, in the subwords that they have in this step."""
+        """Pairs of a batch, in their segmentation for this step."""
         if not self._dropout or not len(indices):
             return self._pairs, indices
-        # A bound that does not depend on how the batch is cut.
+        # A limit that does not depend on how the batch is split.
         longest = self._may_grow_to(batch)
         sides = (self._pairs.src, self._pairs.tgt)
         src, tgt = (

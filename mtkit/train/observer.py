@@ -1,4 +1,4 @@
-"""The facts about a run that `diagnostics` judges."""
+"""Collects the facts about a run that `diagnostics` needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mtkit.train.validation import Validation
 
 
 class Observer:
-    """Collects the facts that `diagnostics` judges, the expensive ones once.
+    """Collects the facts that `diagnostics` needs, the expensive ones only once.
 
     Args:
         config: of the run.
@@ -46,13 +46,13 @@ class Observer:
         cost: TrainingCost,
         losses: Sequence[float],
     ) -> list[str]:
-        """What stands out after a validation, in plain sentences; see `diagnostics.findings`.
+        """The problems after a validation, in sentences; see `diagnostics.findings`.
 
         Args:
-            validation: the newest.
+            validation: the newest validation.
             earlier: losses of the validations before, oldest first.
             step: updates so far.
-            cost: what they cost.
+            cost: the cost of the updates.
             losses: recent training losses per target token, oldest first.
         """
         if self._counted is None:
@@ -86,8 +86,8 @@ def count_subwords(pairs: SentencePairs, vocabularies: Vocabularies) -> tuple[in
     """Count the subwords of the training data.
 
     Returns:
-        How many subwords of the vocabularies never occur, without special and byte pieces, which
-        need not; and what guessing target tokens by their frequency scores, see `frequency_loss`.
+        The number of subwords that never occur, without special and byte subwords; and the loss of
+        guessing target tokens by frequency, see `frequency_loss`.
     """
     src_counts = pairs.src.counts(len(vocabularies.src))
     tgt_counts = pairs.tgt.counts(len(vocabularies.tgt))

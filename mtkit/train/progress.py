@@ -1,4 +1,4 @@
-"""What the user sees of a training: a bar on a terminal, else a line of the log for each row."""
+"""Shows the progress of training: a bar on a terminal, otherwise log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class TrainingProgress:
-    """The bar, or lines in its place where standard error is not a terminal.
+    """A progress bar, or log lines if standard error is not a terminal.
 
     Args:
         step: updates made so far.
@@ -69,7 +69,7 @@ class TrainingProgress:
         if self._bar.disable:
             self._log(facts, seconds_per_step)
         elif not self._bar.postfix:
-            # Rows of metrics have more to say, and stay where they are.
+            # Rows of metrics have more information, and stay on the screen.
             self._bar.set_postfix_str(facts)
         meter.was_reported()
 
@@ -79,7 +79,7 @@ class TrainingProgress:
 
 
 def clock(seconds: float) -> str:
-    """A duration as a person reads it, such as 1:05:09."""
+    """A duration in readable form, such as 1:05:09."""
     hours, rest = divmod(round(seconds), 3600)
     days, hours = divmod(hours, 24)
     text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"

@@ -1,6 +1,6 @@
-"""The page about a training run: its curves, validations, samples and configuration.
+"""The HTML page about a training run: curves, validations, samples and configuration.
 
-The values come from the caller, who also writes the file. The template is `templates/run.html`.
+The values come from the caller, which also writes the file. The template is `templates/run.html`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _LARGEST_STEP = 10**15
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the page of a run shows.
+    """The contents of the page of a run.
 
     Attributes:
         name: of the run.
-        summary: short facts by their label, in the order in which they are shown.
+        summary: short facts by label, in the order in which they are shown.
         config_yaml: the whole configuration.
         metrics: rows of `metrics.jsonl`, of training (`loss`, `lr`, `tokens_per_second`) and of
             validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`), each with
             its `step`; a row may lack any of the others.
         samples: for every validation, oldest first, its `step` and `samples`, each with `src`,
             `ref` and `hyp`.
-        findings: sentences on what is wrong.
-        best_step: that of the best checkpoint.
+        findings: sentences about problems.
+        best_step: the step of the best checkpoint.
     """
 
     name: str
@@ -46,7 +46,7 @@ class RunFacts:
 
 
 def run_page(facts: RunFacts) -> str:
-    """The page about a training run, as HTML to be written in UTF-8."""
+    """The page about a training run, as HTML in UTF-8."""
     # A damaged record may have any step.
     rows = [row for row in facts.metrics if row["step"] <= _LARGEST_STEP]
     samples = [row for row in facts.samples if row["step"] <= _LARGEST_STEP]
@@ -147,9 +147,9 @@ _EDGES = re.compile(r"^\W+|\W+$")
 
 
 def _differences(reference: str, translation: str) -> list[tuple[str, bool]]:
-    """The translation in parts, each with whether it is missing from the reference.
+    """The parts of the translation, each with whether it is missing in the reference.
 
-    Words are counted: the second "the" of a translation is missing from a reference that has one.
+    Words are counted: the second "the" of a translation is missing in a reference with only one.
     Punctuation around a word is not compared.
     """
     left = Counter(_core(word) for word in _WORDS.findall(reference))

@@ -1,4 +1,4 @@
-"""How training is asked to stop."""
+"""Signal handling: stops training after the current step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
-    """A list that the first SIGINT or SIGTERM is put into; the second acts as always."""
+    """A list to which the first SIGINT or SIGTERM is appended; the second has its usual effect."""
     received: list[int] = []
     previous: dict[int, Any] = {}
 
@@ -30,11 +30,11 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
             signal.signal(signum, handler)
 
     try:
-        # Those who start workers ask them to save by SIGINT, and mean SIGTERM as it is.
+        # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
         for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
             previous[wanted] = signal.signal(wanted, handle)
     except ValueError:
-        # Python takes signals in the main thread only; elsewhere the caller owns them.
+        # Python handles signals only in the main thread; in others the caller handles them.
         yield received
         return
     try:

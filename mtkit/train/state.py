@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run besides weights, and the newest checkpoint that is whole."""
+"""The counters of a run in a checkpoint, and loading the newest undamaged checkpoint."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 class _Position(Record):
-    """Where in the data a run is, as `TokenBatches.state_dict` has it."""
+    """The position of a run in the data, as in `TokenBatches.state_dict`."""
 
     epoch: int = Field(ge=0)
     position: int = Field(ge=0)
 
 
 class _Scores(Record):
-    """A validation that is over."""
+    """The scores of an earlier validation."""
 
     step: int = Field(ge=1)
     valid_loss: float
@@ -33,7 +33,7 @@ class _Scores(Record):
 
 
 class _Cost(Record):
-    """What a run has cost so far, as `TrainingCost` has it."""
+    """The cost of a run so far, as in `TrainingCost`."""
 
     tokens: int = Field(ge=0)
     flops: float = Field(ge=0)
@@ -45,9 +45,9 @@ class TrainerState(Record):
 
     Attributes:
         max_steps: of the run at that time; the learning rate may depend on it.
-        batches: where in the data the run is.
-        cost: what it has cost.
-        validations: all of them, oldest first; they decide what is best and when to stop.
+        batches: the position in the data.
+        cost: the cost so far.
+        validations: all of them, oldest first; they determine the best one and early stopping.
         valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
     """
 
@@ -76,7 +76,7 @@ def read_checkpoint(checkpoint: Checkpoint) -> Saved:
 
 
 def newest_whole_checkpoint(run: Run) -> Saved | None:
-    """The newest checkpoint that can be read; those that cannot are told of."""
+    """The newest checkpoint that can be read; damaged ones are reported."""
     for checkpoint in reversed(run.checkpoints()):
         try:
             return read_checkpoint(checkpoint)
@@ -86,6 +86,6 @@ def newest_whole_checkpoint(run: Run) -> Saved | None:
 
 
 def copy_to_cpu(tensor: Tensor) -> Tensor:
-    """A copy on the CPU that nobody else writes to."""
+    """A separate copy on the CPU."""
     tensor = tensor.detach()
     return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()

@@ -1,7 +1,7 @@
-"""One run's training (Section 5): the update, validation, and the order of events.
+"""The training loop of a run (Section 5): updates, validation and checkpoints.
 
-`Trainer.fit` owns the order of events, `Trainer.update` the arithmetic. Every worker runs the
-same code on its share of an update; the first one writes and prints.
+`Trainer.fit` is the loop, `Trainer.update` one optimizer step. Every worker runs the same code on
+its share of an update; the first one writes and prints.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Trainer:
 
     Args:
         config: of the run.
-        data: what to train on.
-        device: where.
-        workers: who trains with this process; by default nobody.
+        data: the training data.
+        device: the device of this process.
+        workers: the group of workers; by default only this process.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Trainer:
         self.src_tokenizer, self.tokenizer = self.vocabularies
         self.step = 0
         self.cost = TrainingCost()
-        # The rows of all validations, of the first worker; a checkpoint has them.
+        # The rows of all validations, on the first worker; they are saved in checkpoints.
         self.validations: list[dict[str, Any]] = []
         self.pairs = data.pairs("train")
         self.valid_pairs = data.pairs("valid")
@@ -164,7 +164,7 @@ class Trainer:
         return not unfinished
 
     def update(self, batches: Sequence[IntArray]) -> Tensor:
-        """One optimizer step on the pairs of these batches, shared out among all workers.
+        """One optimizer step on the pairs of these batches, divided among all workers.
 
         The gradient is that of the mean loss per target token over all of them.
 
@@ -182,8 +182,8 @@ class Trainer:
         tokens = self._count(batches, [selected for _, selected in shares])
         summed = torch.zeros((), device=self.device)
         for place, (pairs, indices) in shares:
-            # Dropout depends on seed, step and place alone: a resumed run needs no random state,
-            # and who works on a share makes no difference.
+            # Dropout depends only on seed, step and index: a resumed run needs no random state, and
+            # it does not matter which worker computes a share.
             torch.manual_seed(_mix(settings.seed, self.step, place))
             last = place == shares[-1][0]
             with workers.waiting() if last else workers.no_sync(self._parallel):
@@ -196,7 +196,7 @@ class Trainer:
         return summed
 
     def _count(self, batches: Sequence[IntArray], mine: Sequence[Selected]) -> int:
-        """Count the work of an update; gives its target tokens, those of all workers."""
+        """Count the cost of an update; returns its target tokens over all workers."""
         several = self.micro_batches.are_segmented_anew
         tokens = flops = 0.0
         # Without BPE-dropout every worker knows all lengths.
@@ -215,8 +215,8 @@ class Trainer:
         """Loss, BLEU and chrF on the validation set; workers share the work."""
         model, workers = self.model, self.workers
         if self.settings.fsdp:
-            # A search takes no predictable number of steps, so the parts cannot be fetched on the
-            # way: the first worker puts the model together and works alone.
+            # The number of search steps is not predictable, so the shards cannot be gathered
+            # during it: the first worker gets the full model and validates alone.
             model, workers = self._whole_model(), Workers()
             if not self.workers.is_rank_zero:
                 self.workers.barrier()
@@ -269,7 +269,7 @@ class Trainer:
         indices, largest = self.micro_batches.largest(self.batches)
         self.model.train()
         try:
-            # Also the first time that workers exchange gradients.
+            # This is also the first exchange of gradients between workers.
             with self.workers.waiting():
                 loss = self._share_of_loss(*largest, label_smoothing=0.1)
                 torch.autograd.backward(loss)
@@ -299,7 +299,7 @@ class Trainer:
         *,
         extra: bool = False,
     ) -> None:
-        """Begin to write a checkpoint.
+        """Start to write a checkpoint.
 
         Args:
             writer: of the run.
@@ -327,7 +327,7 @@ class Trainer:
     def state_dict(self) -> tuple[Tensors, Tensors]:
         """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
 
-        Of workers that share a model out, the first gets all of it.
+        If the model is sharded, the first worker gets all of it.
         """
         if self.settings.fsdp:
             weights, moments = whole_state(self.model, self.optimizer)
@@ -348,20 +348,20 @@ class Trainer:
         )
 
     def resume(self, run: Run) -> None:
-        """Go on from the newest checkpoint that is whole.
+        """Resume from the newest undamaged checkpoint.
 
-        The first worker chooses it: on a shared file system another may not see it listed yet.
+        The first worker chooses it: on a shared file system the others may not see it yet.
 
         Raises:
-            MtkitError: if every checkpoint is damaged, or some workers cannot read the chosen one.
+            MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
         """
         found = newest_whole_checkpoint(run) if self.workers.is_rank_zero else None
-        # By its place in the run, whose folder may have another name on another machine.
+        # By its relative path, because the run folder may have another path on another machine.
         chosen = self.workers.gather(
             found and (found[0].step, str(found[0].path.relative_to(run.path)))
         )[0]
         if chosen is None:
-            raise MtkitError(f"{run.path}: no checkpoint is whole; begin again with --restart")
+            raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
         step, place = chosen
         _, weights, optimizer, state = self.workers.run_on_all_ranks(
             lambda: found or read_checkpoint(run.checkpoint(run.path / place, step))
@@ -385,10 +385,10 @@ class Trainer:
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
     def _check_decay(self, run: Run, old: int, step: int) -> None:
-        """Refuse another `max_steps` where the learning rate decays already.
+        """Refuse another `max_steps` if the decay of the learning rate has begun.
 
         Args:
-            run: that is continued.
+            run: the run that resumes.
             old: its `train.max_steps` so far.
             step: updates made so far.
 
@@ -410,7 +410,7 @@ class Trainer:
 
     @contextmanager
     def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
-        """Turn memory that runs out after all, in an update, into one line."""
+        """Report out-of-memory errors in an update in one line."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -448,7 +448,7 @@ class Trainer:
         self.model.load_state_dict(weights)
         for name, parameter in self.model.named_parameters():
             self.optimizer.state[parameter] = {
-                # Adam keeps its step count where the kernel wants it: on the device too.
+                # Adam's step count must be on the device of its kernel.
                 key: value.to(self.device)
                 for key, value in moments[name].items()
             }
@@ -458,7 +458,7 @@ class Trainer:
         return Transformer(self.config.model, len(self.tokenizer), PAD_ID, src_vocab_size)
 
     def _whole_model(self) -> Transformer:
-        """A copy of the sharded model in one piece; on the first worker only."""
+        """A full copy of the sharded model; on the first worker only."""
         weights = whole_weights(self.model)
         with torch.device("meta"):
             model = self._new_model()
@@ -470,10 +470,10 @@ class Trainer:
     def _share_of_loss(
         self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
-        """Summed loss of a share of an update, whose gradient goes to everybody."""
+        """Summed loss of a share of an update; its gradient is sent to all workers."""
         if len(indices):
             return self._loss(self._parallel, pairs, indices, label_smoothing=label_smoothing)
-        # Nothing to do in this share, but the others wait for its gradient, which is zero.
+        # This share is empty, but the others wait for its gradient, which is zero.
         some = np.zeros(1, np.int64)
         return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
 
@@ -499,7 +499,7 @@ class Trainer:
 
     def _plan(self) -> TokenBatches:
         wanted = self.settings.batch_tokens
-        # Every batch must hold the longest pair; `plan_batches` refuses if one alone cannot.
+        # Every batch must be able to hold the longest pair; otherwise `plan_batches` refuses.
         groups = max(1, min(self.settings.batches_per_update, wanted // self.micro_batches.longest))
         return TokenBatches(
             self.pairs,
@@ -535,7 +535,7 @@ class Trainer:
         if (bad := meter.first_not_finite) is not None:
             step, loss = bad
             writer.settle()
-            # Everybody comes here, and says the same once the first has settled.
+            # All workers reach this, and report the same error after the first has saved.
             self.workers.barrier()
             raise self._diverged(writer, step, f"the loss is {loss}")
         journal.log(row)
@@ -544,7 +544,7 @@ class Trainer:
 
     @contextmanager
     def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
-        """When training is stopped at once, say from where it can go on."""
+        """If training is stopped at once, report the step from which it can resume."""
         try:
             yield
         except KeyboardInterrupt:
@@ -563,7 +563,7 @@ class Trainer:
     def _record(
         self, journal: MetricsLogger, validation: Validation, *, last: bool
     ) -> tuple[bool, bool]:
-        """Write down a validation.
+        """Log a validation.
 
         Returns:
             Whether training should stop early because of it, and whether it is the best so far.
@@ -587,7 +587,7 @@ class Trainer:
             found = self._observer.findings(
                 validation, earlier, step=self.step, cost=self.cost, losses=journal.losses()
             )
-            # Whatever is best by: what counts as flat is known of this score.
+            # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU.
             flat = is_flat([row["valid_bleu"] for row in self.validations])
             if found and (last or early or (flat and not self._was_flat)):
                 log.warning("%s", paragraph(found))
@@ -596,18 +596,18 @@ class Trainer:
         return self.workers.any(early), self.workers.any(best)
 
     def _is_best(self) -> bool:
-        """Whether the newest validation is the best one, or as good, as `Run.best` has it."""
+        """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
         scores = validation_scores(self.validations, self.settings.best_metric)
         return bool(scores) and scores[-1].value == max(score.value for score in scores)
 
     def _since_best(self) -> int:
-        """How many validations in a row have brought no new best."""
+        """The number of validations since the best one."""
         scores = validation_scores(self.validations, self.settings.best_metric)
         values = [score.value for score in scores]
         return len(values) - 1 - values.index(max(values)) if values else 0
 
     def _should_stop(self) -> bool:
-        """Whether the validations so far ask for an early stop; said by the first worker."""
+        """Whether to stop early because of `train.patience`; the first worker reports it."""
         patience = self.settings.patience
         if patience is None or not self.workers.is_rank_zero or self._since_best() < patience:
             return False

@@ -1,4 +1,4 @@
-"""How a model does on the validation set."""
+"""The result of a validation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mtkit.translate import Translation
 
 @dataclass(frozen=True)
 class Validation:
-    """How the model does on the validation set.
+    """The scores and translations of the validation set.
 
     Attributes:
         loss: natural-logarithm cross-entropy per target token, without smoothing.

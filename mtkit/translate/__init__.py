@@ -1,4 +1,4 @@
-"""From a run and text to text."""
+"""Translation: text to text, with the model of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Batches of ids in, translations out.
+"""Decodes batches of ids to translations.
 
-`Decoder` decodes with the models of this process, `pool.Pool` has other processes do it, and
-`DecoderProtocol` is what both can do.
+`Decoder` decodes with the models of this process, `pool.Pool` in other processes;
+`DecoderProtocol` is their common interface.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Translation:
 
     Attributes:
         text: detokenised, on one line.
-        score: log-probability over the length penalty, or by minimum Bayes risk the mean chrF
-            with the other samples; 0 for a blank line.
+        score: log-probability over the length penalty, or with minimum Bayes risk decoding the
+            mean chrF against the other samples; 0 for a blank line.
         log_prob: sum of the natural log-probabilities of its tokens.
-        finished: False if it was cut off at the longest output allowed.
+        finished: False if it was cut off at the length limit.
         pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
-        log_probs: natural log-probability of each.
-        seconds: that its batch took.
+        log_probs: natural log-probability of each subword.
+        seconds: the time of its batch.
     """
 
     text: str
@@ -50,13 +50,13 @@ class Translation:
 
 @dataclass(frozen=True)
 class Request:
-    """Sentences that are decoded together.
+    """Sentences that are decoded as one batch.
 
     Attributes:
-        sources: ids of each, without EOS; none is empty.
-        prefixes: ids that each translation begins with, which may be none.
-        numbers: of each, which with the seed fix what is drawn for it.
-        n_best: translations wanted of each.
+        sources: ids of each sentence, without EOS; none is empty.
+        prefixes: ids that each translation begins with, possibly none.
+        numbers: a number for each sentence, which together with the seed determines its samples.
+        n_best: number of translations of each sentence.
     """
 
     sources: list[list[int]]
@@ -67,7 +67,7 @@ class Request:
 
 @dataclass(eq=False)
 class Work:
-    """A request that was begun, and what has come of it so far."""
+    """A started request, and its results so far."""
 
     batch: Request
     found: list[list[Translation]] | None = None
@@ -75,30 +75,30 @@ class Work:
 
     @property
     def is_done(self) -> bool:
-        """Whether `finish` need not wait."""
+        """Whether `finish` returns without waiting."""
         return self.found is not None or self.error is not None
 
 
 class DecoderProtocol(Protocol):
-    """What `Decoder` and `Pool` both are.
+    """The interface of `Decoder` and `Pool`.
 
     Attributes:
-        capacity: how many batches it takes to keep everybody busy.
+        capacity: number of batches that keep all processes busy.
     """
 
     capacity: int
 
     def begin(self, batches: Sequence[Request]) -> list[Work]:
-        """Take batches on, to be decoded in this order."""
+        """Accept batches, to be decoded in this order."""
 
     def finish(self, work: Work) -> list[list[Translation]]:
-        """What was found for each sentence of a batch, best first."""
+        """The translations of each sentence of a batch, best first."""
 
     def forget(self, work: Sequence[Work]) -> None:
-        """Leave out what is not being decoded yet."""
+        """Cancel batches that are not being decoded yet."""
 
     def is_busy_without(self, work: Sequence[Work]) -> bool:
-        """Whether there is enough to do besides this work, so that no more need be begun."""
+        """Whether all processes are busy with other work, so that no more batches are needed."""
 
     def close(self) -> None:
         """End all processes; the next batch starts new ones."""
@@ -108,11 +108,11 @@ class Decoder:
     """Decodes with models in this process.
 
     Args:
-        models: on their device, in evaluation mode; their weights are used where they are. Of
-            several, the mean of the probabilities counts.
-        tokenizer: of the target of all of them.
-        config: how to search or draw, and limits.
-        device: where the models are.
+        models: on their device, in evaluation mode; their weights are not copied. With several,
+            the mean of their probabilities is used.
+        tokenizer: of the target language of all models.
+        config: settings of search or sampling, and limits.
+        device: the device of the models.
     """
 
     capacity = 1
@@ -133,7 +133,7 @@ class Decoder:
 
     @torch.inference_mode()
     def decode(self, batch: Request) -> list[list[Translation]]:
-        """Up to `n_best` translations of each sentence, best first; samples as they were drawn."""
+        """Up to `n_best` translations of each sentence, best first; samples in sampling order."""
         started = time.perf_counter()
         draws = self.config.sample or self.config.mbr_samples > 0
         with memory_explained(self._to_lower(batch)):
@@ -145,7 +145,7 @@ class Decoder:
         return results
 
     def _to_lower(self, batch: Request) -> str:
-        """What was translated when memory ran out, and what would take less of it."""
+        """For out-of-memory errors: what was translated, and which settings need less memory."""
         config, count = self.config, len(batch.sources)
         if count > 1:
             return (
@@ -231,14 +231,14 @@ class Decoder:
         """Nothing, as nothing was begun."""
 
     def is_busy_without(self, work: Sequence[Work]) -> bool:
-        """True: looking ahead would gain nothing."""
+        """True: starting batches in advance would not be faster."""
         return True
 
     def close(self) -> None:
         """Nothing: there are no other processes."""
 
     def _limits(self, batch: Request) -> list[int]:
-        """The most tokens of each output, EOS counted."""
+        """The maximum length of each output in tokens, including EOS."""
         limits = []
         for source, prefix in zip(batch.sources, batch.prefixes, strict=True):
             longest = len(source) + 1 + self.config.max_extra_length
@@ -249,15 +249,15 @@ class Decoder:
 
 
 def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
-    """How many hypotheses of a sentence are worked on at a time."""
+    """The number of hypotheses of a sentence that are decoded at a time."""
     if config.mbr_samples:
-        # Whatever is asked to be shown: the winner depends on what it is compared with.
+        # Independent of `n_best`, because the best sample depends on the samples compared.
         return config.mbr_samples
     return n_best if config.sample else max(config.beam_size, n_best)
 
 
 def _by_risk(drawn: list[Translation]) -> list[Translation]:
-    """Each text once, those most like all samples first; of equal ones the first drawn."""
+    """Each text once, those most similar to all samples first; of equal ones the first sample."""
     risks = mutual_chrf([translation.text for translation in drawn])
     scored: dict[str, Translation] = {}
     for translation, score in zip(drawn, risks, strict=True):

@@ -1,11 +1,10 @@
-"""Decoding a token at a time.
+"""Incremental decoding: one token per step, with cached keys and values.
 
-`Engine` runs the decoder of a Transformer step by step, with what it remembers in a
-`DecoderCache`. It computes what `Transformer.forward` does, written flat, because a step has so
-little arithmetic that every call counts. It works on any model, also on one in training.
-`Ensemble` is several of them in the place of one.
+`Engine` runs the decoder of a Transformer step by step, with a `DecoderCache`. It computes the
+same as `Transformer.forward`, but with few function calls, because a step has little arithmetic.
+It works on any model, also on one in training. `Ensemble` combines several engines.
 
-Letters in shapes are those of `model`; besides, R is the number of live hypotheses and N that of
+Letters in shapes are those of `model`; also, R is the number of live hypotheses and N that of
 cached positions.
 """
 
@@ -22,15 +21,15 @@ from mtkit.model import DecoderLayer, Residual, Transformer
 
 Sublayer = Callable[[Tensor], Tensor]
 
-# While the keys of a layer are fewer numbers, to copy them all is quicker than to manage room.
+# If the keys of a layer have fewer numbers than this, copying all is faster than reserving room.
 COPIED_TO = 2**16
 
 
 class Engine:
-    """A Transformer as decoding uses it: sources at once, then one token at a time.
+    """A Transformer for incremental decoding: the sources at once, then one token per step.
 
     Args:
-        model: in evaluation mode. Its weights are used where they are.
+        model: in evaluation mode; its weights are not copied.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -40,7 +39,7 @@ class Engine:
         self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
 
     def start(self, src: Tensor, beam_size: int) -> DecoderCache:
-        """Encode `src` (B, S), ended by EOS and padded, for decoding W hypotheses of each."""
+        """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence."""
         memory = self.model.encode(src)
         kv = [layer.project_memory(memory.states) for layer in self.layers]
         return DecoderCache(kv, memory.mask, beam_size)
@@ -49,9 +48,9 @@ class Engine:
         """Log-probabilities of the token after `tokens`, for the R live hypotheses.
 
         Args:
-            tokens: (R,), the newest token of each; BOS at first.
-            rows: (R,), the slot of each among the B·W, ascending.
-            cache: of the steps before; it is changed in place.
+            tokens: (R,), the newest token of each hypothesis; BOS in the first step.
+            rows: (R,), the slot of each hypothesis among the B·W, ascending.
+            cache: of the previous steps; it is changed in place.
 
         Returns:
             (R, V) natural logarithms in float32 (float64 for a float64 model).
@@ -66,18 +65,18 @@ class Engine:
 
 
 def upcast_logits(logits: Tensor) -> Tensor:
-    """Logits in float32 at least: sums over a vocabulary round too much in half precision."""
+    """Logits in at least float32: sums over a vocabulary are too inexact in half precision."""
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 class _Layer:
-    """One decoder layer, its parts at hand."""
+    """One decoder layer, with direct access to its parts."""
 
     def __init__(self, layer: DecoderLayer, *, pre: bool) -> None:
         own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
         self.sizes = [own.q_width, own.q_width, own.v_width]
         self.project_memory = cross.project_memory
-        # The forward methods themselves: modules ask for hooks at every call.
+        # The forward methods are called directly, because modules check for hooks at every call.
         self.in_proj, self.own_out = own.in_proj.forward, own.out_proj.forward
         self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
         self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
@@ -105,7 +104,7 @@ class _Layer:
 
 
 def _norm(norm: nn.LayerNorm) -> Sublayer:
-    """The same without what lies between a module and the function it calls."""
+    """The same layer norm, without the overhead of calling a module."""
 
     def normed(x: Tensor) -> Tensor:
         return torch.layer_norm(x, shape, weight, bias, norm.eps)
@@ -151,25 +150,24 @@ class LayerCache:
         """Keep these sentences; `rows` are theirs of all B·H."""
         _, W, H = self.shape
         self.shape = len(sentences), W, H
-        # Room that is not used yet need not be copied.
+        # Unused room is not copied.
         self._room = self.length
         self._kv = [buffer[:, : self.length].index_select(0, rows) for buffer in self._kv]
 
 
 class DecoderCache:
-    """What decoding remembers of B sentences with up to W hypotheses each.
+    """The decoding state of B sentences with up to W hypotheses each.
 
-    A sentence has W slots for hypotheses, of which any number are live. Linear layers work on the
-    R live ones alone; attention on all slots, where what a dead one gets is nobody's business.
+    A sentence has W slots for hypotheses, of which any number are live. Linear layers compute only
+    the R live ones; attention computes all slots, and the values of dead slots are never read.
 
     The keys and values of the encoder's output are projected once per sentence and shared by its
     beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W) is
     0 at the cached positions that belong to a hypothesis and -inf at the others, so reordering a
-    beam moves numbers of which there are few. With restricted attention it covers the steps that
-    are seen, and no more.
+    beam moves only few numbers. With restricted attention it covers only the visible steps.
 
     Args:
-        memory_kv: of each layer, (B, H, S, K).
+        memory_kv: keys and values of each layer, (B, H, S, K).
         memory_mask: (B, 1, 1, S), False at padding.
         beam_size: W.
     """
@@ -184,7 +182,7 @@ class DecoderCache:
         self.steps = self.seen = 0
         self.memory_kv = [(k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv]
         self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
-        # What attention adds to its scores, to be broadcast to (B·H, W, N).
+        # The bias of attention scores, broadcast to (B·H, W, N).
         self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
         if not memory_mask.all():
             bias = like.new_zeros(B, 1, memory_mask.shape[-1])
@@ -194,7 +192,7 @@ class DecoderCache:
         self._rows: Tensor | None = None
 
     def reorder(self, parents: Tensor) -> None:
-        """Let the hypothesis in slot w of sentence b continue that of `parents[b, w]`; (B, W)."""
+        """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W)."""
         rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
         self.ancestors = self.ancestors.gather(1, rows)
 
@@ -214,13 +212,13 @@ class DecoderCache:
             layer.select(sentences, rows)
 
     def advance(self, rows: Tensor, window: int | None) -> None:
-        """Open the next step, in which the slots `rows` (R,) of all B·W are live."""
+        """Start the next step, in which the slots `rows` (R,) of all B·W are live."""
         B, W, _ = self.shape
         self._rows = None if len(rows) == B * W else rows
         self.steps += 1
         steps = self.steps if window is None else min(self.steps, window + 1)
         self.seen = steps * W
-        # A single hypothesis descends from everything.
+        # With a single hypothesis, all cached positions belong to it.
         if W > 1:
             self.ancestors = torch.cat((self.ancestors, self._own.expand(B, W, W)), dim=-1)
             self.ancestors = self.ancestors[:, :, -self.seen :]
@@ -234,13 +232,13 @@ class DecoderCache:
         return x.new_zeros(B * W, x.shape[-1]).index_copy_(0, self._rows, x)
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-        """Attention of few queries, which PyTorch's own is slow at.
+        """Attention of few queries, for which PyTorch's own function is slow.
 
         Args:
             q: (B·W, H·K), of all slots.
             keys: (B·H, K, N).
             values: (B·H, N, K).
-            bias: what is added to the scores, to be broadcast to (B·H, W, N).
+            bias: added to the scores, broadcast to (B·H, W, N).
 
         Returns:
             (R, H·K), of the live hypotheses.
@@ -255,7 +253,7 @@ class DecoderCache:
         return joined if self._rows is None else joined.index_select(0, self._rows)
 
     def _for_heads(self, bias: Tensor) -> Tensor:
-        """(B, W, N) as what broadcasts to (B·H, W, N)."""
+        """(B, W, N) in a shape that broadcasts to (B·H, W, N)."""
         B, _, H = self.shape
         return bias if B == 1 else bias.repeat_interleave(H, dim=0)
 
@@ -276,10 +274,10 @@ def _with_room(x: Tensor, room: int) -> Tensor:
 
 
 class Ensemble:
-    """Several models as one engine, which gives the mean of their probabilities.
+    """Several models as one engine, which returns the mean of their probabilities.
 
     Args:
-        engines: of models on one device that share a vocabulary; one or more.
+        engines: one or more, for models on one device that share a vocabulary.
     """
 
     def __init__(self, engines: Sequence[Engine]) -> None:
@@ -307,13 +305,13 @@ class Ensemble:
 
 
 def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean of probabilities of which these are the logarithms."""
-    # Sums of logarithms' exponentials: what no model finds likely stays above zero.
+    """The logarithm of the mean probability, from log-probabilities."""
+    # By logsumexp, so that small probabilities do not become zero.
     return functools.reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
 
 
 class EnsembleCache:
-    """What each model of an ensemble remembers of the same hypotheses."""
+    """The caches of the models of an ensemble, for the same hypotheses."""
 
     def __init__(self, caches: Sequence[DecoderCache]) -> None:
         self.caches = caches

@@ -1,7 +1,7 @@
-"""Weights in the form that decoding wants.
+"""Linear layers that are fast in decoding.
 
-`pack_weights` gives a model that only translates other linear layers: laid out for few rows, in
-half precision, or in 8 bits.
+`pack_weights` replaces the linear layers of a model that only translates: with a layout for few
+rows, in half precision, or in 8 bits.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from torch import Tensor, nn
 from mtkit.devices import Precision
 from mtkit.model import Transformer
 
-# oneDNN's packed weights win where weights come from memory and not from a cache, that is for
-# large matrices and in large models, between one row, where reading a transposed matrix in order
-# is faster, and so many, where every layout is as fast as the arithmetic.
+# oneDNN's packed weights are faster if weights are read from memory and not from a cache, that is
+# for large matrices and in large models. With one row, reading a transposed matrix is faster; from
+# this many rows on, every layout is equally fast.
 PACKED_SIZE, PACKED_MODEL = 2_000_000, 2**24
 PACKED_FROM, PACKED_TO = 2, 64
-# The most an 8-bit weight and a 7-bit activation can be. Their products add up in pairs to 16 bits
-# on CPUs without VNNI, and saturate with one bit more; with these the sums are exact everywhere.
+# The largest 8-bit weight and 7-bit activation. CPUs without VNNI add pairs of products in 16 bits,
+# which would saturate with one bit more; with these limits the sums are exact on all CPUs.
 WEIGHT_MAX = 127
 ACTIVATION_MAX = 63
-# Matrices of fewer weights stay in float32: to round and to call costs more than 8 bits save.
+# Smaller matrices stay in float32, because rounding costs more time than 8 bits save.
 INT8_SIZE = 2**18
-# What an all-zero row is divided by.
+# The divisor of an all-zero row.
 TINY = 1e-30
 
 
 class DenseLinear(nn.Module):
-    """A float32 linear layer on a CPU, its matrix laid out for decoding steps.
+    """A float32 linear layer on a CPU, with a matrix layout for decoding steps.
 
-    PyTorch's linear layer lays its matrix out at every call, which takes longer than the
-    arithmetic where there are few rows.
+    PyTorch's linear layer converts its matrix at every call, which takes longer than the
+    arithmetic if there are few rows.
 
     Args:
         weight: (N, K).
@@ -46,11 +46,11 @@ class DenseLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, large_model: bool = False) -> None:
         super().__init__()
-        # Plain attributes, which are found sooner than buffers.
+        # Plain attributes, because their access is faster than that of buffers.
         self.transposed = weight.detach().t().contiguous()
         self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()
         self._packs = (large_model or weight.numel() >= PACKED_SIZE) and _has_onednn()
-        # Made when first needed: only small batches are.
+        # Created when first needed, because only small batches need it.
         self._packed: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,10 +67,10 @@ class DenseLinear(nn.Module):
 
 
 class Int8Linear(nn.Module):
-    """A linear layer of 8-bit weights, activations being rounded row by row as they come.
+    """A linear layer with 8-bit weights; activations are quantized row by row.
 
-    A row is scaled by its own largest value, so it does not matter which rows come with it, and
-    the sums of products are exact integers.
+    A row is scaled by its own largest value, so it does not depend on the other rows, and the sums
+    of products are exact integers.
 
     Args:
         weight: (N, K), of float32.
@@ -82,8 +82,8 @@ class Int8Linear(nn.Module):
         weight = weight.detach()
         scale = weight.abs().amax(1).clamp_min(TINY).double() / WEIGHT_MAX
         with warnings.catch_warnings():
-            # Quantized tensors are to go some day; the product that works on them is the only one
-            # that PyTorch has for CPUs without VNNI.
+            # Quantized tensors are deprecated, but PyTorch has no other 8-bit product for CPUs
+            # without VNNI.
             warnings.simplefilter("ignore")
             rounded = torch.quantize_per_channel(
                 weight, scale, torch.zeros(len(weight), dtype=torch.int64), 0, torch.qint8
@@ -93,7 +93,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., K) to (..., N), in float32."""
-        # The infinity norm would be one call, and is ten times slower.
+        # The infinity norm would be one call, but it is ten times slower.
         largest = x.abs().amax(-1, keepdim=True).clamp_min_(TINY)
         out: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             x / largest, 1 / ACTIVATION_MAX, ACTIVATION_MAX + 1, self._packed
@@ -104,12 +104,12 @@ class Int8Linear(nn.Module):
 
 
 def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -> None:
-    """Put the linear layers of a model on `device` into the form that decoding wants, in place.
+    """Replace the linear layers of a model on `device` by layers for fast decoding, in place.
 
     Args:
         model: a Transformer; it cannot be trained afterwards.
         precision: from `devices.choose_precision`.
-        device: where the model is.
+        device: the device of the model.
     """
     if precision == "bf16":
         model.to(torch.bfloat16)
@@ -133,7 +133,7 @@ def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -
 
 
 def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """Where the tensors of a model are that were not packed into 8 bits: module and attribute.
+    """The module and attribute of each tensor of a model that was not packed into 8 bits.
 
     The order is the same for every model of the same shape and form.
     """

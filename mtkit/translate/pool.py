@@ -1,12 +1,11 @@
-"""Several processes that decode for one that reads and writes.
+"""Decodes in several worker processes.
 
-`Pool` has the interface of `decoder.Decoder` and hands batches to processes that it starts. On a
-CPU these have the weights in common: they lie once in memory, in the form that decoding wants.
-What 8-bit weights are packed into, and what a GPU needs, each process makes for itself, from
-weights that lie once.
+`Pool` has the interface of `decoder.Decoder` and sends batches to worker processes. On a CPU the
+workers share the memory of the packed weights. Each worker creates its own 8-bit weights, or its
+own copy on a GPU, from the shared weights.
 
-A worker that loses its parent, however that ended, ends at once: it reads from a pipe that nobody
-else writes to. One that is lost itself is an error of one line, after which none is left.
+A worker ends at once when its parent ends, because then its input pipe is closed. If a worker is
+lost, this is reported in one line, and all other workers are ended.
 """
 
 from __future__ import annotations
@@ -39,26 +38,25 @@ from mtkit.translate.linear import pack_weights, weight_places
 
 CPU = torch.device("cpu")
 
-# Batches that a worker has at a time: one that it decodes, and one to go on with at once.
+# Batches that a worker has at a time: the one that it decodes, and the next one.
 _AT_A_TIME = 2
 # Bytes to whose multiples weights are aligned: a cache line.
 _ALIGNMENT = 64
 
 
 class Pool:
-    """Decodes in processes of its own, which are started when there is work for them.
+    """Decodes in worker processes, which are started when there is work.
 
-    A process that is started imports the main script anew, as always with Python's `spawn`: a
-    script that makes one must do so under `if __name__ == "__main__":`.
+    A new process imports the main script again, as always with Python's `spawn`: a script that
+    creates a pool must do so under `if __name__ == "__main__":`.
 
-    Threads may share a pool; one at a time looks for results.
+    Threads may share a pool; only one at a time receives results.
 
     Args:
-        models: on the CPU, in evaluation mode, as they were trained. They are changed in place:
-            their weights go to memory that the workers share, and for a CPU into the form that
-            decoding wants.
-        tokenizer: of the target of all of them.
-        config: how to search or draw, and limits.
+        models: on the CPU, in evaluation mode, not packed. They are changed in place: their
+            weights are moved to shared memory, and for a CPU they are packed.
+        tokenizer: of the target language of all models.
+        config: settings of search or sampling, and limits.
         precision: of the workers, from `choose_precision`.
         devices: one for each worker.
     """
@@ -73,7 +71,7 @@ class Pool:
         devices: Sequence[torch.device],
     ) -> None:
         on_cpu = devices[0].type == "cpu"
-        # What 8 bits are packed into is not memory that PyTorch lets us share.
+        # PyTorch cannot share the memory of packed 8-bit weights.
         prepared = on_cpu and precision != "int8"
         together = nn.ModuleList(models)
         if prepared:
@@ -97,7 +95,7 @@ class Pool:
         self._lock = threading.RLock()
 
     def begin(self, batches: Sequence[Request]) -> list[Work]:
-        """Take batches on, to be decoded in this order, and start workers if there are too few."""
+        """Accept batches, to be decoded in this order, and start workers if there are too few."""
         work = [Work(batch) for batch in batches]
         with self._talking():
             self._queue.extend(work)
@@ -110,10 +108,10 @@ class Pool:
         return work
 
     def finish(self, work: Work) -> list[list[Translation]]:
-        """What was found for a batch.
+        """The translations of a batch.
 
         Raises:
-            MtkitError: if a worker ended, or met this error.
+            MtkitError: if a worker ended, or raised this error.
         """
         while not work.is_done:
             with self._talking():
@@ -125,13 +123,13 @@ class Pool:
         return work.found
 
     def forget(self, work: Sequence[Work]) -> None:
-        """Leave out what no worker has yet."""
+        """Cancel batches that no worker has yet."""
         with self._lock:
             dropped = set(map(id, work))
             self._queue = deque(item for item in self._queue if id(item) not in dropped)
 
     def is_busy_without(self, work: Sequence[Work]) -> bool:
-        """Whether every worker has two batches ahead besides this work."""
+        """Whether every worker has two batches besides this work."""
         with self._talking():
             self._receive(timeout=0)
             of_work = sum(not item.is_done for item in work)
@@ -139,39 +137,39 @@ class Pool:
             return ahead - of_work >= self.capacity
 
     def close(self) -> None:
-        """End the workers, whatever they do; the next batch starts new ones.
+        """End the workers, even if they are busy; the next batch starts new ones.
 
-        While another thread waits in `finish`, that comes first.
+        If another thread waits in `finish`, this waits until that returns.
         """
         with self._lock:
             self._stop(MtkitError("translating was stopped"))
 
     @property
     def processes(self) -> list[int]:
-        """Ids of the processes that run."""
+        """Ids of the running processes."""
         return [worker.pid for worker in self._workers]
 
     def _feed(self) -> None:
-        """Give out what waits, to whom has least."""
+        """Send waiting batches to the workers that have the fewest."""
         while self._queue:
             worker = min(self._workers, key=lambda worker: len(worker.work))
             if len(worker.work) >= _AT_A_TIME:
                 return
-            # It stays in the queue until it is sent, so that it has the error if that fails.
+            # It stays in the queue until it is sent, so that it gets the error if sending fails.
             worker.send(self._queue[0])
             self._queue.popleft()
 
     def _receive(self, timeout: float | None) -> None:
-        """Take whatever answers are there, waiting so many seconds for the first of them."""
+        """Receive all available answers; wait at most `timeout` seconds for the first one."""
         by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.work}
         if not by_pipe and timeout is None:
-            raise RuntimeError("nobody works on what is waited for")
+            raise RuntimeError("no worker has the work that is waited for")
         for pipe in wait(list(by_pipe), timeout):
             by_pipe[pipe].receive()
         self._feed()
 
     def _stop(self, error: MtkitError) -> None:
-        """End the workers; whatever was begun has met this error."""
+        """End the workers; all started work gets this error."""
         for worker in self._workers:
             self._queue.extend(worker.work)
             worker.end()
@@ -182,7 +180,7 @@ class Pool:
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
-        """Within it, this thread alone talks to the workers; they end if that goes wrong."""
+        """Within it, only this thread communicates with the workers; an error ends them."""
         with self._lock:
             try:
                 yield
@@ -190,16 +188,16 @@ class Pool:
                 self._stop(error)
                 raise
             except BaseException:
-                # An interrupt, for instance: half an answer may have been read.
+                # For example an interrupt: an answer may have been read only in part.
                 self.close()
                 raise
 
 
 class _Worker:
-    """A process that decodes, seen from the one that started it.
+    """The parent's view of a worker process.
 
     Attributes:
-        work: what it has, in order.
+        work: its batches, in order.
     """
 
     def __init__(self, setup: _Setup) -> None:
@@ -214,12 +212,12 @@ class _Worker:
         self.end = self._process.end
 
     def send(self, work: Work) -> None:
-        """Hand it a batch."""
+        """Send it a batch."""
         self._process.send(work.batch)
         self.work.append(work)
 
     def receive(self) -> None:
-        """Take its next answer."""
+        """Receive its next answer."""
         answer = self._process.receive()
         work = self.work.popleft()
         if isinstance(answer, Exception):
@@ -234,18 +232,18 @@ class _Worker:
 
 @dataclass(frozen=True)
 class _Setup:
-    """What a worker is made of.
+    """The settings of a worker.
 
-    It is small, because whoever starts a process waits until it has read this.
+    It is small, because the parent waits until a new process has read it.
 
     Attributes:
-        models: their shapes, each with the size of the source's own vocabulary, if it has one.
-        weights: of all of them, in the order of `weight_places`.
-        vocabulary: a SentencePiece model, of the target.
-        decode: how to search or draw, and limits.
+        models: their settings, each with the size of the source's own vocabulary, if it has one.
+        weights: of all models, in the order of `weight_places`.
+        vocabulary: the SentencePiece model of the target.
+        decode: settings of search or sampling, and limits.
         precision: of matrix products.
-        prepared: whether the weights are in the form that decoding wants already.
-        threads: of PyTorch.
+        prepared: whether the weights are already packed.
+        threads: number of PyTorch threads.
         device: where to decode.
     """
 
@@ -282,7 +280,7 @@ class _Setup:
 
 
 class _Decoding:
-    """Decodes batches with what is made of a setup when the first of them comes."""
+    """Decodes batches; the decoder is created from the setup at the first batch."""
 
     def __init__(self, setup: _Setup) -> None:
         self._setup = setup
@@ -294,18 +292,18 @@ class _Decoding:
 
 
 # ---------------------------------------------------------------------------------------------
-# Memory of several processes
+# Shared memory
 
 
 class _Memory:
-    """Bytes that this process and those it hands this to have in common.
+    """Memory that this process shares with those to which it sends this object.
 
-    They go with the last of these processes, however it ends. /dev/shm, where PyTorch shares its
-    tensors, is often too small in a container, which kills whoever writes to it.
+    It is freed with the last of these processes. PyTorch would use /dev/shm, which is often too
+    small in a container, and a process that writes to it is then killed.
 
     Args:
         size: number of bytes, at least one.
-        descriptor: of memory that is there already; this object closes it.
+        descriptor: of existing memory; this object closes it.
     """
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:
@@ -334,14 +332,14 @@ def _new_descriptor(size: int) -> int:
 
 
 def _shared(models: nn.Module) -> _Memory:
-    """Memory of the weights of models, which go there."""
+    """New shared memory with the weights of models, which are moved there."""
     memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
     _place(models, memory)
     return memory
 
 
 def _place(models: nn.Module, memory: _Memory) -> None:
-    """Let the weights of models be those in memory; weights that they have are written there."""
+    """Place the weights of models in shared memory; weights that exist are copied there."""
     start = 0
     for module, name in list(weight_places(models)):
         weight: Tensor = getattr(module, name)

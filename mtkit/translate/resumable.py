@@ -1,10 +1,10 @@
-"""A long translation that goes on where it was stopped, and may be shared out among machines.
+"""Resumable file translation, which can be divided among several machines.
 
-The output file appears when it is whole. Until then the folder `.NAME.parts` beside it has
-`job.json`, which says how the translation is made, and a file for every window of lines that is
-done. A part carries the checksums of its source and of its content in its name: what was
-translated from other input is never taken for done, and what was changed is done again. One
-process at a time writes an output, or one for each share of the lines.
+The output file appears when it is complete. Until then the folder `.NAME.parts` next to it has
+`job.json`, with the settings of the translation, and a file for every finished window of lines.
+The name of a part has the checksums of its source and its content: parts from other input are
+never used, and changed parts are translated again. One process at a time writes an output, or one
+per share of the lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mtkit.files import Record, lock, naming_file, read_record, sealed_text
 log = logging.getLogger(__name__)
 
 _JOB = "job.json"
-# Seconds between two looks for the parts of other processes.
+# Seconds between two checks for the parts of other processes.
 _PAUSE = 0.2
 
 
@@ -32,7 +32,7 @@ Translate = Callable[[Iterable[tuple[int, list[str]]]], Iterable[tuple[int, byte
 
 
 class _How(Record):
-    """How a translation is made: whatever it depends on besides its input."""
+    """The settings of a translation: everything that it depends on besides its input."""
 
     settings: dict[str, str]
 
@@ -42,10 +42,10 @@ class ResumableOutput:
 
     Args:
         output: the file to write.
-        how: whatever the translation depends on besides its input, by the name a user knows.
-        restart: delete what an earlier start has left.
+        how: everything that the translation depends on besides its input, by option name.
+        restart: delete the parts of an earlier start.
         rank: of this process among those that work on the same file, from 0.
-        world_size: how many there are; a window is done by the one whose turn it is.
+        world_size: number of processes; they take the windows in turn.
     """
 
     def __init__(
@@ -68,18 +68,16 @@ class ResumableOutput:
         windows: Iterable[list[str]],
         translate: Translate,
     ) -> None:
-        """Translate what is not done yet, and put the output together.
+        """Translate the missing windows, and join the parts to the output.
 
         Args:
-            windows: all of the input, cut alike every time.
-            translate: takes windows, each with the number of its first line, from 1. It gives
-                that number and what the output has for the window, and may take windows ahead of
-                what it gives.
+            windows: all of the input, divided in the same way every time.
+            translate: takes windows, each with the number of its first line, from 1. It yields
+                that number and the output for the window, and may read windows in advance.
 
         Raises:
-            MtkitError: if another process writes the same output; if an earlier start had other
-                input or translated otherwise; if a part cannot be written. Parts that are done
-                stay.
+            MtkitError: if another process writes the same output, if an earlier start had other
+                input or settings, or if a part cannot be written. Finished parts are kept.
         """
         holding = self.output.with_name(f".{self.output.name}.{self.rank}.lock")
         with lock(holding, what=self.output, doing="written"):
@@ -91,7 +89,7 @@ class ResumableOutput:
             self._run(windows, translate)
 
     def has_parts(self) -> bool:
-        """Whether some lines are translated and kept beside the output."""
+        """Whether there are finished parts next to the output."""
         return bool(self._files())
 
     def _run(
@@ -106,17 +104,17 @@ class ResumableOutput:
             if self.rank == 0:
                 self._join(list(names.values()))
         finally:
-            # Without a part there is nothing to go on with.
+            # Without a part there is nothing to resume.
             if self.world_size == 1 and not self._files():
                 shutil.rmtree(self._parts, ignore_errors=True)
 
     def _missing(
         self, windows: Iterable[list[str]], names: dict[int, str]
     ) -> Iterator[tuple[int, list[str]]]:
-        """The windows to translate here, each with the number of its first line.
+        """The windows that this process translates, each with the number of its first line.
 
-        A part's name begins with the number of its window and the checksum of its lines: `names`
-        gets these of all windows, by the number of the first line.
+        The name of a part begins with the number of its window and the checksum of its lines;
+        these are added to `names` for all windows, by the number of the first line.
         """
         done = 0
         first_line = 1
@@ -136,7 +134,7 @@ class ResumableOutput:
     def _check_same(self) -> None:
         how = self._how.settings
         path = self._parts / _JOB
-        # Without a part there is nothing that another translation would be mixed with.
+        # Without a part, translations with different settings cannot be mixed.
         if not self._files():
             self._write(path, [sealed_text(self._how).encode()])
             return
@@ -161,12 +159,12 @@ class ResumableOutput:
                 )
             if path.name == f"{name}-{_digest(path.read_bytes())}":
                 return True
-            log.warning("%s: was changed, and is translated again", path)
+            log.warning("%s: was changed, so it is translated again", path)
             path.unlink()
         return False
 
     def _part(self, name: str) -> Path:
-        """The file of a part, once it is there."""
+        """The file of a part; waits until it exists."""
         while not (found := sorted(self._parts.glob(f"{name}-*[0-9a-f]"))):
             time.sleep(_PAUSE)
         return found[0]
@@ -182,7 +180,7 @@ class ResumableOutput:
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
-        """A file that appears under its name when it is whole and on the disk."""
+        """Write a file, which appears under its name when it is complete and on the disk."""
         partial = path.with_name(f".{path.name}.{self.rank}.partial")
         with naming_file(path):
             try:

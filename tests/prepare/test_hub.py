@@ -480,9 +480,9 @@ def test_a_split_that_was_fetched_is_read_with_the_hub_switched_off(named: Outco
         ("hf:own/program", "has a loading script, which mtkit does not run"),
         ("hf:own/numbers", "has no text in the column 'de' of 'train'"),
         ("hf:own", "hf:own: write a dataset on the hub as hf:owner/dataset, "),
-        ("hf:own/a:b:c:d", "hf:own/a:b:c:d: a dataset of the hub is named as in"),
+        ("hf:own/a:b:c:d", "hf:own/a:b:c:d: write a dataset on the hub as"),
         ("hf:own/.odd", "'own/.odd' is not the name of a dataset"),
-        ("hf:own/record:de-en:../train", "a dataset of the hub is named as in"),
+        ("hf:own/record:de-en:../train", "write a dataset on the hub as"),
     ],
 )
 def test_a_name_of_the_hub_that_leads_nowhere_is_told_in_one_line(

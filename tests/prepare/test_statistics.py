@@ -321,7 +321,7 @@ def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) 
     assert "2 parts of the files, 20 lines in all" in findings(shifted, tiny.report, settings)[0]
     rare = Vocabulary("joint", size=300, learned=40, unused=3, rare=6)
     said = findings(replace(facts, vocabularies=[rare]), tiny.report, settings)[-1]
-    assert said.startswith("9 of the 40 pieces (joint) occur fewer than 10 times")
+    assert said.startswith("9 of the 40 subwords (joint) occur fewer than 10 times")
 
 
 def test_data_without_faults_has_no_findings(tiny_text: TinyText, tmp_path: Path) -> None:

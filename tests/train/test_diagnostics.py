@@ -241,7 +241,7 @@ def test_translations_that_are_empty_and_without_an_end_are_reported_once(
     # Others beside them are reported as usual, with their own number.
     empty, endless = findings(SMALL, TRAINED, replace(good, hyp=blank, cut=some(180, len(pairs))))
     assert empty.startswith("6.0 % of the translations are empty, though most of them ran")
-    assert endless.startswith("12 % of the translations ran to the length limit")
+    assert endless.startswith("12 % of the translations reached the length limit")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_translations_that_loop_are_reported(loop: str, pairs: list[tuple[str, s
     good = healthy(pairs)
     looping = [f"{text[:2]}{loop}" for text in good.hyp[:60]] + list(good.hyp[60:])
     found = only(findings(SMALL, TRAINED, replace(good, hyp=looping)))
-    assert found.startswith("6.0 % of the translations say the same few words again and again:")
+    assert found.startswith("6.0 % of the translations repeat the same few words again and again:")
 
 
 def test_three_times_the_same_word_is_not_a_loop_and_neither_is_one_in_the_reference(
@@ -268,7 +268,7 @@ def test_translations_without_an_end_are_reported_with_the_limit(
     pairs: list[tuple[str, str]],
 ) -> None:
     found = only(findings(SMALL, TRAINED, replace(healthy(pairs), cut=some(120, len(pairs)))))
-    assert found.startswith("12 % of the translations ran to the length limit, 50 subwords")
+    assert found.startswith("12 % of the translations reached the length limit, 50 subwords")
 
 
 def test_sources_that_were_cut_are_reported_with_the_setting(pairs: list[tuple[str, str]]) -> None:
@@ -283,7 +283,7 @@ def test_translations_of_other_lines_are_reported_as_unrelated(
 ) -> None:
     good = healthy(pairs)
     slipped = replace(good, hyp=[*good.hyp[100:], *good.hyp[:100]])
-    assert "nothing to do with their sources" in only(findings(SMALL, TRAINED, slipped))
+    assert "not related to their sources" in only(findings(SMALL, TRAINED, slipped))
 
 
 def test_in_a_handful_of_sentences_nothing_is_reported() -> None:
@@ -327,9 +327,9 @@ def test_too_few_tokens_and_unseen_pieces_are_reported_of_a_model_that_has_not_l
     starved = replace(TRAINED, mean_tokens_per_update=410.4, unseen_pieces=2400)
     tokens, rows = findings(SMALL, starved, healthy(pairs))
     assert tokens.startswith("An update sees 410 target tokens, where the paper has 25,000")
-    assert rows.startswith("2,400 of the 8,000 pieces (30 %) never occur in the training data")
+    assert rows.startswith("2,400 of the 8,000 subwords (30 %) never occur in the training data")
     two = replace(starved, src_vocab_size=4000)
-    assert findings(SMALL, two, healthy(pairs))[1].startswith("2,400 of the 12,000 pieces (20 %)")
+    assert findings(SMALL, two, healthy(pairs))[1].startswith("2,400 of the 12,000 subwords (20 %)")
     # Perplexity 4: whatever its settings, they suited it.
     learned = replace(starved, valid_loss=math.log(4.0))
     assert findings(SMALL, learned, healthy(pairs)) == []
@@ -423,4 +423,4 @@ def test_wavering_by_a_quarter_point_is_flat(level: float, noise: list[float]) -
 
 def test_a_paragraph_is_the_sentences_behind_a_lead_in_and_nothing_without_them() -> None:
     assert paragraph([]) == ""
-    assert paragraph(["One.", "Two."]) == "what stands out in this run: One. Two."
+    assert paragraph(["One.", "Two."]) == "possible problems of this run: One. Two."

@@ -314,9 +314,7 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
     err = capfd.readouterr().err
     assert "ValueError: a bug" in err
     assert "continuing from step 3" in err
-    assert caplog.messages == [
-        "worker 1 broke down; starting again from the last checkpoint (1 of 1)"
-    ]
+    assert caplog.messages == ["worker 1 broke down; restarting from the last checkpoint (1 of 1)"]
     assert len(losses(tmp_path / "run")) == 6
 
 
@@ -328,7 +326,7 @@ def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
     team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
     assert team.launch(2) == 1
     assert caplog.messages == [
-        "worker 1 was killed by SIGKILL; the same command goes on from the last checkpoint"
+        "worker 1 was killed by SIGKILL; the same command continues from the last checkpoint"
     ]
 
 
@@ -588,7 +586,7 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
         wait_for(partial(started_anew, process, before), process)
     _, err = ended(process, within=120)
     assert process.returncode == 0, err.decode()
-    again = f"starting again from the last checkpoint ({kills} of {kills})"
+    again = f"restarting from the last checkpoint ({kills} of {kills})"
     assert f"was killed by SIGKILL; {again}" in err.decode()
     assert_equal_weights(tmp_path / "whole", run)
     assert losses(tmp_path / "whole") == losses(run)

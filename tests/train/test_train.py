@@ -486,7 +486,7 @@ def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
 
 def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: PreparedData):
     text = train.forecast(config, greek_data, device="cpu")
-    assert "# vocabulary: 300 source and 300 target pieces\n" in text
+    assert "# vocabulary: 300 source and 300 target subwords\n" in text
     (total, parts) = re.findall(r"# parameters: ([\d,]+) \((.*)\)", text)[0]
     counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
     assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
