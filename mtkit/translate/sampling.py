@@ -1,6 +1,6 @@
-"""Drawing outputs from a scoring callable: sampling, with the usual filters.
+"""Sampling from a scoring callable, with temperature, top-k and top-p.
 
-As in `search`, nothing here knows of models or text.
+Like `search`, this module does not depend on models or text.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ from mtkit.translate.search import (
     top_k,
 )
 
-# Probabilities to draw from are added up in float64, so many at a time: on a CPU as many as stay in
-# its cache, on a GPU as many as are worth a call.
+# The number of probabilities summed in float64 at a time: on a CPU they fit in its cache, on a GPU
+# they are enough for a call.
 DRAWN_AT_ONCE_CPU, DRAWN_AT_ONCE_GPU = 2**18, 2**24
-# The most probable tokens among which the end of the nucleus is looked for before all are sorted.
+# The end of the nucleus is first searched among this many most probable tokens, then among all.
 NUCLEUS = 64
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What tokens are drawn from; in this order, each from what the one before leaves.
+    """Settings of sampling; they are applied in this order.
 
     Attributes:
-        temperature: log-probabilities are divided by it; above 0. Below 1 it makes the probable
+        temperature: log-probabilities are divided by it; above 0. Below 1, probable tokens become
             more probable.
-        top_k: only so many of the most probable tokens are drawn; 0 for all.
-        top_p: only the fewest of the most probable tokens that have this much of the probability
-            together, and always one; above 0, and 1 for all. Known as nucleus sampling (Holtzman
-            et al. 2020).
+        top_k: sample only from this many most probable tokens; 0 for all.
+        top_p: sample only from the fewest most probable tokens whose probabilities sum to this,
+            at least one; above 0, and 1 for all. Nucleus sampling (Holtzman et al. 2020).
     """
 
     temperature: float = 1.0
@@ -51,7 +50,7 @@ class Sampling:
 
 
 def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
-    """Random numbers for `sample`, of which none depends on how many others are asked for.
+    """Random numbers for `sample`; each is independent of how many others are requested.
 
     Philox (Salmon et al. 2011) is a function of a key, here the seed and the line, and of a
     counter, here the sample and the step.
@@ -59,8 +58,8 @@ def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> 
     Args:
         seed: from 0, in 64 bits.
         lines: a number for each of B sentences, likewise.
-        n_samples: W, drawn for each sentence.
-        steps: T, the most tokens of a hypothesis.
+        n_samples: W, samples of each sentence.
+        steps: T, the maximum number of tokens of a hypothesis.
 
     Returns:
         (B, W, T) in [0, 1), multiples of 2 ** -53.
@@ -70,7 +69,7 @@ def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> 
         philox = np.random.Philox(key=np.array([seed, line], dtype=np.uint64))
         for of_sample in of_line:
             of_sample[:] = philox.random_raw(steps)
-            # Four numbers come with every count, and a sample has 2 ** 64 counts.
+            # Every count gives four numbers, and a sample has 2 ** 64 counts.
             philox.advance(2**64 - -(-steps // 4))
     return (bits >> np.uint64(11)) * 2.0**-53
 
@@ -89,31 +88,31 @@ def sample(
     constraints: Constraints | None = None,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses of B sentences, W of each, every one drawn by itself.
+    """W independent samples of each of B sentences.
 
-    A token is where its random number falls when the probabilities, of all tokens that may come
-    in order of their ids, are laid side by side. With the numbers of `uniforms`, a hypothesis
-    depends on the seed, its line and its place among the samples, and on nothing else in the
-    batch, as far as `step` does not.
+    A token is sampled by inverting the cumulative distribution, with tokens in the order of their
+    ids, at its random number. With the numbers of `uniforms`, a hypothesis depends only on the
+    seed, its line and its index among the samples, and not on the rest of the batch (if `step`
+    does not).
 
     Args:
         step: from tokens, slots and cache to log-probabilities.
         cache: of B sentences with W slots each; it is never reordered.
-        max_lengths: per sentence, the most tokens of an output, EOS counted.
-        uniforms_BWT: for each step of each sample a number in [0, 1); T is the largest of
-            `max_lengths` or more.
+        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
+        uniforms_BWT: for each step of each sample a number in [0, 1); T is at least the largest
+            of `max_lengths`.
         bos_id: first token of every hypothesis.
         eos_id: the token that ends one.
         alpha: strength of the length penalty.
         penalty_form: of `length_penalty`.
-        sampling: what is drawn from; by default the model's own distribution.
-        constraints: on outputs; a token that they exclude leaves its probability to the others.
-        device: where `step` works.
+        sampling: settings of sampling; the default is the model's own distribution.
+        constraints: on outputs; the probability of an excluded token goes to the others.
+        device: the device of `step`.
 
     Returns:
-        For each sentence W hypotheses, in the order of its samples and not by score; fewer if
-        constraints left some of them no token to go on with. Equal ones are not put together.
-        Log-probabilities and scores are those of the model, whatever was drawn from.
+        For each sentence W hypotheses, in sampling order and not by score; fewer if the
+        constraints excluded all tokens for some of them. Equal ones are not merged.
+        Log-probabilities and scores are those of the model, also with temperature, top-k or top-p.
     """
     sampling = sampling or Sampling()
     B, W, T = uniforms_BWT.shape
@@ -143,9 +142,9 @@ def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tenso
     """A token for each row, (R,), on the same device.
 
     Args:
-        log_probs_RV: need not add up to a probability of 1.
+        log_probs_RV: the probabilities need not sum to 1.
         uniforms_R: in [0, 1), float64.
-        sampling: what is drawn from.
+        sampling: settings of sampling.
     """
     R, V = log_probs_RV.shape
     at_once = DRAWN_AT_ONCE_CPU if log_probs_RV.device.type == "cpu" else DRAWN_AT_ONCE_GPU
@@ -157,12 +156,12 @@ def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tenso
         sums = weights.cumsum(-1, dtype=torch.float64)
         falls_at = uniforms_R[some].unsqueeze(1) * sums[:, -1:]
         tokens_R[some] = torch.searchsorted(sums, falls_at, right=True).squeeze(1)
-    # A row without any token that may come has no sums.
+    # A row without any possible token has no sums.
     return tokens_R.clamp_(max=V - 1)
 
 
 def _weights(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
-    """What the probabilities of draws are proportional to, (R, V); the largest is 1."""
+    """Unnormalised sampling probabilities, (R, V); the largest is 1."""
     V = log_probs_RV.shape[1]
     weights = log_probs_RV - log_probs_RV.amax(-1, keepdim=True)
     weights.div_(sampling.temperature).exp_()
@@ -177,14 +176,14 @@ def _weights(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
 
 
 def _nucleus(weights_RV: Tensor, wanted_R1: Tensor, among: int) -> tuple[Tensor, Tensor]:
-    """How many of the largest of each row add up to `wanted`, and the smallest of these, (R, 1).
+    """How many of the largest values of a row sum to `wanted`, and the smallest of them, (R, 1).
 
-    They are looked for among so many largest first.
+    They are first searched among the `among` largest.
     """
     among = min(among, weights_RV.shape[1])
     largest = top_k(weights_RV, among)[0]
     sums = largest.cumsum(-1, dtype=torch.float64)
-    # All together can have less than is wanted by rounding.
+    # By rounding, even the sum of all can be less than `wanted`.
     count = ((sums < wanted_R1).sum(-1, keepdim=True) + 1).clamp_(max=among)
     least = largest.gather(1, count - 1)
     short = sums[:, -1] < wanted_R1[:, 0]
@@ -195,7 +194,7 @@ def _nucleus(weights_RV: Tensor, wanted_R1: Tensor, among: int) -> tuple[Tensor,
 
 
 def _largest(values_RV: Tensor, count_R1: Tensor, least_R1: Tensor) -> Tensor:
-    """Where the `count` largest of each row are, (R, V); of equal ones those with the least ids.
+    """A mask of the `count` largest of each row, (R, V); of equal ones those with the lowest ids.
 
     `least` is the smallest of them.
     """

@@ -1,10 +1,10 @@
 """Beam search over a scoring callable (Section 6.1), after tensor2tensor's, and greedy search.
 
-Nothing here knows of models or text. A step function is asked for the log-probabilities of the
-next token of every live hypothesis, and its cache is told how hypotheses moved.
+This module does not depend on models or text. A step function returns the log-probabilities of the
+next token of every live hypothesis, and its cache is reordered with the hypotheses.
 
-A sentence has W slots for hypotheses. Scores of R live hypotheses come from the device; which of
-them go on is decided in float64 on the host, where ties always fall the same way.
+A sentence has W slots for hypotheses. Scores of R live hypotheses come from the device; the
+selection is made in float64 on the host, where ties are always resolved in the same way.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# Below so many scores the bookkeeping of two stages costs more than it saves.
+# With fewer scores than this, two stages are slower than one.
 TWO_STAGES_FROM = 100_000
 BLOCK = 64
-# Sentences that are done stay in the batch until they are so large a part of it: to leave is a
-# copy of all caches, and they cost no more than their share of attention.
+# Finished sentences stay in the batch until they are this share of it: removing them copies all
+# caches, and keeping them costs only their share of attention.
 DONE_PART = 0.25
 
 Array = NDArray[Any]
 
 
 class StepCache(Protocol):
-    """What a step function remembers of its hypotheses."""
+    """The state that a step function keeps of its hypotheses."""
 
     def reorder(self, parents: Tensor) -> None:
         """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`."""
@@ -48,14 +48,14 @@ PenaltyForm = Literal["gnmt", "power"]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation as the search found it.
+    """A translation found by the search.
 
     Attributes:
         tokens: ids without BOS and EOS.
-        log_prob: sum of the natural log-probabilities of its tokens, EOS counted if it ended.
+        log_prob: sum of the natural log-probabilities of its tokens, including EOS if finished.
         score: `log_prob` over the length penalty.
         finished: False if it was cut off at the length limit.
-        token_log_probs: what `log_prob` is the sum of, a number for each token.
+        token_log_probs: the log-probability of each token.
     """
 
     tokens: tuple[int, ...]
@@ -67,12 +67,12 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Constraints:
-    """What outputs must be like, whatever the model prefers; probabilities stay the model's.
+    """Constraints on outputs; the reported probabilities are still the model's.
 
     Attributes:
-        min_length: tokens before EOS may come.
-        no_repeat_ngram: no sequence of so many tokens comes twice in an output; 0 allows all.
-        prefixes: per sentence the tokens it begins with; None for no such thing.
+        min_length: minimum number of tokens before EOS.
+        no_repeat_ngram: no n-gram of this size occurs twice in an output; 0 allows all.
+        prefixes: per sentence, the tokens that the output begins with; None for no prefix.
     """
 
     min_length: int = 0
@@ -81,10 +81,10 @@ class Constraints:
 
 
 def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
-    """What log-probabilities of hypotheses are divided by; EOS counts in the length.
+    """The divisor of the log-probability of a hypothesis; the length includes EOS.
 
-    `gnmt` is ((5 + length) / 6) ** alpha, of Wu et al. 2016, and the paper's. `power` is
-    length ** alpha: what fairseq and others have under the same name is another search.
+    `gnmt` is ((5 + length) / 6) ** alpha (Wu et al. 2016), as in the paper. `power` is
+    length ** alpha; fairseq and others use it with a different search.
     """
     return float(length**alpha if form == "power" else ((5 + length) / 6) ** alpha)
 
@@ -92,7 +92,7 @@ def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> flo
 def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row (R, V) and where they are, each (R, k), largest first.
 
-    Many long rows are done in two stages: the k largest are in the k blocks with the largest
+    For many long rows this has two stages: the k largest are in the k blocks with the largest
     maxima.
     """
     R, V = values.shape
@@ -129,33 +129,33 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
 
-    Every decoding step considers 2·W candidates, so that even if W of them end, W go on. With
-    W = 1 it considers one: that is greedy search, which ends where the best token is EOS.
+    Every decoding step considers 2·W candidates, so that even if W of them end, W continue. With
+    W = 1 it considers one: this is greedy search, which ends when the best token is EOS.
 
-    Log-probabilities only fall, so the best that an unfinished hypothesis can become is its
-    log-probability over the largest penalty ahead. One that cannot beat the worst of `n_best`
-    finished ones even then is given up, and a sentence without live hypotheses is done. That
-    never changes the result: whatever a given-up hypothesis would have pushed out of the beam is
-    less probable still.
+    Log-probabilities only fall, so the highest possible score of an unfinished hypothesis is its
+    log-probability over the largest penalty that is still possible. A hypothesis that cannot beat
+    the worst of `n_best` finished ones is pruned, and a sentence without live hypotheses is
+    finished. This never changes the result: the hypotheses that a pruned one would have removed
+    from the beam are even less probable.
 
     Args:
         step: from tokens, slots and cache to log-probabilities.
         cache: of B sentences with W slots each.
-        max_lengths: per sentence, the most tokens of an output, EOS counted.
+        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
         beam_size: W, hypotheses kept per sentence.
         bos_id: first token of every hypothesis.
         eos_id: the token that ends one.
         alpha: strength of the length penalty; 0 ranks by log-probability.
         penalty_form: of `length_penalty`.
-        n_best: hypotheses wanted per sentence, at most W.
+        n_best: hypotheses returned per sentence, at most W.
         constraints: on outputs.
-        rank_cut_off: whether hypotheses that the limit cuts off are ranked among the finished
-            ones, for a limit shorter than good outputs are; otherwise they come after them.
-        device: where `step` works.
+        rank_cut_off: whether hypotheses that the length limit cuts off are ranked among the
+            finished ones, for a limit shorter than good outputs; otherwise they come after them.
+        device: the device of `step`.
 
     Returns:
-        For each sentence up to `n_best` hypotheses, best first. Unfinished ones appear only where
-        the limit cut a sentence off.
+        For each sentence up to `n_best` hypotheses, best first. Unfinished ones appear only if the
+        length limit cut a sentence off.
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
@@ -178,8 +178,8 @@ def beam_search(
     found = [_Finished(n_best) for _ in limits]
     results: list[list[Hypothesis]] = [[] for _ in limits]
     history = _History(len(limits), W)
-    # The sentence of each place in the batch, and its hypotheses: all of them begin alike, so
-    # only the first is live.
+    # The sentence of each row of the batch, and its hypotheses: all begin with the same token, so
+    # only the first one is live.
     active = np.arange(len(limits))
     log_probs_BW = np.full((len(active), W), -np.inf)
     log_probs_BW[limits > 0, 0] = 0.0
@@ -194,7 +194,7 @@ def beam_search(
             _constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
         top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
 
-        # The candidates of a sentence, of all its hypotheses.
+        # The candidates of a sentence, from all its hypotheses.
         candidates = np.full((B * W, top_RC.shape[1]), -np.inf)
         candidates[rows_R] = log_probs_BW.flat[rows_R][:, None] + top_RC.double().cpu().numpy()
         candidates = candidates.reshape(B, -1)
@@ -219,7 +219,7 @@ def beam_search(
                     )
                 )
 
-        # The best W that go on, in order; of 2·W candidates at most W ended.
+        # The best W that continue, in order; of 2·W candidates at most W ended.
         keep_BW = np.argsort(ended_BC | ~possible_BC, axis=1, kind="stable")[:, :W]
         going_on = ~np.take_along_axis(ended_BC, keep_BW, axis=1)
         log_probs_BW = np.where(going_on, np.take_along_axis(top_BC, keep_BW, axis=1), -np.inf)
@@ -227,7 +227,7 @@ def beam_search(
         tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
         history.append(active, tokens_BW, parents_BW, log_probs_BW)
 
-        # The penalty grows or falls with the length, by the sign of alpha: one end is largest.
+        # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
         worst = np.array([found[sentence].worst for sentence in active])
         ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
         log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
@@ -271,18 +271,18 @@ def decode_independently(
     constraints: Constraints | None,
     device: torch.device | None,
 ) -> list[list[Hypothesis]]:
-    """Hypotheses that never compete: each goes on with the token that is chosen for it.
+    """Independent hypotheses: each continues with the token that is chosen for it.
 
     Args:
-        choose: from (R, V) log-probabilities, which of all B·W hypotheses they are of, (R,), and
-            the number of tokens before, to tokens and their log-probabilities, (R,) each.
+        choose: from (R, V) log-probabilities, the indices (R,) of their hypotheses among all B·W,
+            and the number of tokens so far, to tokens and their log-probabilities, (R,) each.
 
     Returns:
-        Per sentence its hypotheses in the order of slots, less those without any possible token.
+        Per sentence its hypotheses in the order of slots, without those that had no possible token.
     """
     limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
     history = _Tokens(len(max_lengths), slots, max(max_lengths, default=0))
-    # Of the live hypotheses: which of all they are, and their slots in the batch.
+    # The indices of the live hypotheses among all, and their slots in the batch.
     own_R = rows_R = np.flatnonzero(limits > 0)
     newest_R = np.full(len(own_R), bos_id)
     rows = torch.as_tensor(rows_R, device=device)
@@ -310,9 +310,9 @@ def decode_independently(
 
 
 def _most_probable(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array, Array]:
-    """The best token of each row and its log-probability; of equal ones the one of least id."""
+    """The best token of each row and its log-probability; of equal ones the lowest id."""
     if log_probs_RV.device.type == "cpu":
-        # PyTorch's takes twenty times as long.
+        # PyTorch's function takes twenty times as long.
         values_RV = log_probs_RV.numpy()
         ids_R = values_RV.argmax(1)
         return ids_R, values_RV[np.arange(len(ids_R)), ids_R]
@@ -329,12 +329,12 @@ class _Finished:
 
     @property
     def worst(self) -> float:
-        """The score to beat, -inf where any will do."""
+        """The score to beat; -inf if any score is accepted."""
         return self.best[-1].score if len(self.best) == self.n_best else -np.inf
 
     def add(self, hypothesis: Hypothesis) -> None:
         self.best.append(hypothesis)
-        # Stable, so of two equal scores the one found first stays in front.
+        # A stable sort, so of two equal scores the one found first stays first.
         self.best.sort(key=lambda other: -other.score)
         del self.best[self.n_best :]
 
@@ -353,7 +353,7 @@ class _Tokens:
         return self._done
 
     def append(self, own_R: Array, tokens_R: Array, log_probs_R: Array, possible_R: Array) -> None:
-        """A token for some; an impossible one makes an end of its hypothesis, without a trace."""
+        """Append a token to some hypotheses; an impossible token removes its hypothesis."""
         self._tokens[own_R, self._done] = tokens_R
         self._log_probs[own_R, self._done] = log_probs_R
         self._done += 1
@@ -364,7 +364,7 @@ class _Tokens:
         return tuple(self._tokens[sentence * self._slots + slot, :length].tolist())
 
     def hypotheses(self, eos_id: int, penalty: Callable[[int], float]) -> list[list[Hypothesis]]:
-        """All there are, sentence by sentence."""
+        """All hypotheses, sentence by sentence."""
         found: list[list[Hypothesis]] = [[] for _ in range(len(self._lengths) // self._slots)]
         for own in self._lengths.nonzero()[0]:
             length = int(self._lengths[own])
@@ -382,7 +382,7 @@ class _Tokens:
 
 
 class _History:
-    """The tokens of all hypotheses of all sentences, as steps back from the newest."""
+    """The tokens of all hypotheses of all sentences, linked from the newest to the first."""
 
     def __init__(self, sentences: int, slots: int) -> None:
         self._shape = sentences, slots
@@ -394,9 +394,9 @@ class _History:
     def append(
         self, sentences: Array, tokens_BW: Array, parents_BW: Array, log_probs_BW: Array
     ) -> None:
-        """One more token in the slots of these sentences, each behind that of its parent slot.
+        """Append a token to the slots of these sentences, each after that of its parent slot.
 
-        `log_probs_BW` are those of the whole hypotheses, up to that token. `parents_BW` need only
+        `log_probs_BW` are those of the whole hypotheses up to that token. `parents_BW` must
         broadcast to that shape.
         """
         tokens, parents = np.zeros(self._shape, np.int64), np.zeros(self._shape, np.int64)
@@ -406,7 +406,7 @@ class _History:
         self._steps.append((tokens, parents, totals))
 
     def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
-        """The first `length` tokens of the hypothesis in a slot after so many steps."""
+        """The tokens of the hypothesis in a slot after `length` steps."""
         return tuple(self._trace(sentence, slot, length)[0])
 
     def hypothesis(
@@ -419,7 +419,7 @@ class _History:
         *,
         finished: bool,
     ) -> Hypothesis:
-        """The one in a slot after so many steps; if it is finished, `log_prob` has EOS besides."""
+        """The hypothesis in a slot after `length` steps; `log_prob` includes EOS if finished."""
         tokens, totals = self._trace(sentence, slot, length)
         if finished:
             totals.append(log_prob)
@@ -458,7 +458,7 @@ def _constrain(
     if 0 < n <= done:
         for row, (sentence, slot) in enumerate(zip(sentences_R, slots_R, strict=True)):
             tokens = history.tokens(sentence, slot, done)
-            # What followed, earlier, on the n - 1 tokens that are newest now.
+            # The tokens that earlier followed the n - 1 newest tokens.
             newest = tokens[done - n + 1 :]
             repeats = [
                 tokens[at + n - 1]

@@ -1,6 +1,6 @@
-"""Where the sentences of a line end, by the rules of sentencex, which need not be installed.
+"""Sentence splitting with sentencex, an optional dependency.
 
-`split` cuts a line, and `join` makes one of the translations of its sentences.
+`split` divides a line into sentences, and `join` joins their translations to one line.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ UNSPACED = {"ja", "yue", "zh"}
 
 
 def split(text: str, language: str) -> list[str]:
-    """The sentences of a text, each with the space behind it: together they are the text.
+    """The sentences of a text, each with the space after it: joined, they are the text.
 
     Args:
-        text: one line of it, or several.
-        language: a code such as `de` or `pt-BR`, for its abbreviations; what is no language that
-            sentencex knows is cut by the rules for English.
+        text: one or several lines.
+        language: a code such as `de` or `pt-BR`, for its abbreviations; a language unknown to
+            sentencex is split by the rules for English.
 
     Raises:
         MtkitError: if sentencex is not installed.
     """
     pieces = _segment()(_without_region(language), text)
-    # Nothing is translated twice and nothing is lost, whatever the library makes of it.
+    # No text may be translated twice or lost, even if the library makes a mistake.
     return pieces if "".join(pieces) == text and pieces else [text]
 
 
 def join(texts: Iterable[str], language: str) -> str:
-    """One line of sentences of a language, with a space between two where it is written so."""
+    """One line of sentences, with spaces between them if the language is written with spaces."""
     space = "" if _without_region(language) in UNSPACED else " "
     return space.join(text for text in texts if text)
 
 
 def _without_region(language: str) -> str:
-    """`pt` of `pt-BR`: how sentences are written is a matter of the language."""
+    """`pt` for `pt-BR`, because the region does not change how sentences are written."""
     return language.replace("_", "-").partition("-")[0].lower()
 
 
 @cache
 def _segment() -> Callable[[str, str], list[str]]:
-    """How the library cuts a text of a language."""
+    """The function of sentencex that splits a text of a language."""
     try:
         import sentencex
     except ImportError as error:

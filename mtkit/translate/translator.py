@@ -1,7 +1,7 @@
-"""Lines of text in, lines of text out, in order, in bounded memory.
+"""Translates lines of text, in order and in bounded memory.
 
-One line in is one line out, whatever is in it, and a translation does not depend on the lines
-around it.
+One input line gives exactly one output line, and a translation does not depend on the lines around
+it.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from mtkit.translate.sentences import join, split
 
 log = logging.getLogger(__name__)
 
-# Lines that are sorted by length together, and the characters at which a window is full anyway.
+# A window has at most this many lines, and ends earlier after this many characters.
 WINDOW_LINES = 2048
 WINDOW_CHARACTERS = 1_000_000
-# Tokens of a batch below which sharing out costs more than it gains.
+# Batches with fewer tokens than this are not divided among workers.
 SMALLEST_PART = 512
-# The hypotheses of a sentence that `decode.batch_tokens` is meant for; with more of them a batch
-# has fewer sentences, because its memory grows with both.
+# `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
+# sentences, because its memory grows with both.
 USUAL_HYPOTHESES = 4
-# Sentences of a line have numbers of their own that are so far apart: no input has as many lines.
+# The distance between the numbers of the sentences of a line; no input has as many lines.
 NEXT_SENTENCE = 2**40
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Window(NamedTuple):
     Attributes:
         first_line: number of the first, from 1.
         lines: of the source language.
-        prefixes: what each translation is to begin with; None for free choice.
+        prefixes: the text that each translation must begin with; None for no prefixes.
     """
 
     first_line: int
@@ -80,13 +80,13 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-    """What the model thinks of a given translation.
+    """The log-probability of a given translation.
 
     Attributes:
         pieces: subwords of the translation, with EOS at the end; none if both lines are blank.
-        log_probs: natural log-probability of each.
+        log_probs: natural log-probability of each subword.
         log_prob: their sum.
-        score: `log_prob` over the length penalty, as `Translation.score`.
+        score: `log_prob` over the length penalty, as in `Translation.score`.
     """
 
     pieces: tuple[str, ...]
@@ -96,17 +96,17 @@ class Scored:
 
 
 class Translator:
-    """Translates lines of text with a trained model, or with the mean of several.
+    """Translates lines of text with a trained model, or with an ensemble.
 
-    It may be used as a context manager, which closes it.
+    It can be used as a context manager, which closes it.
 
     Args:
-        model: on its device, in evaluation mode; its weights are used where they are.
+        model: on its device, in evaluation mode; its weights are not copied.
         tokenizer: of the model; of its target, if the source has another.
-        config: how to search or draw, and limits.
-        device: where the model is.
-        others: models whose probabilities are averaged with those of the first, likewise.
-        decoder: who decodes; by default this process does, with the models.
+        config: settings of search or sampling, and limits.
+        device: the device of the model.
+        others: further models of an ensemble, likewise.
+        decoder: the decoder; by default one in this process.
         src_tokenizer: of the source; by default the same.
     """
 
@@ -128,7 +128,7 @@ class Translator:
         self.config = config
         self.device = device
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
-        # What `load` knows: which weights of the run these are, in words, and the languages.
+        # Set by `load`: a description of the weights, and the languages.
         self.checkpoint = ""
         self.src_lang = self.tgt_lang = ""
 
@@ -144,28 +144,28 @@ class Translator:
         prepared: bool = True,
         workers: int = 1,
     ) -> Translator:
-        """The translator of a run folder, or of several that were trained on the same subwords.
+        """The translator of a run folder, or of several with the same vocabulary.
 
-        With several workers, lines are translated by processes that start with the first of them
-        and end with `close`; texts are the same, and scores to 1e-5. Such a process imports the
-        main script anew, so that must do its work under `if __name__ == "__main__":`.
+        With several workers, lines are translated by processes that start with the first line and
+        end with `close`; texts are the same, and scores agree to 1e-5. Each process imports the
+        main script again, so the script must do its work under `if __name__ == "__main__":`.
 
         Args:
-            run: an open run, or its folder; of several the mean of the probabilities counts
-                (an ensemble).
-            checkpoint: `last`, `best`, a step or `average:N`; by default the average that the
-                run's configuration asks for.
-            config: how to search or draw; by default as the first run's configuration says.
+            run: an open run, or its folder; several make an ensemble, which uses the mean of their
+                probabilities.
+            checkpoint: `last`, `best`, a step or `average:N`; by default the average set in the
+                run's configuration.
+            config: settings of search or sampling; by default those of the first run.
             device: `auto`, `cpu` or `cuda`.
-            prepared: bring the weights into the form that is fast and that `decode.precision`
-                asks for; False leaves the model as it was trained, for whoever wants the weights.
-            workers: how many processes translate; with 1 it is this one. On a CPU they share its
-                threads and the memory of the weights. Of several GPUs each gets one, and
-                `score_given`, which is this process's own, computes on the CPU.
+            prepared: pack the weights for fast decoding in `decode.precision`; False leaves the
+                model as trained, for access to its weights.
+            workers: number of processes; with 1 it is this one. On a CPU they share its threads
+                and the memory of the weights. With several GPUs each worker has its own, and
+                `score_given`, which runs in this process, computes on the CPU.
 
         Raises:
-            MtkitError: if there is no such run, checkpoint or device, or if runs cannot translate
-                together.
+            MtkitError: if there is no such run, checkpoint or device, or if the runs cannot form an
+                ensemble.
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
@@ -212,7 +212,7 @@ class Translator:
         self.close()
 
     def close(self) -> None:
-        """End the workers, if there are any; whatever is translated next starts new ones."""
+        """End the workers, if there are any; the next translation starts new ones."""
         self._decoder.close()
 
     def translate(
@@ -220,16 +220,16 @@ class Translator:
     ) -> Iterator[str]:
         """The best translation of each line, in order.
 
-        Reads `lines` in windows and yields a window's translations when all of it is translated;
-        memory is bounded by the window, and with workers by some windows.
+        Reads `lines` in windows and yields the translations of a window when all of it is
+        translated; memory is bounded by the window, and with workers by some windows.
 
         Args:
             lines: of the source language.
-            prefixes: what each translation is to begin with, a line each; empty for free choice.
+            prefixes: the text that each translation must begin with, one per line; empty for none.
 
         Raises:
-            TypeError: if `lines` is one text and no list of lines.
-            ValueError: if there are more or fewer prefixes than lines, when that is reached.
+            TypeError: if `lines` is a string and not a list of lines.
+            ValueError: if there are more or fewer prefixes than lines, when this is detected.
         """
         found = self.translate_nbest(lines, n_best=1, prefixes=prefixes)
         return (hypotheses[0].text for hypotheses in found)
@@ -239,12 +239,12 @@ class Translator:
     ) -> Iterator[list[Translation]]:
         """The `n_best` best translations of each line, best first; there may be fewer.
 
-        Where translations are drawn (`decode.sample`), they come in the order of the draws, and
-        equal ones as often as they were drawn. What is drawn depends on `decode.seed` and on the
-        number of the line, from 1. With `decode.split_sentences` a line has one translation.
+        With sampling (`decode.sample`), translations are in sampling order, and equal ones are
+        repeated. Samples depend on `decode.seed` and on the number of the line, from 1. With
+        `decode.split_sentences` a line has one translation.
 
         Raises:
-            TypeError: if `lines` is one text and no list of lines.
+            TypeError: if `lines` is a string and not a list of lines.
         """
         _refuse_one_text(lines, prefixes)
         if prefixes is None:
@@ -273,7 +273,7 @@ class Translator:
     ) -> list[list[Translation]]:
         """Translate lines all at once; `first_line` is the number of the first.
 
-        Notes name it, and what is drawn depends on it.
+        It is used in messages, and samples depend on it.
         """
         window = Window(first_line, lines, prefixes)
         ((_, found),) = self.translate_windows([window], n_best=n_best)
@@ -288,19 +288,18 @@ class Translator:
     ) -> Iterator[tuple[Window, list[list[Translation]]]]:
         """Each window with the `n_best` best translations of each of its lines, in order.
 
-        With workers it looks ahead, at least a window and at most so many that each worker has
-        two batches to go on with, so that none of them waits where a window ends; should one take
-        long, it is no more windows than such batches. An empty window says that there may be no
-        more for a while: before the next one is asked for, everything is translated and yielded.
-        What comes of it is as empty.
+        With workers it reads windows in advance: at least one, and at most until each worker has
+        two batches, so that no worker waits at the end of a window; never more windows than such
+        batches. An empty window means that there may be no more input for a while: everything is
+        translated and yielded before the next window is read. It is yielded as an empty window.
 
         An error of `windows` is raised after the windows before it.
 
         Args:
             windows: of lines.
-            n_best: how many translations of a line.
-            progress: told whenever some lines of the window that is awaited are translated, and
-                how many; a part of a line, where its sentences are translated one by one.
+            n_best: number of translations of a line.
+            progress: called with the number of newly translated lines of the current window; this
+                can be a fraction if the sentences of a line are translated one by one.
         """
         begun: deque[_Begun] = deque()
         source = iter(windows)
@@ -319,7 +318,7 @@ class Translator:
                     or len(begun) > self._decoder.capacity
                     or self._has_enough_besides(begun[0])
                 ):
-                    # It counts as begun until it is whole: an error leaves nothing to decode.
+                    # It is in `begun` until it is complete, so that an error cancels its batches.
                     found = self._finish(begun[0], progress)
                     yield begun.popleft().window, found
                 if failure is not None:
@@ -331,7 +330,7 @@ class Translator:
                 self._decoder.forget(left.work)
 
     def _has_enough_besides(self, first: _Begun) -> bool:
-        """Whether decoding goes on while one waits for a window; there may be no need to wait."""
+        """Whether the workers stay busy while this waits for a window."""
         return all(item.is_done for item in first.work) or self._decoder.is_busy_without(first.work)
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
@@ -347,7 +346,7 @@ class Translator:
             texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
             places = [(n, i) for n, k in zip(numbers, parts, strict=True) for i in range(k)]
             lines = [number for number, _ in places]
-            # Each is drawn by itself; a line of one sentence as if it had not been cut.
+            # Each is sampled independently; a line of one sentence as if it had not been split.
             draws = [number + place * NEXT_SENTENCE for number, place in places]
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
@@ -355,7 +354,7 @@ class Translator:
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
-        # A blank line stays one; a model would invent a sentence for it.
+        # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
         if not len(wanted):
@@ -364,10 +363,10 @@ class Translator:
         hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
         budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
         if self._decoder.capacity > 1:
-            # Where there is little to do, it is still shared out.
+            # A small amount of work is also divided among the workers.
             budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.capacity))
         budget = max(budget, int(lengths.max()))
-        # The longest first, which nobody should have to wait for in the end.
+        # The longest first, so that no worker is left with a long batch at the end.
         plan = plan_batches(lengths, lengths, budget=budget)[::-1]
         rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
         batches = [
@@ -387,7 +386,7 @@ class Translator:
         lines = len(begun.results if begun.parts is None else begun.parts)
         for rows, work in zip(begun.rows, begun.work, strict=True):
             for index, translations in zip(rows, self._decoder.finish(work), strict=True):
-                # Constraints can leave a line without any.
+                # Constraints can leave a line without any translation.
                 begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
             if progress is not None:
                 progress(len(rows) * lines / len(begun.results))
@@ -420,15 +419,15 @@ class Translator:
         )
 
     def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
-        """What the model thinks of given translations, a line of each at a time, in order.
+        """The log-probabilities of given translations, line by line, in order.
 
-        A translation that the model found itself scores what `translate_nbest` reported, if it is
-        cut into the subwords that the model chose, and ended by EOS. Where both lines are blank
-        the score is 0, as there.
+        A translation of the model itself has the score that `translate_nbest` reported, if it is
+        segmented into the same subwords and ended with EOS. If both lines are blank, the score is
+        0, as there.
 
         Raises:
-            TypeError: if one of them is one text and no list of lines.
-            ValueError: if one has more lines than the other, when that is reached.
+            TypeError: if one of them is a string and not a list of lines.
+            ValueError: if one has more lines than the other, when this is detected.
         """
         _refuse_one_text(sources, translations)
         return self._score_pairs(zip(sources, translations, strict=True))
@@ -458,11 +457,11 @@ class Translator:
         return results
 
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
-        """Ids of each line without EOS, cut to what the configuration allows, with a note."""
+        """Ids of each line without EOS; longer lines are cut to the limit, with a warning."""
         encoded = self.src_tokenizer.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
-                # Some spaces, such as U+0085, are pieces to the tokenizer.
+                # Some spaces, such as U+0085, are subwords to the tokenizer.
                 ids.clear()
         limit = self.config.max_source_tokens - 1
         for number, ids in zip(numbers, encoded, strict=True):
@@ -486,7 +485,7 @@ class Translator:
             logits = upcast_logits(model(src, tgt_in))
             truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
             by_model.append((truth - logits.logsumexp(-1)).double())
-        # Sums of many tokens are taken in float64.
+        # Sums of many tokens are computed in float64.
         log_probs = mean_probability(by_model).tolist()
         results = []
         for ids, row in zip(targets, log_probs, strict=True):
@@ -497,7 +496,7 @@ class Translator:
         return results
 
     def _score(self, log_prob: float, length: int) -> float:
-        """A log-probability over the length penalty; nothing has a score of 0."""
+        """A log-probability over the length penalty; 0 for an empty line."""
         config = self.config
         penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
         return log_prob / penalty if length else 0.0
@@ -506,22 +505,22 @@ class Translator:
 def _load_models(
     runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
 ) -> tuple[list[Transformer], list[str]]:
-    """The models of runs that translate together, and which weights each has, in words.
+    """The models of an ensemble of runs, and a description of the weights of each.
 
     Args:
-        runs: of which the first has these vocabularies.
-        vocabularies: what all of them must have.
-        checkpoint: as `Run.select`.
+        runs: the runs.
+        vocabularies: of the first run; all runs must have the same.
+        checkpoint: as in `Run.select`.
 
     Raises:
-        MtkitError: if there is no such checkpoint, or if runs cannot translate together.
+        MtkitError: if there is no such checkpoint, or if the runs cannot form an ensemble.
     """
     first = runs[0]
     models, checkpoints = [], []
     for one in runs:
         of_run = vocabularies if one is first else one.tokenizers()
         if not of_run.is_same(vocabularies):
-            raise MtkitError(f"{one.path}: has other subwords than {first.path}")
+            raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
         if _languages(one) != _languages(first):
             pair, other = (" to ".join(_languages(run)) for run in (one, first))
             raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
@@ -537,27 +536,27 @@ def _load_models(
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:
-    """A text is an iterable of characters, each of which would be translated as a line."""
+    """Refuse a string, because each of its characters would be translated as a line."""
     for lines in given:
         if isinstance(lines, str | bytes):
             raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
 
 
 def _languages(run: Run) -> tuple[str, str]:
-    """Of source and target, as far as the run knows them."""
+    """Codes of the source and target language, if the run knows them."""
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """A window that is being translated: what is there already, and the rest by batches.
+    """A window that is being translated.
 
     Attributes:
         window: its lines.
-        results: of each line; a batch puts its own in place.
-        rows: of each batch, the indices of its lines.
+        results: the results of each line; those of a finished batch are filled in.
+        rows: for each batch, the indices of its lines.
         work: the batches.
-        parts: how many results each line has, if its sentences are translated one by one.
+        parts: number of results of each line, if its sentences are translated one by one.
     """
 
     window: Window
@@ -568,11 +567,11 @@ class _Begun:
 
 
 def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Windows of whatever lines are there: many from a file, one at a time from a person.
+    """Windows of the lines that are available: many from a file, one at a time from a terminal.
 
-    A thread reads ahead by at most a window, so memory stays bounded and nobody waits for a full
-    window. When there is no line yet to read, that is an empty window. An error while reading is
-    raised here, after the lines before it.
+    A thread reads at most one window in advance, so memory is bounded, and a line need not wait for
+    a full window. If no line is available, the window is empty. An error while reading is raised
+    here, after the lines before it.
     """
     waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
 
@@ -581,7 +580,7 @@ def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
             for line in lines:
                 waiting.put(line)
             waiting.put(None)
-        except BaseException as error:  # told to the reader's owner
+        except BaseException as error:  # raised in the consumer's thread
             waiting.put(error)
 
     threading.Thread(target=read, daemon=True).start()

@@ -463,7 +463,7 @@ def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_pa
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with pytest.raises(MtkitError) as refused:
         Translator.load([untrained, run], device="cpu")
-    assert str(refused.value) == f"{run.path}: has other subwords than {untrained.path}"
+    assert str(refused.value) == f"{run.path}: has another vocabulary than {untrained.path}"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -535,7 +535,9 @@ def test_models_work_together_if_both_of_their_subwords_are_the_same(
     other, _ = tiny_data.tokenizers()
     for number, tokenizers in enumerate([(other, tgt), (src, other), (tgt, tgt)]):
         run = random_run(tmp_path / str(number), greek_data, 6, tokenizers=tokenizers)
-        with pytest.raises(MtkitError, match=f"{run.path}: has other subwords than {uneven.path}"):
+        with pytest.raises(
+            MtkitError, match=f"{run.path}: has another vocabulary than {uneven.path}"
+        ):
             Translator.load([uneven, run], device="cpu")
 
 
