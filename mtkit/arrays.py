@@ -1,4 +1,4 @@
-"""Idioms of numpy that several modules need."""
+"""Numpy helpers that several modules use: hashes, ranges, padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MIXERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93],
 
 
 def hash64(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
-    """A hash of each number: the same for the same number, and otherwise without a pattern.
+    """A hash of each number, without a visible pattern.
 
     Args:
         numbers: any.
@@ -25,7 +25,7 @@ def hash64(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64
 
 
 def concat_ranges(begins: IntArray, sizes: IntArray) -> IntArray:
-    """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
+    """Ranges of integers, concatenated: `sizes[i]` numbers from `begins[i]` on."""
     ends = np.cumsum(sizes)
     return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -33,7 +33,7 @@ def concat_ranges(begins: IntArray, sizes: IntArray) -> IntArray:
 def pad_rows(
     values: npt.NDArray[np.integer[Any]], begins: IntArray, sizes: IntArray, padding: int
 ) -> npt.NDArray[np.int64]:
-    """(rows, longest): each row the values from one of `begins` on, `sizes` many, then padding."""
+    """(rows, longest): row i has `sizes[i]` values from `begins[i]` on, then padding."""
     column = np.arange(sizes.max(initial=0))
     inside = column < sizes[:, None]
     where = np.where(inside, begins[:, None] + column, 0)

@@ -1,6 +1,6 @@
-"""A checkpoint: written, loaded, checked, averaged with others.
+"""Checkpoints: writing, loading, verifying and averaging.
 
-This module owns the names of a checkpoint and of its files. Weights and optimizer states are
+This module defines the names of a checkpoint and of its files. Weights and optimizer states are
 safetensors, the rest is JSON, so loading never executes code.
 """
 
@@ -38,7 +38,7 @@ _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
-# The file that completes a checkpoint, in a folder of them.
+# The file of a checkpoint that is written last.
 COMPLETE = f"step-*/{_STATE}"
 _OTHER_CHECKPOINT = (
     "use an earlier checkpoint (mtkit train does it by itself; else give its step: --checkpoint)"
@@ -46,14 +46,14 @@ _OTHER_CHECKPOINT = (
 
 
 class _Saved(Record):
-    """The file that completes a checkpoint.
+    """The file of a checkpoint that is written last.
 
     Attributes:
         run: identity of the run that it belongs to, `RunManifest.identity`.
         step: updates made.
-        extra: as for `Run.save`.
+        extra: as in `Run.save`.
         sha256: checksums of the tensors' files, by name.
-        state: what `Run.save` was given.
+        state: as in `Run.save`.
     """
 
     run: str
@@ -70,7 +70,7 @@ class Checkpoint:
     Attributes:
         path: its folder.
         step: updates made.
-        run: identity of the run in whose folder it is.
+        run: identity of the run that the folder belongs to.
     """
 
     path: Path
@@ -94,14 +94,14 @@ class Checkpoint:
         return self._record().state
 
     def is_extra(self) -> bool:
-        """Whether it was saved between two others because it was the best then."""
+        """Whether it was saved outside the schedule because it was the best then."""
         # A damaged one is reported when it is loaded.
         with contextlib.suppress(MtkitError):
             return self._record().extra
         return False
 
     def is_readable(self) -> bool:
-        """Whether its state is there and unchanged; the tensors are not looked at."""
+        """Whether its state exists and is unchanged; the tensors are not checked."""
         with contextlib.suppress(MtkitError):
             self._record()
             return True
@@ -134,7 +134,7 @@ class Checkpoint:
                 f"{_OTHER_CHECKPOINT}"
             )
         try:
-            # By its number, because safetensors refuses a path that is not UTF-8.
+            # By its file descriptor, because safetensors refuses a path that is not UTF-8.
             with file.open("rb") as opened:
                 return load_file(f"/dev/fd/{opened.fileno()}")
         except (OSError, SafetensorError) as error:
@@ -142,12 +142,12 @@ class Checkpoint:
 
 
 def checkpoint_name(step: int) -> str:
-    """The name of the folder of a checkpoint after so many updates."""
+    """The folder name of the checkpoint of a step."""
     return f"step-{step:08d}"
 
 
 def step_of(name: str) -> int | None:
-    """The updates of the checkpoint with this name; None if it is not the name of one."""
+    """The step of the checkpoint with this folder name; None if it is not such a name."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -162,12 +162,12 @@ def write_checkpoint(
     state: dict[str, Any],
     extra: bool,
 ) -> None:
-    """Write a checkpoint, which appears under its name when it is whole.
+    """Write a checkpoint, which appears under its name when it is complete.
 
     Args:
         place: its folder.
         run: identity of the run that it belongs to.
-        step, weights, optimizer, state, extra: as for `Run.save`.
+        step, weights, optimizer, state, extra: as in `Run.save`.
 
     Raises:
         MtkitError: if it cannot be written.
@@ -175,7 +175,7 @@ def write_checkpoint(
     partial = partial_name(place)
     with _naming_tensors(place):
         try:
-            # What a killed save or prune left goes too.
+            # Also deletes what a killed save or prune left.
             for old in place.parent.glob(".*.partial"):
                 shutil.rmtree(old, ignore_errors=True)
             partial.mkdir()
@@ -196,10 +196,10 @@ def write_checkpoint(
 
 
 class ValidationScore(NamedTuple):
-    """How good a validation was: the highest is the best, and of equal ones the newest.
+    """The score of a validation: the highest is the best, and of equal ones the newest.
 
     Attributes:
-        value: by `train.best_metric`; higher is better.
+        value: from `train.best_metric`; higher is better.
         step: updates made before it.
     """
 
@@ -229,13 +229,13 @@ def average(load: list[Callable[[], Tensors]]) -> Tensors:
     for get in load:
         for name, tensor in get().items():
             dtypes[name] = tensor.dtype
-            # Plus, not in place: the first may be somebody else's float64 tensor.
+            # Not in place, because the first tensor may belong to the caller.
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
 
 
 def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
-    """The mean of the weights of checkpoints, and a few words that say what it is."""
+    """The mean of the weights of checkpoints, and its description."""
     if len(checkpoints) == 1:
         return checkpoints[0].load_weights(), f"step {checkpoints[0].step}"
     weights = average([checkpoint.load_weights for checkpoint in checkpoints])
@@ -245,7 +245,7 @@ def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
 
 @contextlib.contextmanager
 def _naming_tensors(path: Path) -> Iterator[None]:
-    """As `naming_file`, for what writes tensors too, which raises errors of its own."""
+    """As `naming_file`, also for the errors of safetensors."""
     try:
         with naming_file(path):
             yield
@@ -254,7 +254,7 @@ def _naming_tensors(path: Path) -> Iterator[None]:
 
 
 def _save_tensors(tensors: Tensors, path: Path) -> None:
-    # The file gets the mode that the user's mask gives; safetensors would make it private.
+    # The file gets the mode of the user's umask; safetensors would make it private.
     path.touch()
     mode = path.stat().st_mode
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)

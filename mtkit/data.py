@@ -1,8 +1,8 @@
-"""The prepared folder, written and read.
+"""Writing and reading the prepared folder.
 
-This module owns the names inside `data/<name>/`. What goes into the folder is decided by
-`prepare`, and in which order a run sees its sentence pairs by `batches`. It does without PyTorch,
-because preparing is done by several processes, and each would load it.
+This module defines the files in `data/<name>/`. `prepare` decides on their contents, `batches` on
+the order of the sentence pairs in training. It does not use PyTorch, which every process of a
+preparation would have to load.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FORMAT = 3
 _MANIFEST = "manifest.json"
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
-# Sentences from one that is known to start at a place to the next.
+# The start of every n-th sentence is stored.
 _STRIDE = 8
 
 
@@ -54,19 +54,19 @@ _STRIDE = 8
 
 
 class TokenArray:
-    """Sentences as one flat array of ids, each ended by EOS; memory-mapped.
+    """Sentences as one flat, memory-mapped array of ids, each with EOS at the end.
 
-    Ids and lengths stay on the disk until somebody looks; in memory is a number for every eight
-    sentences.
+    Ids and lengths are read from the disk when they are used; memory holds one number for every
+    eight sentences.
 
     Attributes:
-        lengths: tokens of each sentence, EOS counted.
+        lengths: tokens of each sentence, including EOS.
     """
 
     def __init__(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
         self._ids = ids
         lengths = np.asarray(lengths)
-        # Signed, so that differences are; what is stored unsigned is read so without a copy.
+        # A signed view, so that differences are signed; this needs no copy.
         self.lengths: Lengths = (
             lengths.view(np.int32) if lengths.dtype == np.uint32 else lengths.astype(np.int32)
         )
@@ -90,7 +90,7 @@ class TokenArray:
     def counts(self, vocab_size: int) -> IntArray:
         """(V,): how often each id occurs."""
         total = np.zeros(vocab_size, np.int64)
-        # Piece by piece, because counting copies what it counts.
+        # Block by block, because counting makes a copy.
         for start in range(0, len(self._ids), 1 << 22):
             total += np.bincount(self._ids[start : start + (1 << 22)], minlength=vocab_size)
         return total
@@ -100,7 +100,7 @@ class TokenArray:
         return pad_rows(self._ids, self._starts_of(indices), self.lengths[indices], PAD_ID)
 
     def _starts_of(self, indices: IntArray) -> IntArray:
-        """Where the sentences of `indices` start among the ids."""
+        """The positions where the sentences of `indices` start."""
         marks = indices // _STRIDE
         between = (marks * _STRIDE)[:, None] + np.arange(_STRIDE - 1)
         before = between < indices[:, None]
@@ -111,11 +111,11 @@ class TokenArray:
 
 @dataclass(frozen=True)
 class Weighted:
-    """Sentence pairs of one source, which follow each other.
+    """The adjacent sentence pairs of one source.
 
     Attributes:
-        pairs: how many.
-        weight: how often an epoch sees each; of a fraction, so many of them once more.
+        pairs: their number.
+        weight: the oversampling factor; the fraction is a random part of them once more.
     """
 
     pairs: int
@@ -124,12 +124,12 @@ class Weighted:
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together.
+    """Encoded sentence pairs: `tgt[i]` is the translation of `src[i]`.
 
     Attributes:
         src, tgt: the two sides.
-        sources: where the pairs come from, in their order, if some occur more often in an epoch
-            than others; without any, every pair occurs once.
+        sources: the sources of the pairs, in their order, if some are oversampled; if empty, every
+            pair occurs once in an epoch.
     """
 
     src: TokenArray
@@ -140,7 +140,7 @@ class SentencePairs:
         return len(self.src)
 
     def epoch_lengths(self) -> Iterator[tuple[float, Lengths, Lengths]]:
-        """For sums over an epoch: a weight, and lengths of both sides, a million pairs at most."""
+        """For sums over an epoch: a weight, and the lengths of at most a million pairs."""
         end = 0
         for source in self.sources or (Weighted(len(self), 1.0),):
             start, end = end, end + source.pairs
@@ -154,14 +154,14 @@ class SentencePairs:
 
 
 class FileFacts(Record):
-    """What the manifest says of a file."""
+    """The entry of a file in the manifest."""
 
     bytes: int
     sha256: str
 
 
 class _SourceFacts(Record):
-    """What the manifest says of a training source, as far as training uses it."""
+    """The entry of a training source in the manifest, without the fields not used in training."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -170,7 +170,7 @@ class _SourceFacts(Record):
 
 
 class DataManifest(Record):
-    """What `prepare` recorded about a prepared folder.
+    """The manifest of a prepared folder.
 
     Attributes:
         kind: of folder.
@@ -205,11 +205,11 @@ class DataManifest(Record):
 class PreparedData:
     """A prepared folder, complete and immutable.
 
-    What is read from it is compared with the checksums in its manifest, the arrays by `verify`.
+    Files are compared with the checksums in the manifest when they are read, arrays by `verify`.
 
     Attributes:
         path: the folder.
-        manifest: what `prepare` recorded.
+        manifest: its manifest.
     """
 
     def __init__(self, path: Path, manifest: DataManifest) -> None:
@@ -230,7 +230,7 @@ class PreparedData:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
         for name, facts in manifest.files.items():
             file = path / name
-            # The list of dropped pairs is a record that nothing depends on.
+            # The list of dropped pairs is optional.
             if name != _DROPPED and (not file.is_file() or file.stat().st_size != facts.bytes):
                 raise MtkitError(f"{file}: missing or of the wrong size; prepare again")
         return cls(path, manifest)
@@ -240,20 +240,20 @@ class PreparedData:
     def create(
         path: Path, *, force: bool = False, key: str | None = None, keep: bool = True
     ) -> Iterator[PreparedWriter]:
-        """A writer for a new folder, which appears under its name when all went well.
+        """A writer for a new folder, which appears under its name when it is complete.
 
-        Until then the files are in a hidden folder beside it. An error leaves nothing behind. An
-        interrupt, or a kill, leaves what is done, if a key tells whether it can be used.
+        Until then the files are in a hidden folder next to it. After an error it is deleted. After
+        an interrupt or a kill it is kept if there is a key.
 
         Args:
-            path: the folder to come.
-            force: replace what is there.
-            key: of all that the folder depends on: with the same one, the writer has the files
-                of a run that was stopped.
-            keep: whether the folder is to appear; without, nothing is left behind.
+            path: the output folder.
+            force: replace an existing folder.
+            key: a hash of all that the folder depends on: with the same key, the writer continues
+                with the files of a stopped run.
+            keep: whether to keep the result; without it, the folder is deleted.
 
         Raises:
-            MtkitError: if the folder exists and is not to be replaced, or cannot be written.
+            MtkitError: if the folder exists and `force` is not set, or if it cannot be written.
         """
         if keep:
             check_free(path, force=force)
@@ -282,7 +282,7 @@ class PreparedData:
 
     @property
     def fingerprint(self) -> str:
-        """One SHA-256 for all that training and scoring see of this folder."""
+        """One SHA-256 of all files of this folder that training and scoring use."""
         files = self.manifest.files.items()
         seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != _DROPPED}
         if sources := self._weighted():
@@ -328,8 +328,7 @@ class PreparedData:
     def blocks(self, split: Split, size: int) -> Iterator[SentencePairs]:
         """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
 
-        Memory does not grow with the corpus, and of a block at which nobody looks only the
-        lengths are read.
+        Memory does not grow with the corpus, and only the lengths of an unused block are read.
         """
         dtype = np.dtype(self.manifest.token_type)
         names = [_array_names(split, side) for side in ("src", "tgt")]
@@ -343,7 +342,7 @@ class PreparedData:
                     if not len(lengths):
                         return
                     total = int(lengths.sum(dtype=np.int64))
-                    # Mapped by itself, so that it is let go of with the block.
+                    # A separate mapping, so that it is freed with the block.
                     offset = starts[side] * dtype.itemsize
                     mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
                     sides.append(TokenArray(mapped, lengths))
@@ -373,7 +372,7 @@ class PreparedData:
             )
 
     def _weighted(self) -> tuple[Weighted, ...]:
-        """The sources of the training pairs; none where all weights are 1, as they once were."""
+        """The sources of the training pairs; empty if all weights are 1."""
         sources = [
             parse_record(
                 facts, _SourceFacts, name=str(self.path / _MANIFEST), advice="prepare again"
@@ -393,9 +392,9 @@ class PreparedData:
 
 
 class PreparedWriter:
-    """Writes the files of a prepared folder; made by `PreparedData.create`.
+    """Writes the files of a prepared folder; created by `PreparedData.create`.
 
-    What is written in one part can be taken back to where the part before it ended.
+    Files are written in parts, and can be truncated to the end of an earlier part.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -408,14 +407,14 @@ class PreparedWriter:
 
     @property
     def scratch(self) -> Path:
-        """A folder for intermediate files, which will not be part of this one."""
+        """A folder for intermediate files, which is not part of the result."""
         folder = self._folder / SCRATCH
         folder.mkdir(exist_ok=True)
         return folder
 
     @property
     def token_type(self) -> np.dtype[Any]:
-        """What ids are written as, from `add_tokenizers` on."""
+        """The data type of ids, known after `add_tokenizers`."""
         return self._token_type
 
     def add_tokenizers(self, vocabularies: Vocabularies) -> None:
@@ -424,7 +423,7 @@ class PreparedWriter:
         self._token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
 
     def tokenizers(self) -> Vocabularies:
-        """The vocabularies that were saved."""
+        """The saved vocabularies."""
         return Vocabularies.load(self._folder)
 
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
@@ -444,7 +443,7 @@ class PreparedWriter:
             (self._folder / _text_name(split, side)).write_text(text, encoding="utf-8", newline="")
 
     def drop(self, file: str, line: int, reason: str) -> None:
-        r"""Record a pair that is left out of training.
+        r"""Record a dropped training pair.
 
         In the table, tab, newline, return and backslash in the name of the file are `\t`, `\n`,
         `\r` and `\\`, and a byte that is not UTF-8 is as in `\xff`.
@@ -453,8 +452,8 @@ class PreparedWriter:
 
     def end_part(self) -> dict[str, int]:
         """Write everything to the disk; return the sizes of the files, by their names."""
-        # No name and no time inside, so that the same rows are the same bytes; each part is
-        # compressed for itself, so that the next can be taken back.
+        # Without name and time, so that the same rows give the same bytes; each part is compressed
+        # separately, so that the file can be truncated to an earlier part.
         rows = "".join(self._dropped).encode()
         self._dropped.clear()
         if rows:
@@ -465,7 +464,7 @@ class PreparedWriter:
         return {name: file.tell() for name, file in self._open.items()}
 
     def back_to(self, sizes: dict[str, int]) -> None:
-        """Go on where `end_part` returned these sizes; without any, from the beginning."""
+        """Continue where `end_part` returned these sizes; if empty, from the beginning."""
         self.close()
         self._dropped = [] if sizes else [_DROPPED_HEADING]
         arrays = [
@@ -477,7 +476,7 @@ class PreparedWriter:
         for name in (*arrays, _DROPPED):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
-                # Open from now on, so that the next part has its size even if it adds nothing.
+                # Open it, so that the next part has its size even if it adds nothing.
                 self._file(name)
             else:
                 (self._folder / name).unlink(missing_ok=True)
@@ -487,13 +486,13 @@ class PreparedWriter:
         self._manifest.update(facts)
 
     def close(self) -> None:
-        """Let go of the files; a second time does nothing."""
+        """Close the files; a second call does nothing."""
         for file in self._open.values():
             file.close()
         self._open.clear()
 
     def finish(self) -> PreparedData:
-        """Finish every file and write the manifest, the last of them; once is enough."""
+        """Complete every file and write the manifest last; call it only once."""
         if self._finished is not None:
             return self._finished
         self.end_part()
@@ -515,7 +514,7 @@ class PreparedWriter:
         }
         manifest = parse_record(content, DataManifest, name=_MANIFEST, advice="report this")
         write_record(self._folder / _MANIFEST, manifest)
-        # First what says that the rest can be used, because a kill may come in between.
+        # Delete the key first, because a kill may come in between.
         (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
         shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
         self._finished = PreparedData(self._folder, manifest)
@@ -528,14 +527,14 @@ class PreparedWriter:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Refuse, before any work is done, an output folder that exists or cannot be made.
+    """Refuse, before any work is done, an output folder that exists or cannot be created.
 
     Args:
-        path: the folder to come.
-        force: let it take the place of a prepared folder, or of an empty one.
+        path: the output folder.
+        force: allow it to replace a prepared folder, or an empty one.
 
     Raises:
-        MtkitError: saying which, and what to do.
+        MtkitError: with the reason, and what to do.
     """
     kind = "a prepared folder"
     check_writable(path, force=force, kind=kind, place="--out", is_kind=_is_prepared)
@@ -546,7 +545,7 @@ def _is_prepared(folder: Path) -> bool:
 
 
 def find_data(root: Path) -> Path:
-    """The prepared folder under `root` that was written last.
+    """The newest prepared folder under `root`.
 
     Raises:
         MtkitError: if there is none.

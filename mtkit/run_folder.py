@@ -1,14 +1,14 @@
 """The run folder: created, locked, saved to, loaded from, found.
 
-This module owns the names inside `runs/<name>/`, but for those of vocabularies (`tokenizer`) and of
-checkpoints (`checkpoint`). Weights and optimizer states are safetensors, the rest is JSON, YAML and
-SentencePiece models, so loading never executes code. A checkpoint is written beside its place,
-synced and renamed: one that has its name is whole.
+This module defines the files in `runs/<name>/`, except vocabularies (`tokenizer`) and checkpoints
+(`checkpoint`). Weights and optimizer states are safetensors, the rest is JSON, YAML and
+SentencePiece models, so loading never executes code. A checkpoint is written under a temporary
+name, synced and renamed: a checkpoint with its final name is complete.
 
-Whatever a translation or a resumed training depends on is under a checksum, which is verified when
-it is read: the weights and the state of a checkpoint, the tokenizers, the manifest, and all
-settings but those that may change (`MAY_CHANGE`). Metrics, samples and pages are records: they can
-be damaged or deleted, and nothing stops.
+Everything that a translation or a resumed training depends on has a checksum, which is verified
+when it is read: the weights and the state of a checkpoint, the tokenizers, the manifest, and all
+settings except those that may change (`MAY_CHANGE`). Metrics, samples and pages may be damaged or
+deleted without an error.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class DataOrigin(Record):
 
     Attributes:
         name: of the corpus.
-        path: where the folder was when the run was made.
-        fingerprint: checksum of all that training sees of it.
+        path: path of the folder when the run was created.
+        fingerprint: checksum of all files that training uses.
         src_lang, tgt_lang: language codes.
     """
 
@@ -88,17 +88,17 @@ class DataOrigin(Record):
 
 
 class RunManifest(Record):
-    """What a run folder says of itself.
+    """The manifest of a run folder.
 
     Attributes:
         kind: of folder.
         format: version of the folder's layout.
-        data: what the run is trained on.
+        data: the training data.
         versions: of the software.
         seed: of the run.
-        command: that made it.
-        launch: which start of several workers made it.
-        exported: what `mtkit export` says of a run folder that it made.
+        command: the command that created it.
+        launch: the id of the launch that created it, with several workers.
+        exported: the record of `mtkit export`, if it created the folder.
         files: SHA-256 of the tokenizers, by file name.
         settings: those that may not change, by their dotted keys.
     """
@@ -116,7 +116,7 @@ class RunManifest(Record):
 
     @property
     def identity(self) -> str:
-        """One checksum of what makes the run: settings, data and tokenizers."""
+        """One checksum of the settings, data and tokenizers of the run."""
         return sha256_of_json([self.settings, self.data.fingerprint, self.files])
 
 
@@ -151,7 +151,7 @@ class _SamplesRow(Record):
 
 
 def _is_manifest_of_run(path: Path) -> bool:
-    """Whether it is the undamaged manifest of a run; prepared data has a manifest too."""
+    """Whether it is the undamaged manifest of a run, and not of prepared data."""
     try:
         read_record(path, RunManifest, advice=_TRAIN_AGAIN)
     except MtkitError:
@@ -175,14 +175,14 @@ class Run:
         self._held: Held | None = None
 
     def guard(self, held: Held) -> None:
-        """From now on, write only as long as the folder is the one that was locked."""
+        """From now on, write only while the folder is the one that was locked."""
         self._held = held
 
     def check_held(self) -> None:
-        """Refuse to write where another folder is in the place of the one that was locked.
+        """Refuse to write if the folder is no longer the one that was locked.
 
         Raises:
-            MtkitError: if it was moved or deleted while it was trained.
+            MtkitError: if it was moved or deleted during training.
         """
         if self._held is not None and not self._held.is_in_place():
             raise MtkitError(
@@ -199,13 +199,13 @@ class Run:
         *,
         manifest: RunManifest,
     ) -> Run:
-        """A new run folder without checkpoints, or an old one emptied of them.
+        """A new run folder without checkpoints; deletes those of an old one.
 
         Args:
             path: the folder.
             config: of the run.
             vocabularies: of source and target.
-            manifest: what the run is trained on and how; the checksums are added here.
+            manifest: the manifest; the checksums are added here.
 
         Raises:
             MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
@@ -219,7 +219,7 @@ class Run:
         with naming_file(path):
             shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
             (path / _CHECKPOINTS).mkdir(parents=True)
-            # First, because a folder without a manifest is begun again.
+            # First, because a folder without a manifest is created again.
             (path / _MANIFEST).unlink(missing_ok=True)
             for old in (_METRICS, _SAMPLES, _PAGE, *VOCABULARY_FILES):
                 (path / old).unlink(missing_ok=True)
@@ -242,9 +242,9 @@ class Run:
     @staticmethod
     @contextlib.contextmanager
     def lock(path: Path) -> Iterator[Held]:
-        """Hold a run folder for training; it is made if there is none.
+        """Lock a run folder for training; it is created if needed.
 
-        A folder that was made for this and is still empty in the end is removed.
+        A folder that was created here and is still empty at the end is removed.
 
         Raises:
             MtkitError: if another process trains in it, naming process, host and time.
@@ -256,13 +256,13 @@ class Run:
             with lock(path / _LOCK, what=path, doing="trained") as held:
                 yield held
         finally:
-            with contextlib.suppress(OSError):  # one is not empty
+            with contextlib.suppress(OSError):  # a folder is not empty
                 for folder in made:
                     folder.rmdir()
 
     @staticmethod
     def may_create(path: Path) -> bool:
-        """Whether `path` is free, or holds a run or what a killed `create` left of one."""
+        """Whether `path` is free, or has a run or the rest of a killed `create`."""
         if not path.exists():
             return True
         if not path.is_dir():
@@ -273,13 +273,13 @@ class Run:
             return _CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
         if any((path / _CHECKPOINTS).glob("*")):
             return False
-        # What `create` leaves when it is killed; it makes the folder of checkpoints first.
+        # The rest of a killed `create`, which creates the folder of checkpoints first.
         left = {_CHECKPOINTS, _METRICS, _CONFIG, *VOCABULARY_FILES, _SAMPLES, _PAGE, _BOARD}
         return not names or (_CHECKPOINTS in names and names <= left)
 
     @staticmethod
     def is_run(path: Path) -> bool:
-        """Whether a run folder was made there."""
+        """Whether there is a run folder."""
         return (path / _MANIFEST).is_file()
 
     @classmethod
@@ -303,7 +303,7 @@ class Run:
         if not (path / _CONFIG).is_file():
             raise MtkitError(f"{path / _CONFIG}: missing or not a file; {_TRAIN_AGAIN}")
         config = load_config(str(path / _CONFIG))
-        # A setting that a later version of mtkit has added has its default.
+        # A setting that was added in a later version of mtkit has its default.
         made_with = fixed_settings(Config()) | manifest.settings
         for key, value in fixed_settings(config).items():
             if value != made_with[key]:
@@ -321,25 +321,25 @@ class Run:
 
     @property
     def data_fingerprint(self) -> str:
-        """Of the data that the run is trained on."""
+        """The fingerprint of the training data."""
         return self.manifest.data.fingerprint
 
     @property
     def data_path(self) -> Path:
-        """Where that data was when the run was made."""
+        """Path of the training data when the run was created."""
         return Path(self.manifest.data.path)
 
     def with_config(self, config: Config) -> Run:
-        """The same run with another configuration; `write_config` makes that last."""
+        """The same run with another configuration; `write_config` saves it."""
         return Run(self.path, config, self.manifest)
 
     def write_config(self) -> None:
-        """Keep the run's present configuration in its folder."""
+        """Save the run's current configuration in its folder."""
         with naming_file(self.path):
             write_whole(self.path / _CONFIG, dump_config(self.config))
 
     def tokenizers(self) -> Vocabularies:
-        """The run's own copies of the vocabularies of source and target.
+        """The run's copies of the vocabularies of source and target.
 
         Raises:
             MtkitError: if a file is missing or was changed.
@@ -359,7 +359,7 @@ class Run:
     # Checkpoints
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All whole checkpoints, oldest first."""
+        """All complete checkpoints, oldest first."""
         found = []
         folder = self.path / _CHECKPOINTS
         for path in folder.iterdir() if folder.is_dir() else ():
@@ -368,11 +368,11 @@ class Run:
         return sorted(found, key=lambda checkpoint: checkpoint.step)
 
     def checkpoint(self, path: Path, step: int) -> Checkpoint:
-        """The checkpoint in a folder, which need not be listed yet on a shared file system."""
+        """The checkpoint in a folder, which a shared file system may not list yet."""
         return Checkpoint(path, step, self.manifest.identity)
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint that validated best (`train.best_metric`), the newest of equals, if any.
+        """The checkpoint with the best validation (`train.best_metric`), the newest of equal ones.
 
         Raises:
             MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
@@ -386,14 +386,14 @@ class Run:
         return next((one for one in checkpoints if best and one.step == best.step), None)
 
     def last_good(self) -> str:
-        """The newest checkpoint in a few words, for messages about what went wrong."""
+        """The newest checkpoint in a few words, for error messages."""
         saved = self.checkpoints()
         if not saved:
             return "nothing was saved"
         return f"the last good checkpoint is step {saved[-1].step}"
 
     def quarantine_after(self, step: int) -> list[str]:
-        """Rename the checkpoints beyond `step`, which are damaged, so that no one counts on them.
+        """Rename the checkpoints after `step`, which are damaged, so that they are not used.
 
         Returns:
             Their new names.
@@ -417,15 +417,15 @@ class Run:
         state: dict[str, Any],
         extra: bool = False,
     ) -> Checkpoint:
-        """Add a checkpoint; a crash or a full disk on the way leaves the older ones as they were.
+        """Add a checkpoint; a crash or a full disk does not change the older ones.
 
         Args:
             step: updates made so far.
             weights: of the model.
-            optimizer: its tensors; None for a model that is not trained any further.
+            optimizer: its tensors; None for a model that is not trained further.
             state: counters, as plain values.
-            extra: whether no checkpoint was due, and it is saved as the best so far. Such a one
-                is kept as long as it is the best or the newest, and no average counts it.
+            extra: whether it is saved outside the schedule, as the best so far. Such a checkpoint
+                is kept while it is the best or the newest, and is not used in averages.
         """
         self.check_held()
         place = self.path / _CHECKPOINTS / checkpoint_name(step)
@@ -441,12 +441,12 @@ class Run:
         return self.checkpoint(place, step)
 
     def prune(self) -> None:
-        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for.
+        """Delete the checkpoints that `train.keep_checkpoints` and similar settings do not keep.
 
-        One whose state is damaged stays: it may be the best.
+        A checkpoint with a damaged state is kept: it may be the best.
 
         Raises:
-            MtkitError: if one cannot be deleted.
+            MtkitError: if a checkpoint cannot be deleted.
         """
         self.check_held()
         settings = self.config.train
@@ -459,17 +459,17 @@ class Run:
             kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
             if not kept and checkpoint not in wanted and checkpoint in readable:
                 with naming_file(checkpoint.path):
-                    # Renamed first: a kill must not leave one that has its name and is not whole.
+                    # Renamed first: a kill must not leave an incomplete checkpoint with its name.
                     shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
         """Weights by name.
 
         Args:
-            which: as for `chosen`.
+            which: as in `chosen`.
 
         Returns:
-            The tensors, and a few words that say what they are.
+            The tensors, and their description.
 
         Raises:
             MtkitError: if there is no such checkpoint, or it is damaged.
@@ -481,11 +481,11 @@ class Run:
         return one.load_weights(), f"step {one.step}{', the best' if which == 'best' else ''}"
 
     def chosen(self, which: str | None) -> list[Checkpoint]:
-        """The checkpoints whose mean is wanted, or the one that is.
+        """The selected checkpoint, or the checkpoints to average.
 
         Args:
             which: `last`, `best`, a step, or `average:N` for the mean of the N newest; None is
-                the average of `decode.average_checkpoints`, or of all where there are fewer.
+                the average of `decode.average_checkpoints`, or of all if there are fewer.
 
         Raises:
             MtkitError: if there is no such checkpoint.
@@ -493,7 +493,7 @@ class Run:
         found = self.checkpoints()
         if not found:
             raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
-        # Those at even distances, unless there is none yet.
+        # The checkpoints of the schedule, unless there is none yet.
         regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
         if which is None:
             return regular[-self.config.decode.average_checkpoints :]
@@ -527,7 +527,7 @@ class Run:
         """
         layers = {match[0] for name in weights if (match := _LAYER.match(name))}
         if not layers or "embedding.weight" not in weights:
-            return  # they are not of a Transformer, which `load_into` reports
+            return  # not the weights of a Transformer, which `load_into` reports
         model = self.config.model
         wanted = {
             "encoder_layers": model.encoder_layers,
@@ -547,10 +547,10 @@ class Run:
                 )
 
     def load_into(self, model: nn.Module, weights: Tensors) -> None:
-        """Give a model these weights in place of its own.
+        """Load these weights into a model.
 
         Raises:
-            MtkitError: if they are of another model.
+            MtkitError: if they are for another model.
         """
         try:
             model.load_state_dict(weights, assign=True)
@@ -571,7 +571,7 @@ class Run:
         return self._rows(_METRICS)
 
     def add_samples(self, step: int, samples: Sequence[dict[str, str]]) -> None:
-        """Append what was translated at a validation to `samples.jsonl`."""
+        """Append the translations of a validation to `samples.jsonl`."""
         self._append(_SAMPLES, {"step": step, "samples": list(samples)})
 
     def samples(self) -> list[dict[str, Any]]:
@@ -579,7 +579,7 @@ class Run:
         return self._rows(_SAMPLES)
 
     def truncate_metrics(self, step: int) -> None:
-        """Delete rows beyond `step`, which a resumed run is about to write again."""
+        """Delete rows after `step`, which a resumed run will write again."""
         for name in (_METRICS, _SAMPLES):
             rows = [row for row in self._rows(name) if row["step"] <= step]
             with naming_file(self.path / name):
@@ -609,14 +609,14 @@ class Run:
         with naming_file(self.path / name), (self.path / name).open("a+b") as file:
             line = f"{json_text(row)}\n".encode()
             if file.tell():
-                # A full disk or a kill may have cut the row before.
+                # A full disk or a kill may have cut the previous row.
                 file.seek(-1, os.SEEK_END)
                 if file.read() != b"\n":
                     line = b"\n" + line
             file.write(line)
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a record; those that are damaged are left out, with a warning."""
+        """The rows of a file; damaged rows are left out, with a warning."""
         kind = _MetricsRow if name == _METRICS else _SamplesRow
         rows, damaged = [], 0
         try:
@@ -628,7 +628,7 @@ class Run:
             try:
                 row = kind.model_validate(json.loads(line))
             except (ValueError, RecursionError):
-                # The last one may have been cut short by a kill, and an empty one follows a whole.
+                # A kill may have cut the last row; after a complete one, the last part is empty.
                 damaged += number < len(lines) and bool(line.strip())
             else:
                 rows.append(row.model_dump(exclude_unset=True))
@@ -638,7 +638,7 @@ class Run:
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
-    """The settings that a run keeps for good, by their dotted keys."""
+    """The settings that may not change in a run, by their dotted keys."""
     return {
         f"{section}.{key}": value
         for section, settings in config.model_dump().items()
@@ -648,7 +648,7 @@ def fixed_settings(config: Config) -> dict[str, Any]:
 
 
 def find_run(root: Path) -> Run:
-    """The run under `root` whose newest checkpoint is the newest of all.
+    """The run under `root` with the newest checkpoint.
 
     Raises:
         MtkitError: if there is no run with a checkpoint.
@@ -669,13 +669,12 @@ def find_run(root: Path) -> Run:
 
 
 def seed_groups(runs: Sequence[Run]) -> list[list[int]]:
-    """Which of these runs are one configuration on the same data under different seeds.
+    """Groups of runs with the same configuration and data but different seeds.
 
     Returns:
-        The places in `runs` of each group of two or more.
+        The indices in `runs` of each group of two or more.
     """
-    # How long a run was trained makes a difference, and how it searches, unlike the rest of what
-    # may change.
+    # Of the settings that may change, only the length of training and the search are compared.
     ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
     ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
     groups: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""To and from other software."""
+"""Export of models to other software."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an exported model does what the run does: same translations, same log-probabilities."""
+"""Checks that an exported model gives the same translations and log-probabilities as the run."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMPARED_LINES = 32
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a check demands.
+    """The requirements of a check.
 
     Attributes:
-        identical: least part of the lines that are translated alike.
-        difference: largest difference of the log-probabilities of a token.
+        identical: minimum share of lines with identical translations.
+        difference: maximum difference of the log-probabilities of a token.
     """
 
     identical: float
@@ -39,15 +39,15 @@ BOUNDS: dict[Quantization, Bounds] = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the written files compare with the run.
+    """The comparison of an export with the run.
 
     Attributes:
-        text: what was translated.
-        lines: how many lines of it.
-        identical: how many of them alike.
-        bleu: of the export's translations against the run's.
-        difference: the largest of two log-probabilities of a token.
-        compared: lines whose log-probabilities were compared.
+        text: the name of the translated text.
+        lines: its number of lines.
+        identical: number of lines with identical translations.
+        bleu: BLEU of the export's translations against the run's.
+        difference: the largest difference of the log-probabilities of a token.
+        compared: number of lines whose log-probabilities were compared.
     """
 
     text: str
@@ -58,14 +58,14 @@ class Agreement:
     compared: int
 
     def holds(self, bounds: Bounds) -> bool:
-        """Whether it is within bounds; one line of a short text may always differ, by a tie."""
-        # Not a number is not within bounds either.
+        """Whether it is within bounds; one line may always differ, because of a tie."""
+        # NaN is not within bounds.
         allowed = max(1, int(self.lines * (1 - bounds.identical) + 1e-9))
         return self.lines - self.identical <= allowed and self.difference <= bounds.difference
 
     def __str__(self) -> str:
         return (
-            f"{self.identical:,} of {self.lines:,} lines of {self.text} translated alike (greedy), "
+            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search), "
             f"BLEU between both {self.bleu:.2f}, largest difference of a log-probability "
             f"{self.difference:.1e} in {self.compared} lines"
         )
@@ -76,17 +76,17 @@ class Agreement:
 
 
 class LoadedModel(Protocol):
-    """A model as some software loads it, with its way from text to text."""
+    """A model loaded by some software, with its tokenizer."""
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
-        """Log-probabilities (T,) of the tokens of each given translation, EOS at the end."""
+        """Log-probabilities (T,) of the tokens of each given translation, including EOS."""
 
 
 def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: str) -> Agreement:
-    """Translate lines with two models, and let both judge the first translations."""
+    """Translate lines with two models, and score the first model's translations with both."""
     mine, other = (list(map(_comparable, one.translate(lines))) for one in (ours, theirs))
     batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
     differences = [
@@ -98,17 +98,16 @@ def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: s
         lines=len(lines),
         identical=sum(one == two for one, two in zip(mine, other, strict=True)),
         bleu=score(other, [mine]).value,
-        # Where one is not a number, neither is this.
+        # If one is NaN, this is NaN too.
         difference=torch.tensor(differences).max().item(),
         compared=len(differences),
     )
 
 
 def _comparable(text: str) -> str:
-    """A translation without what tokenizers do each in their own way.
+    """A translation without differences that are due to the tokenizers.
 
-    Marian's takes the space off that a translation may end in, and has U+FFFD where bytes spell
-    no character.
+    Marian removes a space at the end, and has U+FFFD for bytes that are not a character.
     """
     if "\ufffd" in text:
         text = re.sub(" +", " ", text.replace("\ufffd", ""))

@@ -1,4 +1,4 @@
-"""To CTranslate2, which takes the weights as they are."""
+"""Export to CTranslate2, which uses the weights unchanged."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def write_ctranslate2(
     longest: int,
     quantization: Quantization = "float32",
 ) -> None:
-    """Write the model for CTranslate2, by its own specification classes.
+    """Write the model for CTranslate2, with its own specification classes.
 
     Args:
-        model: as `check_expressible` lets pass.
+        model: accepted by `check_expressible`.
         vocabularies: of the model.
-        folder: where to.
-        longest: positions that are written; learned ones are as many as there are.
-        quantization: how matrices are kept.
+        folder: the output folder.
+        longest: number of positions to write; learned positions are all written.
+        quantization: the type of the stored matrices.
     """
     import ctranslate2
     from ctranslate2.specs.transformer_spec import TransformerSpec
@@ -120,12 +120,12 @@ def write_ctranslate2(
 
 
 class CTranslate2Model:
-    """A model as CTranslate2 loads it.
+    """A model loaded by CTranslate2.
 
     Args:
-        folder: that it was written to.
+        folder: the folder of the export.
         vocabularies: of the model.
-        decode: beam, length penalty and limits.
+        decode: beam size, length penalty and limits.
     """
 
     def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
@@ -147,7 +147,7 @@ class CTranslate2Model:
                 beam_size=self._decode.beam_size,
                 length_penalty=self._decode.length_penalty,
                 max_decoding_length=length + 1 + self._decode.max_extra_length,
-                # Its default of 1 forbids the empty translation.
+                # The default of 1 forbids an empty translation.
                 min_decoding_length=0,
                 max_batch_size=ROWS_AT_A_TIME,
             )

@@ -1,10 +1,10 @@
-"""A trained model for other software: CTranslate2, Hugging Face, or a run folder of one checkpoint.
+"""Exports a trained model: for CTranslate2, for Hugging Face, or as a run folder of one checkpoint.
 
-Nothing gets its name before the written files were loaded again by the software they are for, and
-did there what the run does: the same greedy translations, the same log-probabilities. What a
-format cannot express is refused by the name of the setting.
+Before the output folder appears, the exported files are loaded by the target software, which must
+give the same greedy translations and log-probabilities as the run. A setting that a format cannot
+express is refused by name.
 
-Every format takes a vocabulary for each side.
+Every format supports one vocabulary for both sides or one for each.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ log = logging.getLogger(__name__)
 
 Format = Literal["ctranslate2", "huggingface", "safetensors"]
 
-# Of the check: lines that are translated, and those whose log-probabilities are compared.
+# For the check: lines that are translated, and lines whose log-probabilities are compared.
 CHECKED_LINES = 500
 
 _LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
-# A folder with this is an export.
+# A folder with this file is an export.
 _FACTS = "export.json"
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What an export says of itself, in this order.
+    """The record of an export, in this order.
 
     Attributes:
-        format: whom it is for.
-        quantization: how CTranslate2 keeps matrices.
+        format: the format.
+        quantization: the type of the matrices for CTranslate2.
         run: name of the run folder.
-        checkpoint: as `Run.select` took it.
-        steps: the checkpoints in it.
+        checkpoint: as given to `Run.select`.
+        steps: the steps of the averaged checkpoints.
         data: name and languages of the corpus.
         versions: of the software.
     """
@@ -87,24 +87,24 @@ def export(
     check: Path | None = None,
     force: bool = False,
 ) -> str:
-    """Write the model of a run into a folder for other software, and check what was written.
+    """Export the model of a run to a folder, and check the exported files.
 
     Args:
         run: the run.
-        out: the folder to come.
-        format: whom it is for.
-        checkpoint: as `Run.select`.
-        quantization: how CTranslate2 keeps matrices.
-        check: source text to check with; by default the validation text of the run's data, and
-            where that is gone the samples of the run folder.
+        out: the output folder.
+        format: the format.
+        checkpoint: as in `Run.select`.
+        quantization: the type of the matrices for CTranslate2.
+        check: source text for the check; by default the validation text of the run's data, or the
+            samples of the run folder if the data are gone.
         force: replace an earlier export.
 
     Returns:
-        How to use the folder, in a few lines.
+        A few lines of code that use the folder.
 
     Raises:
         MtkitError: if the format cannot express the model, its library is missing, the folder
-            cannot be written, or what was written does not do what the run does.
+            cannot be written, or the export does not agree with the run.
     """
     library = _LIBRARIES.get(format)
     if library is not None and importlib.util.find_spec(library) is None:
@@ -134,31 +134,31 @@ def export(
     )
     with new_folder(out) as folder:
         _write(translator, run, folder, facts)
-        log.info("written; what was written is loaded again, and checked")
+        log.info("written; now loading and checking the exported files")
         try:
             theirs = _load(folder, format, run.config.decode)
         except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())
             raise MtkitError(
-                f"{out}: not written, because what was written cannot be loaded: {reason[:300]}"
+                f"{out}: not written, because the export cannot be loaded: {reason[:300]}"
             ) from error
         agreement = compare(RunModel(translator), theirs, lines, text=text)
         bounds = BOUNDS[quantization]
         if not agreement.holds(bounds):
             raise MtkitError(
-                f"{out}: not written, because what was written does not do what {run.path} does: "
+                f"{out}: not written, because the export does not agree with {run.path}: "
                 f"{agreement}; at least {bounds.identical:.0%} and at most {bounds.difference:g} "
-                "are asked for"
+                "are required"
             )
         log.info("checked: %s", agreement)
-        # Where the text lay is nobody else's business.
+        # The local path of the text is left out.
         checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
         write_json(folder / _FACTS, asdict(facts) | {"check": checked})
     return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
 
 
 def check_expressible(config: ModelConfig, format: Format) -> None:
-    """Refuse a model that a format has no words for.
+    """Refuse a model that a format cannot express.
 
     Raises:
         MtkitError: naming the setting.
@@ -186,23 +186,23 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
 
 
 # ---------------------------------------------------------------------------------------------
-# What is exported
+# The exported model and its data
 
 
 def _version(library: str | None) -> dict[str, str]:
     if library == "transformers":
         import transformers
 
-        # Its notes are about loading anything at all.
+        # Its messages are about loading in general.
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
     return {library: importlib.metadata.version(library)} if library else {}
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[str, list[str]]:
-    """What to check with: its name, and the lines.
+    """The text for the check: its name, and the lines.
 
-    Blank lines are left out, because others translate them, and those that a model would cut.
+    Blank lines are left out, because other software translates them, and lines that would be cut.
     """
     if check is not None:
         name, lines = str(check), list(read_lines(check))
@@ -216,7 +216,7 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
                 raise MtkitError(
                     f"there is no text to check with ({error}); give source text as --check FILE"
                 ) from error
-            name = f"the samples of {run.path} (its data are gone; --check FILE takes other text)"
+            name = f"the samples of {run.path} (its data are gone; --check FILE gives other text)"
             lines = [sample["src"] for sample in rows[-1]["samples"]]
     decode = run.config.decode
     longest = longest_sequence(run.config) - decode.max_extra_length
@@ -267,7 +267,7 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
 
 
 def _quoted(path: Path) -> str:
-    """As Python reads it."""
+    """The path as a Python string literal."""
     return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
 
 

@@ -1,9 +1,8 @@
-"""To `MarianMTModel` of Hugging Face's transformers.
+"""Export to `MarianMTModel` of Hugging Face's transformers.
 
-It has its position encodings in halves, sines and then cosines, and computes them itself, so the
-model's width is put into that order in all matrices. Two things it cannot be told: its layer norms
-add 1e-5 to the variance where ours add 1e-6, and its tokenizer takes a text that begins with
-`>>…<<` for one with a language code.
+It computes position encodings with first all sines and then all cosines, so the dimensions of all
+matrices are reordered. Two things cannot be set: its layer norms add 1e-5 to the variance and ours
+1e-6, and its tokenizer reads `>>…<<` at the beginning of a text as a language code.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
     """Hugging Face's `MarianMTModel` with the weights of a model, in its precision.
 
     Args:
-        model: as `check_expressible` lets pass.
-        longest: positions it is to have.
+        model: accepted by `check_expressible`.
+        longest: number of positions.
     """
     from transformers import MarianConfig, MarianMTModel
 
     config, own = model.config, model.src_embedding
-    # What is not given has a default, and is not in the file.
+    # Other settings have their defaults, and are not in the file.
     of_target = {} if own is None else {"decoder_vocab_size": model.vocab_size}
     theirs: nn.Module = MarianMTModel(
         MarianConfig(
@@ -69,7 +68,7 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
             bos_token_id=BOS_ID,
             eos_token_id=EOS_ID,
             decoder_start_token_id=BOS_ID,
-            # Its default would end what was cut off with the padding.
+            # The default would add an end token to outputs that were cut off.
             forced_eos_token_id=None,
         )
     ).to(model.embedding.weight.dtype)
@@ -83,7 +82,7 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
     }
     if own is None:
         state["model.shared.weight"] = shared
-    # Those are its own, and in no file.
+    # It computes these itself; they are not in the file.
     state |= {k: v for k, v in theirs.state_dict().items() if "embed_positions" in k}
 
     def put(name: str, weight: Tensor, bias: Tensor) -> None:
@@ -123,7 +122,7 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
 
     longest = longest_sequence(run.config)
     model: Any = to_marian(translator.model, longest=longest)
-    # What it does without being told otherwise is what is checked.
+    # The check uses its default behaviour.
     model.generation_config = GenerationConfig(
         num_beams=1,
         do_sample=False,
@@ -135,7 +134,7 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
     )
     model.save_pretrained(folder)
     vocabularies = translator.vocabularies
-    # A joint vocabulary has one list of pieces and still a SentencePiece model for each side.
+    # A joint vocabulary has one list of subwords, but still a SentencePiece model for each side.
     models = SENTENCEPIECE_FILES.of(is_joint=False)
     for name, of_side in zip(models, vocabularies, strict=True):
         of_side.save(folder / name)
@@ -149,17 +148,17 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         bos_token=vocabularies.tgt.piece(BOS_ID),
         **({} if vocabularies.is_joint else {"separate_vocabs": True}),
         model_max_length=run.config.decode.max_source_tokens,
-        # The text `</s>` is text.
+        # `</s>` in the input is ordinary text.
         split_special_tokens=True,
     )
     tokenizer.save_pretrained(folder)
 
 
 class MarianModel:
-    """A model and a tokenizer as Hugging Face's automatic classes load them.
+    """A model and a tokenizer loaded by Hugging Face's automatic classes.
 
     Args:
-        folder: that they were written to.
+        folder: the folder of the export.
         decode: limits.
     """
 

@@ -1,4 +1,4 @@
-"""What every format needs: names of files, pieces, matrices and lengths of a model."""
+"""Shared by all export formats: file names, subwords, matrices and lengths of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mtkit.tokenizer import Tokenizer, VocabularyFiles
 
 Quantization = Literal["float32", "float16", "int8"]
 ROWS_AT_A_TIME = 32
-# Marian has the names of both sides always.
+# Marian always has a file for each side.
 SENTENCEPIECE_FILES = VocabularyFiles("sentencepiece.model", "source.spm", "target.spm")
 
 
@@ -31,7 +31,7 @@ def longest_sequence(config: Config) -> int:
 
 
 def joined(attention: Attention, kind: str) -> Tensor:
-    """The weights or biases of queries, keys and values, one below the other."""
+    """The weights or biases of queries, keys and values, concatenated."""
     if isinstance(attention, CrossAttention):
         return torch.cat([getattr(p, kind) for p in (attention.q_proj, attention.kv_proj)])
     whole: Tensor = attention.in_proj.get_parameter(kind)  # type: ignore[union-attr]
@@ -39,17 +39,17 @@ def joined(attention: Attention, kind: str) -> Tensor:
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:
-    """All pieces of a vocabulary, in the order of their ids."""
+    """All subwords of a vocabulary, in the order of their ids."""
     return [tokenizer.piece(i) for i in range(len(tokenizer))]
 
 
 def split_pieces(line: str, tokenizer: Tokenizer) -> list[str]:
-    """The pieces of a line."""
+    """The subwords of a line."""
     return [tokenizer.piece(i) for i in tokenizer.encode(line)]
 
 
 def rows_by_length(sentences: Sequence[Sequence[Any]]) -> list[tuple[int, list[int]]]:
-    """Sentences of one length together: how much they may grow is set for all of a call."""
+    """Groups of sentences of equal length, because the length limit is set per call."""
     rows: dict[int, list[int]] = {}
     for row, sentence in enumerate(sentences):
         rows.setdefault(len(sentence), []).append(row)
@@ -57,5 +57,5 @@ def rows_by_length(sentences: Sequence[Sequence[Any]]) -> list[tuple[int, list[i
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON that a person can read."""
+    """Write a value as readable JSON."""
     path.write_text(json_text(value, indent=2) + "\n", encoding="utf-8")

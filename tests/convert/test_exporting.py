@@ -142,7 +142,7 @@ def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
     done = python(EXPORTED, "refusals", sharp_run.path, tmp_path / "out", format)
     assert done.returncode == 0, done.stderr
     for message in json.loads(done.stdout):
-        assert message.startswith(f"{tmp_path / 'out'}: not written, because what was written ")
+        assert message.startswith(f"{tmp_path / 'out'}: not written, because the export ")
         assert "\n" not in message
     assert not list(tmp_path.iterdir())
 
@@ -357,7 +357,7 @@ def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behin
     monkeypatch.setattr(exporting, "_write", exporting._write)  # put back afterwards
     out = tmp_path / "out"
     for message in refusals(str(sharp_run.path), str(out), "safetensors"):
-        assert message.startswith(f"{out}: not written, because what was written cannot be loaded")
+        assert message.startswith(f"{out}: not written, because the export cannot be loaded")
         assert "model.safetensors: damaged (its checksum" in message
     assert not list(tmp_path.iterdir())
 
@@ -372,7 +372,7 @@ def test_other_weights_than_the_runs_are_refused_with_the_comparison(
         return original(self, step, weights=other, **rest)
 
     monkeypatch.setattr(Run, "save", save)
-    with pytest.raises(MtkitError, match=r"does not do what .* does: \d+ of 20 lines"):
+    with pytest.raises(MtkitError, match=r"does not agree with .*: \d+ of 20 lines"):
         export(sharp_run, tmp_path / "out", format="safetensors")
     assert not list(tmp_path.iterdir())
 

@@ -240,7 +240,7 @@ def test_translations_that_are_empty_and_without_an_end_are_reported_once(
     assert expected in found
     # Others beside them are reported as usual, with their own number.
     empty, endless = findings(SMALL, TRAINED, replace(good, hyp=blank, cut=some(180, len(pairs))))
-    assert empty.startswith("6.0 % of the translations are empty, though most of them ran")
+    assert empty.startswith("6.0 % of the translations are empty, though most of them reached")
     assert endless.startswith("12 % of the translations reached the length limit")
 
 
