@@ -12,7 +12,7 @@ _AGAIN = 0.05
 
 
 def program() -> None:
-    """Run the command line; Ctrl-C never gives a traceback, while it is imported or ends either."""
+    """Run the command line; Ctrl-C never gives a traceback, also not during import or exit."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt_between_imports)
     try:
@@ -28,12 +28,12 @@ def program() -> None:
 def interrupt_between_imports(number: int, frame: FrameType | None) -> None:
     """The handler of Ctrl-C: raises KeyboardInterrupt, but not in the middle of an import.
 
-    A module of PyTorch or NumPy whose import was broken off cannot be imported again by the same
-    process, and PyTorch's C++ code drops the exception while it imports NumPy: Ctrl-C would be
-    lost, or end in a traceback of another error.
+    If the import of a module of PyTorch or NumPy is interrupted, the process cannot import it
+    again, and PyTorch's C++ code ignores the exception while it imports NumPy: Ctrl-C would be lost
+    or give the traceback of another error.
     """
     if _is_importing(frame):
-        # To the first thread, so that it wakes up if it waits for something by then.
+        # To the main thread, so that it wakes up if it is waiting.
         first = threading.main_thread().ident
         again = threading.Timer(_AGAIN, signal.pthread_kill, [first, number])
         again.daemon = True

@@ -1,10 +1,9 @@
 """All settings, as one frozen tree.
 
-A `Config` has four sections, and each component of mtkit is handed its own section and nothing
-more. The defaults are the paper's base model (*Attention Is All You Need*, 2017), so a preset
-lists only what it changes. `load_config` and `dump_config` are the only ways in and out; what
-`prepare` did to a corpus is described by `PrepareConfig`, which is stored with the data, not with
-the run.
+A `Config` has four sections. The defaults are the paper's base model (*Attention Is All You Need*,
+2017), so a preset lists only what it changes. Configurations are read by `load_config` and written
+by `dump_config`. `PrepareConfig` has the settings of `prepare`; it is stored with the data, not
+with the run.
 
 Precedence: the defaults below, then the YAML file, then overrides such as
 ``train.max_steps=20000``.
@@ -27,9 +26,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mtkit.errors import MtkitError
 
-# Numbers that can be counted with in 64 bits, and sizes whose products can.
+# Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
-LARGEST_VOCABULARY = 1 << 22  # SentencePiece makes room for all pieces at once
+LARGEST_VOCABULARY = 1 << 22  # SentencePiece allocates memory for all subwords at once
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -40,7 +39,7 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-# What a run may change when it is continued; everything else would make it another run.
+# The settings that may change when a run resumes; any other change would make a different run.
 MAY_CHANGE = (
     "data.dir",
     "train.max_steps",
@@ -73,7 +72,7 @@ class _Section(BaseModel):
 
 
 class PrepareConfig(_Section):
-    """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
+    """Settings of filtering and subwords; recorded in the manifest of the data."""
 
     vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
         37_000, description="vocabulary size of the joint BPE (Section 5.1)"
@@ -133,7 +132,7 @@ class PrepareConfig(_Section):
     )
 
 
-# Overrides that keep every pair that can be learned from: not empty, not too long, and text.
+# Overrides that keep every usable pair: not empty, not too long, and valid text.
 NO_CLEANING = (
     "max_ratio=1e9",
     "drop_control_characters=false",
@@ -151,7 +150,7 @@ NO_CLEANING = (
 class DataConfig(_Section):
     """Which prepared data a run is trained on."""
 
-    # No system has names with a NUL.
+    # No operating system has file names with a NUL.
     dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = Field(
         None, description="prepared folder; --data takes precedence"
     )
@@ -364,7 +363,7 @@ class DecodeConfig(_Section):
 
 
 class Config(_Section):
-    """Everything a run depends on besides its data."""
+    """Everything that a run depends on besides its data."""
 
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -384,7 +383,7 @@ def describe_preset(name: str) -> str:
     """The first sentence of the comment that a preset begins with."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), _preset_text(name).splitlines())
     comment = " ".join(line.lstrip("# ") for line in lines)
-    # A full stop within a sentence, as in "et al. 2018", has no capital after it.
+    # A full stop within a sentence, as in "et al. 2018", is not followed by a capital letter.
     return re.split(r"\.(?: (?=[A-Z])|\Z)", comment)[0]
 
 
@@ -394,7 +393,7 @@ def config_name(path_or_preset: str) -> str:
 
 
 def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
-    """The configuration of a file that exists, else of the preset of that name.
+    """The configuration of an existing file, otherwise of the preset with that name.
 
     Args:
         path_or_preset: `my/config.yaml`, or `base`, or `base.yaml`.
@@ -424,8 +423,8 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
 
     Args:
         tree: sections with their settings.
-        origin: what error messages name as the place of a mistake.
-        overrides: those that were applied to the tree, and that a mistake may be in instead.
+        origin: the place that error messages name.
+        overrides: those applied to the tree; error messages name them for their settings.
     """
     try:
         return Config.model_validate(tree)
@@ -438,10 +437,10 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
 
 
 def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
-    """The rules of a preparation: the defaults, then settings, then overrides.
+    """The settings of a preparation: the defaults, then settings, then overrides.
 
     Args:
-        settings: by their names; None leaves the default.
+        settings: by name; None leaves the default.
         overrides: ``key=value``, the value read as YAML.
 
     Raises:
@@ -454,7 +453,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
             raise MtkitError(f"--set {_cut(override)}: write key=value, as in max_ratio=3")
         tree[key.strip()] = _parse_value(override, text)
     try:
-        # YAML has lists only.
+        # YAML has lists, but no tuples.
         return PrepareConfig.model_validate(
             {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
         )
@@ -469,7 +468,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
-    """The same with other values of some settings.
+    """The same settings with some values changed.
 
     Raises:
         MtkitError: naming the setting and the value.
@@ -584,7 +583,7 @@ class _Loader(yaml.SafeLoader):
         return int(text, base)
 
 
-# Nothing else is known: no dates, no bytes, no sets.
+# Other types, such as dates, bytes and sets, are not supported.
 _Loader.yaml_constructors = {
     **{_TAG + name: _Loader.construct_plain for name in _SCALARS},
     **{
@@ -612,7 +611,7 @@ _shortened.maxstring = _shortened.maxlong = _shortened.maxother = 120
 
 
 def shown(value: Any) -> str:
-    """A value as a message has it, shortened however large it is."""
+    """A value for a message, shortened if it is long."""
     return _cut(_shortened.repr(value))
 
 
@@ -655,7 +654,7 @@ def _parse_value(override: str, text: str) -> Any:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # As the shell gives bytes that are no text.
+        # The form in which Python passes invalid UTF-8 from the shell.
         raise MtkitError(f"--set {_cut(override)}: is not UTF-8") from None
     try:
         return yaml.load(text, Loader=_Loader)
@@ -694,7 +693,7 @@ def _suggest(path: list[str]) -> str:
     ]
     if len(path) == 1:
         known = [*sections, *dotted]
-        # A setting written at top level most often only lacks its section.
+        # A setting at top level usually only lacks its section.
         moved = [name for name in dotted if name.split(".")[1] == path[0]]
         near = moved or difflib.get_close_matches(path[0], known, n=1)
     else:

@@ -1,7 +1,6 @@
-"""What there is to compute on: devices, precision, and this process among others.
+"""Devices, precision, and memory.
 
-It is kept apart from `train.distributed`, because whoever translates on one machine should not wait
-for all of that to be imported.
+This is separate from `train.distributed`, so that translating need not import that.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ Precision = Literal["auto", "fp32", "bf16", "int8"]
 def choose_device(name: str) -> torch.device:
     """The device for `auto`, `cpu` or `cuda`; `auto` takes a GPU if there is one.
 
-    Of several workers on a machine, each gets its own GPU.
+    With several workers on a machine, each gets its own GPU.
 
     Raises:
-        MtkitError: if `cuda` is asked for and there is none.
+        MtkitError: if `cuda` is requested and there is none.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
@@ -50,9 +49,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def devices(device: torch.device, count: int) -> list[torch.device]:
-    """Those of `count` processes that this one starts, which was given `device` itself.
+    """The devices of `count` processes that this one starts; `device` is that of this process.
 
-    They take turns on the GPUs; if this one is a worker among others, its own GPU is theirs too.
+    GPUs are assigned in turn; if this process is itself a worker, they all use its GPU.
     """
     if device.type == "cpu" or given_rank() is not None:
         return [device] * count
@@ -61,9 +60,9 @@ def devices(device: torch.device, count: int) -> list[torch.device]:
 
 
 def workers_wanted(device: str) -> int:
-    """How many workers train if nobody says: one for each GPU, one on a CPU.
+    """The default number of training workers: one per GPU, or one on a CPU.
 
-    In a worker it is how many there are.
+    In a worker it is the number of workers.
     """
     if given_rank() is not None:
         return given_world_size()
@@ -73,7 +72,7 @@ def workers_wanted(device: str) -> int:
 
 
 def describe_device(device: torch.device) -> str:
-    """A few words that name the device."""
+    """The name of the device."""
     if device.type == "cuda":
         return f"GPU ({torch.cuda.get_device_name(device)})"
     threads = torch.get_num_threads()
@@ -86,14 +85,14 @@ def has_native_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     able = torch.cpu.get_capabilities()
     if any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16")):
-        # Products are oneDNN's, which a user may have told to leave these units alone.
+        # oneDNN computes the products, and the user may have disabled these units in it.
         return _onednn_uses_bf16()
     return bool(able.get("bf16", False))
 
 
 def _onednn_uses_bf16() -> bool:
-    """Whether oneDNN multiplies bfloat16 matrices with the units that an x86 CPU has for it."""
-    # With AVX-512 alone it says yes to bfloat16, and computes in float32 between conversions.
+    """Whether oneDNN multiplies bfloat16 matrices with special units of an x86 CPU."""
+    # With only AVX-512 it supports bfloat16 by converting to float32, which is slow.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     if limit in ("AVX512_CORE", "AVX512_CORE_VNNI"):
         return False
@@ -113,14 +112,14 @@ def choose_precision(wanted: Precision, device: torch.device, *, exact: bool = F
     """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
 
     Args:
-        wanted: what the settings say; `auto` is bf16 where the hardware has it.
+        wanted: the setting; `auto` is bf16 if the hardware has it.
         device: where they are computed.
-        exact: let `auto` be fp32. Other batch shapes change the last digit of a result, and
-            rounding to fewer digits makes a whole step of that now and then. A translation would
-            then depend on its neighbours.
+        exact: `auto` is fp32. Another batch shape can change the last digit of a result, and with
+            less precision such a change is larger, so a translation could depend on the other
+            lines of its batch.
 
     Raises:
-        MtkitError: for int8 where there is no arithmetic for it.
+        MtkitError: for int8 if the device does not support it.
     """
     if wanted == "auto":
         return "bf16" if not exact and has_native_bf16(device) else "fp32"
@@ -139,15 +138,15 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[A
 
 
 def select_matmul_backend(device: torch.device) -> str:
-    """Have float32 matrix products computed by the faster of PyTorch's two libraries.
+    """Use the faster of PyTorch's two libraries for float32 matrix products.
 
-    On AMD CPUs with AVX-512, MKL runs at less than half the speed of oneDNN. The switch is
+    On AMD CPUs with AVX-512, MKL has less than half the speed of oneDNN. The switch is
     `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
-    result of one product decides: oneDNN stays only if it is as exact as float32 is.
+    result of one product is tested: oneDNN is used only if it is as exact as float32.
 
     Returns:
-        A few words for the log. The choice depends on the CPU alone, never on a clock, because a
-        repeated run is to give the same weights.
+        The name of the library, for the log. The choice depends only on the CPU and not on timing,
+        so that a repeated run gives the same weights.
     """
     if device.type != "cpu":
         return "cuBLAS"
@@ -165,36 +164,36 @@ def select_matmul_backend(device: torch.device) -> str:
 
 
 def total_memory(device: torch.device) -> int:
-    """Bytes of memory that a GPU has, or that this machine has for its CPU."""
+    """Bytes of memory of a GPU, or of this machine for its CPU."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-# What can be allocated where memory is not short: more than any product needs for itself.
+# If this can be allocated, memory is not short; it is more than any product needs.
 AMPLE = 2**30
-# Said in so many words when memory runs out.
+# Parts of the error messages for out of memory.
 NO_MEMORY = ("allocate memory", "bad_alloc", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out.
 
-    It is to be asked while the error is handled, as what the failing code holds goes with it.
+    Call it while the error is handled, because the memory of the failing code is freed after that.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)
     if any(words in text for words in NO_MEMORY):
         return True
-    # oneDNN says the same whatever the reason, so that memory itself must be asked.
+    # oneDNN has the same message for any reason, so the memory must be tested.
     return text.startswith(("could not create a ", "could not execute a ")) and _is_memory_short()
 
 
 def _is_memory_short() -> bool:
     try:
-        # Not touched, so it costs nothing where there is enough. The heap might keep what it has
-        # asked for; see `disable_malloc_trim`.
+        # The memory is not used, so this costs nothing. For the heap see
+        # `disable_malloc_trim`.
         mmap.mmap(-1, AMPLE).close()
     except OSError:
         return True
@@ -203,10 +202,10 @@ def _is_memory_short() -> bool:
 
 @contextmanager
 def memory_explained(what: str) -> Iterator[None]:
-    """Turn memory that runs out into one line.
+    """Report out-of-memory errors in one line.
 
     Args:
-        what: what happened, and what to do.
+        what: what was being done, and what the user can do.
     """
     try:
         yield
@@ -219,9 +218,9 @@ def memory_explained(what: str) -> Iterator[None]:
 def disable_malloc_trim() -> None:
     """Have glibc keep large freed blocks instead of returning them to the system.
 
-    A training step on a CPU frees and asks again for the same hundreds of megabytes. By default
-    each of them comes back as fresh pages that the kernel must zero and map, which was a quarter
-    of a step of the `small` preset. Other systems are left as they are.
+    A training step on a CPU frees and allocates the same hundreds of megabytes again. By default
+    the kernel must zero and map new pages each time, which took a quarter of a step of the `small`
+    preset. Other systems are not changed.
     """
     if not sys.platform.startswith("linux"):
         return

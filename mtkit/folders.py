@@ -1,6 +1,6 @@
-"""Folders that appear as a whole or not at all.
+"""Atomic creation of folders.
 
-One is made beside its place, under a hidden name and a lock, and gets its name when all is done.
+A folder is created under a hidden name next to its place, with a lock, and renamed when complete.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def check_writable(
     place: str,
     is_kind: Callable[[Path], bool],
 ) -> None:
-    """Refuse, before any work is done, a folder that exists or cannot be made.
+    """Refuse, before any work is done, a folder that exists or cannot be created.
 
     Args:
-        path: the folder to come.
-        force: let it take the place of another of its kind, or of an empty one.
-        kind: what it will be, in words.
-        place: how the user names it.
+        path: the output folder.
+        force: allow it to replace another folder of its kind, or an empty one.
+        kind: the kind of folder, in words.
+        place: the option or argument that names it.
         is_kind: whether a folder is of that kind.
 
     Raises:
-        MtkitError: saying which, and what to do.
+        MtkitError: with the reason, and what to do.
     """
     with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
         if Path.cwd().is_relative_to(path.resolve()):
@@ -47,7 +47,7 @@ def check_writable(
     if path.exists() and not force:
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
     if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
-        # --force replaces what we made, not somebody's home folder.
+        # --force replaces only folders made by mtkit, and not for example a home folder.
         raise MtkitError(f"{path}: is not {kind}, so --force does not replace it")
     parent = path.absolute().parent
     while not parent.exists():
@@ -58,20 +58,20 @@ def check_writable(
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
-    """A hidden folder beside `path`, which takes that name, and its place, when all went well.
+    """A hidden folder next to `path`, which is renamed to `path` when it is complete.
 
-    An error leaves everything as it was; so does an interrupt, unless there is a key and the
-    folder is to be kept.
+    After an error nothing is changed, and also not after an interrupt, unless there is a key and
+    `keep` is set; then the hidden folder stays.
 
     Args:
-        path: the folder to come.
-        key: with the same one, the hidden folder is the one that a stopped run left.
-        keep: whether it takes the name at all.
+        path: the output folder.
+        key: with the same key, the hidden folder is the one that a stopped run left.
+        keep: whether to keep the result.
 
     Raises:
-        MtkitError: if it cannot be written, or somebody writes it at this moment.
+        MtkitError: if it cannot be written, or another process is writing it.
     """
-    # What a stopped run has done is not for a dry run to throw away.
+    # A dry run has another name, so that it does not delete the work of a stopped run.
     partial = path.with_name(f".{path.name}.{'partial' if keep else 'dry-run'}")
     made = [parent for parent in path.parents if not parent.exists()]
     try:
@@ -98,13 +98,13 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
             raise
         raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
     finally:
-        with contextlib.suppress(OSError):  # one is not empty, so all went well
+        with contextlib.suppress(OSError):  # a folder is not empty, so all is well
             for parent in made:
                 parent.rmdir()
 
 
 def _take_up(folder: Path, key: str | None) -> None:
-    """Empty the folder, unless a run with the same key left it."""
+    """Empty the folder, unless it is from a run with the same key."""
     note = folder / SCRATCH / KEY
     if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
         return
@@ -130,5 +130,5 @@ def _put_in_place(partial: Path, path: Path) -> None:
             with contextlib.suppress(OSError):
                 replaced.rename(path)
         raise
-    # A run that was killed between the two may have left it as well.
+    # A run that was killed between the two steps may also have left it.
     shutil.rmtree(replaced, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Pages: each is one HTML file that loads nothing and needs no JavaScript.
+"""Renders HTML pages: each is one file without external resources or JavaScript.
 
-This module owns Jinja and matplotlib: it renders the templates in `mtkit/templates` and the charts
-on the pages. What a page shows is up to `report_page` of `train` and of `prepare`.
+Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates` and the
+charts. The contents of the pages are in `report_page` of `train` and of `prepare`.
 
 Every text is escaped, and cut if it is very long. A page has no time stamp, so the same values give
 the same bytes.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-# Imported where they are used: only a command that writes a page waits for them.
+# Imported where they are used, because only commands that write a page need them.
 if TYPE_CHECKING:
     from jinja2 import Environment
     from matplotlib.axes import Axes
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def render(template: str, *, title: str, kind: str, **values: Any) -> str:
-    """A whole page, as HTML to be written in UTF-8.
+    """A complete page, as HTML in UTF-8.
 
     Args:
         template: a file in `mtkit/templates` that extends `page.html`.
-        title: what the page is about.
-        kind: what kind of thing that is.
-        values: what the template names.
+        title: the title.
+        kind: the kind of page.
+        values: the variables of the template.
     """
     return _environment().get_template(template).render(title=title, kind=kind, **values)
 
@@ -53,7 +53,7 @@ def _environment() -> Environment:
     return environment
 
 
-# What neither HTML nor UTF-8 can hold, and carriage returns, which a browser would drop.
+# Characters that HTML or UTF-8 cannot hold, and carriage returns, which a browser would drop.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
@@ -89,7 +89,7 @@ def share(part: float, whole: float) -> str:
     """A part of a whole in per cent."""
     if not whole:
         return "–"
-    # A few among millions are more than none.
+    # A small share is not shown as zero.
     return "< 0.01%" if 0 < part / whole < 5e-5 else f"{part / whole:.2%}"
 
 
@@ -200,11 +200,11 @@ class Chart:
         with matplotlib.rc_context():
             # The user's own settings do not change the page.
             matplotlib.rcdefaults()
-            # Ids are hashes of what they are of, and differ from chart to chart.
+            # Ids are hashes of their contents, and differ between charts.
             matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": self.title})
             figure = Figure(figsize=(5, 2.9))
             has_legend = len(self.lines) > 1 or any(line.marker for line in self.lines)
-            # The legend stands above the axes, where it hides nothing.
+            # The legend is above the axes, where it hides nothing.
             axes = figure.add_axes((0.14, 0.16, 0.79, 0.73 if has_legend else 0.81))
             for line in self.lines:
                 _plot(axes, line)
@@ -238,7 +238,7 @@ def _plot(axes: Axes, line: Line) -> None:
 
 
 def _thinned(points: Points) -> Points:
-    """At most `_MAX_POINTS` points: the ends, and the lowest and highest of every part between."""
+    """At most `_MAX_POINTS` points: the ends, and the lowest and highest of each part between."""
     if len(points) <= _MAX_POINTS:
         return points
     inner, parts = points[1:-1], _MAX_POINTS // 2 - 1

@@ -1,4 +1,4 @@
-"""Text files, plain or compressed, as lines."""
+"""Reads lines of text files, plain or compressed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:
 log = logging.getLogger(__name__)
 
 
-# What reading a file may raise: the last three are how damaged compression shows.
+# The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 
 
@@ -31,8 +31,8 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
     """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
 
     Args:
-        path: whose ending, in small letters or capitals, says how it is compressed.
-        raw: the file, opened by a caller who wants to know the position in it, and closes it.
+        path: its ending, in any case, gives the compression.
+        raw: the open file, for a caller that needs the position in it; the caller closes it.
 
     Raises:
         MtkitError: if it cannot be opened.
@@ -58,7 +58,7 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
 
 @contextlib.contextmanager
 def damage_reported(path: Path) -> Iterator[None]:
-    """Tell what goes wrong while the file is read, such as damaged compression, in one line."""
+    """Report errors while the file is read, such as damaged compression, in one line."""
     try:
         yield
     except _DAMAGE as error:
@@ -67,13 +67,13 @@ def damage_reported(path: Path) -> Iterator[None]:
 
 
 def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
-    r"""The lines of a byte stream, which end at \n and nowhere else.
+    r"""The lines of a byte stream, which end only at \n.
 
-    A byte-order mark at the start and the \r of a \r\n are no part of a line. A stream without
-    any \n that has several \r is one line, which is warned of.
+    A byte-order mark at the start and the \r of a \r\n are not part of a line. A stream without
+    any \n that has several \r is one line; this gives a warning.
 
     Args:
-        stream: pieces that end after each \n, as binary files yield them.
+        stream: chunks that end after each \n, as binary files yield them.
         name: of the stream, for messages.
 
     Raises:
@@ -96,12 +96,12 @@ OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '
 
 
 def has_old_line_ends(text: bytes) -> bool:
-    r"""Whether text has line ends, all of them \r, as old Macs wrote them."""
+    r"""Whether all line ends of a text are \r, as on old Macs."""
     return text.count(b"\r") > 1 and b"\n" not in text
 
 
 def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
-    """What a user is told of bytes that are no text."""
+    """The error for invalid UTF-8."""
     return MtkitError(
         f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
         f"{error.start + 1}); convert the file, with iconv for example"

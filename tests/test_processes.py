@@ -216,7 +216,7 @@ def test_a_script_that_works_when_it_is_imported_is_told_how_to_mend_it(work: st
     assert last.startswith(
         "mtkit.errors.MtkitError: this script starts workers when it is imported"
     )
-    assert last.endswith('put what it does under `if __name__ == "__main__":`')
+    assert last.endswith('put its code under `if __name__ == "__main__":`')
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
