@@ -464,7 +464,7 @@ def test_finding_no_run_says_what_to_do(tmp_path: Path, run: Run):
         find_run(run.path.parent)
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
+def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path):
     with pytest.raises(MtkitError, match="no such run folder"):
         Run.open(tmp_path / "nowhere")
     with pytest.raises(MtkitError, match="not a run folder"):
@@ -559,7 +559,7 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
     assert left == ["step-00000010", "step-00000020"]
 
 
-def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of_and_no_save_fails(
+def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeeds(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     run = run.with_config(
@@ -609,7 +609,7 @@ def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_being_saved_is_waited_for_whatever_happens(
+def test_a_running_save_is_always_waited_for(
     fails: bool, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     save(run, 10)
@@ -641,7 +641,7 @@ def test_what_is_being_saved_is_waited_for_whatever_happens(
         assert "the last good checkpoint is step 10" in told[0]
 
 
-def test_leftovers_and_strange_names_are_no_checkpoints(run: Run):
+def test_leftovers_and_strange_names_are_not_checkpoints(run: Run):
     save(run, 10)
     for name in (".step-00000020.partial", "step-abc", "step-00000030.partial", "old"):
         folder = run.path / "checkpoints" / name

@@ -395,7 +395,7 @@ def test_an_error_while_writing_leaves_nothing(error: BaseException, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path):
+def test_a_full_disk_is_reported_in_one_line(tmp_path: Path):
     with (
         pytest.raises(MtkitError, match="No space left"),
         PreparedData.create(tmp_path / "data"),
@@ -403,7 +403,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path):
         raise OSError(28, "No space left on device", str(tmp_path / "data"))
 
 
-def test_a_system_error_without_a_number_is_told_in_its_own_words(tmp_path: Path):
+def test_a_system_error_without_a_number_keeps_its_message(tmp_path: Path):
     with (
         pytest.raises((MtkitError, OSError), match="the reason"),
         PreparedData.create(tmp_path / "data"),

@@ -86,7 +86,7 @@ def test_results_come_in_the_order_of_the_items_from_several_processes():
     assert os.getpid() not in processes
 
 
-def test_results_come_in_order_whatever_time_they_take():
+def test_results_are_in_order_even_if_some_take_longer():
     found = list(ordered_map(slow_if_even, range(40), workers=2))
     assert found == [(number, number) for number in range(40)]
 
@@ -130,7 +130,7 @@ def test_another_exception_arrives_with_its_text_and_place():
 
 
 @pytest.mark.parametrize(("how", "says"), [("killed", "killed by SIGKILL"), ("left", "status 3")])
-def test_a_worker_that_ends_is_told_in_one_line(how: str, says: str):
+def test_a_worker_that_ends_is_reported_in_one_line(how: str, says: str):
     dies = functools.partial(dies_at_five, how=how)
     with pytest.raises(MtkitError) as caught:
         list(ordered_map(dies, range(100), workers=2))
@@ -139,7 +139,7 @@ def test_a_worker_that_ends_is_told_in_one_line(how: str, says: str):
     assert "\n" not in str(caught.value)
 
 
-def test_a_worker_that_is_gone_is_told_when_it_is_given_something_too():
+def test_a_lost_worker_is_reported_also_when_it_is_sent_an_item():
     worker: Worker[int, int] = Worker(sleeps)
     os.kill(worker._process.pid or 0, signal.SIGKILL)
     worker._process.join()
@@ -204,7 +204,7 @@ from mtkit.processes import Worker, ordered_map
         "worker = Worker(squared)\nworker.send(1)\nprint(worker.receive())",
     ],
 )
-def test_a_script_that_works_when_it_is_imported_is_told_how_to_mend_it(work: str, tmp_path: Path):
+def test_a_script_that_starts_workers_at_import_gets_advice(work: str, tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(here=str(HERE), work=work))
     done = subprocess.run(

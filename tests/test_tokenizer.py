@@ -104,7 +104,7 @@ def test_bytes_that_spell_no_character_are_left_out_of_a_text(
 
 
 @given(ids=st.lists(st.integers(0, 299), max_size=40))
-def test_whatever_a_model_says_is_text(ids: list[int], tokenizer: Tokenizer) -> None:
+def test_all_output_of_a_model_decodes_to_text(ids: list[int], tokenizer: Tokenizer) -> None:
     text = tokenizer.decode(ids)
     assert "\ufffd" not in text
     assert text.encode().decode() == text
@@ -353,7 +353,7 @@ def test_every_character_is_encoded_in_a_block_as_it_is_alone(
     assert ids_of(block_encoder.encode(lines), "<u2") == expected
 
 
-def test_a_block_is_encoded_the_same_when_there_is_no_room_to_remember(
+def test_a_block_is_encoded_the_same_when_the_cache_is_full(
     odd_tokenizer: Tokenizer,
 ) -> None:
     lines = odd_lines(200)

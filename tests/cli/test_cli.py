@@ -661,7 +661,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def test_workers_are_told_what_to_train_so_that_nothing_newer_is_found_later(
+def test_workers_get_the_paths_so_that_they_do_not_find_newer_ones(
     prepared: Place, tiny_yaml: Path, launched: list[list[str]]
 ):
     outcome = prepared.mtkit("train", "--config", tiny_yaml, "--workers", "2")
@@ -690,7 +690,7 @@ def test_a_worker_of_torchrun_starts_no_others(
     assert not launched
 
 
-def test_notes_warnings_and_errors_are_told_apart_and_later_workers_have_errors_only(
+def test_messages_have_levels_and_later_workers_print_only_errors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def say() -> str:
@@ -1138,7 +1138,7 @@ def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Pl
     assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)
 
 
-def test_a_separator_in_a_translation_is_no_new_line(place: Place):
+def test_a_separator_in_a_translation_is_not_a_new_line(place: Place):
     place.write("hyp.txt", "a\u2028b c d e\nx y z w\n")
     place.write("ref.txt", "a b c d e\nx y z w\n")
     assert place.mtkit("score", "hyp.txt", "--reference", "ref.txt").status == 0
@@ -1255,7 +1255,7 @@ except SystemExit:
         ("größe 日本", "größe 日本"),
     ],
 )
-def test_an_error_is_one_line_whatever_is_in_a_name(name: str, shown: str, place: Place):
+def test_an_error_is_one_line_for_any_file_name(name: str, shown: str, place: Place):
     assert place.refused("score", name, "--reference", "x") == (
         f"mtkit: error: {shown}: No such file or directory"
     )
@@ -1274,7 +1274,7 @@ def test_a_name_that_is_too_long_is_refused_in_one_line(place: Place):
         assert "mtkit: error: " in place.refused(*arguments)
 
 
-def test_a_choice_that_is_missing_is_told_in_one_line(place: Place):
+def test_a_missing_choice_is_reported_in_one_line(place: Place):
     line = place.refused("export", "run", "out")
     assert "'--format'. Choose from: ctranslate2, huggingface, safetensors" in line
 
@@ -1288,9 +1288,7 @@ def test_a_choice_that_is_missing_is_told_in_one_line(place: Place):
         (["good", "morning"], "echo 'good morning' | mtkit translate; a file with --input"),
     ],
 )
-def test_text_or_a_file_as_an_argument_is_told_how_it_is_given(
-    words: list[str], says: str, place: Place
-):
+def test_text_or_a_file_as_an_argument_gets_advice(words: list[str], says: str, place: Place):
     for name in ("in.txt", "a b.txt"):
         place.write(name, "one two\n")
     assert says in place.refused("translate", *words)

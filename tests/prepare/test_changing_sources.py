@@ -260,7 +260,7 @@ def test_a_file_that_is_replaced_while_it_is_read_for_the_last_time_is_read_to_i
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("reading", PASSES[1:])
 @pytest.mark.parametrize("change", ["longer", "shorter", "one side longer", "not UTF-8", "gone"])
-def test_whatever_becomes_of_a_file_it_is_told_as_a_change(
+def test_any_change_of_a_file_is_reported_as_a_change(
     change: str, reading: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     pairs = number_pairs(200, seed=1)

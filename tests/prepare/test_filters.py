@@ -74,7 +74,7 @@ def reason_of(
     "nothing",
     ["", " ", "\t\t", "\u3000\u00a0", "\u200b\u200d\u2060", "\u00ad", "\r", "\0", "\u2028\u2029"],
 )
-def test_what_nobody_can_see_is_empty(nothing: str):
+def test_invisible_characters_are_empty(nothing: str):
     assert reason_of(nothing) == "empty"
     assert reason_of(nothing, nothing) == "empty"
     assert reason_of(f"a{nothing}", drop_control_characters=False) == "kept"
@@ -86,7 +86,7 @@ def test_a_side_may_have_as_many_characters_as_allowed():
         assert reason_of(letter * 21, max_chars=20, min_script=0.0) == "too long"
 
 
-def test_a_line_of_a_megabyte_is_too_long_whatever_is_in_it():
+def test_a_line_of_a_megabyte_is_always_too_long():
     for line in (b"a" * 1_000_000, b"\xff" * 1_000_000, b" " * 1_000_000):
         found = checked([("one", "eins"), (line, "zwei"), ("three", "drei")])
         assert [REASONS[v] for v in found.verdicts] == ["kept", "too long", "kept"]
@@ -94,7 +94,7 @@ def test_a_line_of_a_megabyte_is_too_long_whatever_is_in_it():
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"a\xe4b", b"\xed\xa0\x80", b"\xc0\xaf", b"caf\xc3"])
-def test_what_is_not_utf8_is_told_from_its_neighbours(bad: bytes):
+def test_invalid_utf8_does_not_affect_its_neighbours(bad: bytes):
     found = checked([("one", "eins"), (bad, "zwei"), ("three", bad), ("four", "vier")])
     wanted = ["kept", "not UTF-8", "not UTF-8", "kept"]
     assert [REASONS[v] for v in found.verdicts] == wanted
@@ -115,7 +115,7 @@ def test_line_separators_inner_marks_and_replaced_characters_tell_of_damage(sign
     assert reason_of(f"one{sign}two", drop_control_characters=False) == "kept"
 
 
-def test_a_tab_and_what_shapes_letters_are_no_damage():
+def test_a_tab_and_joining_characters_are_not_damage():
     # The joiners are part of how Persian and Hindi are written.
     for sign in ("\t", "\u200c", "\u200d", "\u00ad", "\u200f"):
         assert reason_of(f"one{sign}two") == "kept"
@@ -348,7 +348,7 @@ def test_repeats_are_those_that_a_dictionary_finds(
     assert found == plain_repeats(pairs, verdicts, duplicates=duplicates, limit=limit)
 
 
-def test_a_pair_and_its_reverse_are_no_duplicates(tmp_path: Path):
+def test_a_pair_and_its_reverse_are_not_duplicates(tmp_path: Path):
     keys = np.random.default_rng(1).integers(0, 1 << 63, 1000, dtype=np.uint64)
     ones, others = keys[:500], keys[500:]
     notes = notes_of(tmp_path, src_keys=np.append(ones, others), tgt_keys=np.append(others, ones))

@@ -341,7 +341,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         ("test/failing", "answered with HTTP 500 for test/failing: try again later"),
     ],
 )
-def test_a_hub_that_refuses_or_has_changed_is_told_in_one_line(
+def test_a_hub_that_refuses_or_has_changed_is_reported_in_one_line(
     troubled: Outcome, repository: str, says: str
 ) -> None:
     error = troubled.error(repository)
@@ -485,7 +485,7 @@ def test_a_split_that_was_fetched_is_read_with_the_hub_switched_off(named: Outco
         ("hf:own/record:de-en:../train", "write a dataset on the hub as"),
     ],
 )
-def test_a_name_of_the_hub_that_leads_nowhere_is_told_in_one_line(
+def test_an_unknown_name_on_the_hub_is_reported_in_one_line(
     named: Outcome, name: str, says: str
 ) -> None:
     assert says in named.error(name)
@@ -530,14 +530,14 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Hub]
         return run_client(hub.endpoint, home, *names, **environment), hub
 
 
-def test_a_download_that_stalls_goes_on_where_it_stopped(interrupted: tuple[Outcome, Hub]) -> None:
+def test_a_stalled_download_resumes_where_it_stopped(interrupted: tuple[Outcome, Hub]) -> None:
     outcome, hub = interrupted
     assert len(outcome.answers["hf:own/stalled"]["pairs"]) == 20
     # The client writes ten megabytes at a time, and asks for what it has not written.
     assert hub.ranges == ["bytes=10485760-"]
 
 
-def test_a_connection_that_is_reset_is_tried_again_and_then_told(
+def test_a_connection_that_is_reset_is_retried_and_then_reported(
     interrupted: tuple[Outcome, Hub],
 ) -> None:
     outcome, hub = interrupted

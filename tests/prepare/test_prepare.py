@@ -413,7 +413,7 @@ def test_the_other_splits_must_be_of_equal_length_too(split: str, corpus: Corpus
     assert f"{tgt} has 1" in message
 
 
-def test_lines_that_are_not_utf8_are_dropped_and_told(corpus: Corpus):
+def test_lines_that_are_not_utf8_are_dropped_and_reported(corpus: Corpus):
     tgt = corpus.train[1]
     lines = tgt.read_bytes().split(b"\n")
     lines[41] = "fünf".encode("latin-1")
@@ -549,7 +549,7 @@ def test_something_that_is_not_a_language_code_is_refused(code: Any, side: str, 
 
 
 @pytest.mark.parametrize("code", ["zz", "und", "en-Latn-US-x-a", "EN", "pt_BR", "i-klingon", "*"])
-def test_codes_of_languages_that_nobody_knows_will_do(code: str, corpus: Corpus):
+def test_codes_of_unknown_languages_are_accepted(code: str, corpus: Corpus):
     assert corpus.prepare(src_lang=code).dropped == {}
 
 
@@ -766,7 +766,7 @@ prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
 """
 
 
-def test_a_killed_run_leaves_nothing_that_looks_finished_and_disturbs_nobody(
+def test_a_killed_run_leaves_no_finished_folder_and_does_not_block_the_next(
     corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
 ):
     place = tmp_path_factory.mktemp("killed")

@@ -232,7 +232,7 @@ def test_a_prefix_may_be_in_this_folder(tmp_path: Path, monkeypatch: pytest.Monk
     assert source_of("a").name == "a.en.GZ and a.de"
 
 
-def test_bytes_that_are_no_text_pass_through_json(tmp_path: Path):
+def test_invalid_utf8_passes_through_json(tmp_path: Path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"en": "\xff\xc3", "de": "\\ud800 \\u2028"}\n')
     assert pairs_of(source_of(file)) == [(b"\xff\xc3", b"\xed\xa0\x80 \xe2\x80\xa8")]
@@ -280,7 +280,7 @@ def test_a_return_and_its_line_end_may_be_read_apart(
 
 @pytest.mark.parametrize("chunk", [1, 2, 1 << 18])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_a_file_with_returns_alone_is_refused_and_how_to_convert_it_told(
+def test_a_file_with_only_returns_is_refused_with_advice_to_convert_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: bytes, chunk: int
 ):
     monkeypatch.setattr("mtkit.prepare.readers._CHUNK", max(chunk, len(mark)))
@@ -368,7 +368,7 @@ def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Pa
 # What cannot be read
 
 
-def test_a_file_that_is_missing_or_cannot_be_read_twice_is_told_at_once(tmp_path: Path):
+def test_a_file_that_is_missing_or_cannot_be_read_twice_is_reported_at_once(tmp_path: Path):
     here = write_lines(tmp_path / "a.en", [b"x"])
     missing, folder, pipe = tmp_path / "gone.de", tmp_path / "folder.de", tmp_path / "pipe.de"
     folder.mkdir()
@@ -385,7 +385,7 @@ def test_a_file_that_is_missing_or_cannot_be_read_twice_is_told_at_once(tmp_path
         )
 
 
-def test_a_file_that_goes_away_is_told_when_it_is_read(tmp_path: Path):
+def test_a_file_that_was_deleted_is_reported_when_it_is_read(tmp_path: Path):
     source = two_files(tmp_path, [(b"x", b"y")])
     (tmp_path / "a.de").unlink()
     message = error_of(lambda: list(source.blocks(1)))
@@ -394,7 +394,7 @@ def test_a_file_that_goes_away_is_told_when_it_is_read(tmp_path: Path):
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESS if suffix])
 @pytest.mark.parametrize("harm", ["cut", "flipped", "none"])
-def test_damaged_compression_is_told_with_the_name_of_the_file(
+def test_damaged_compression_is_reported_with_the_name_of_the_file(
     tmp_path: Path, suffix: str, harm: str
 ):
     content = COMPRESS[suffix](b"\n".join(os.urandom(60).hex().encode() for _ in range(9000)))
@@ -414,7 +414,7 @@ def test_damaged_compression_is_told_with_the_name_of_the_file(
 
 
 @pytest.mark.parametrize("text", ["x" * 300, "a\0b", "x" * 300 + ".tsv", "\udcff\n"])
-def test_a_name_that_no_file_can_have_is_told_in_one_line(text: str):
+def test_a_name_that_no_file_can_have_is_reported_in_one_line(text: str):
     error_of(lambda: source_of(text))
 
 
@@ -476,7 +476,7 @@ def test_a_line_with_another_number_of_columns_is_named(tmp_path: Path):
     assert read_error(file).startswith(f"{file}, line 22: has 1 column and must have 3")
 
 
-def test_a_first_line_that_names_both_languages_is_no_pair(tmp_path: Path):
+def test_a_first_line_that_names_both_languages_is_not_a_pair(tmp_path: Path):
     file = write_lines(tmp_path / "a.tsv", [b"\xef\xbb\xbfDE\tEN\r", b"eins\tone\r"])
     source = source_of(file)
     assert pairs_of(source) == [(b"one", b"eins")]
@@ -538,7 +538,7 @@ def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path
     ]
 
 
-def test_two_countries_of_one_language_are_told_apart(tmp_path: Path):
+def test_two_countries_of_one_language_are_distinguished(tmp_path: Path):
     both = variant("pt-BR", "trem") + variant("pt-pt", "comboio")
     units = [both, variant("pt-BR", "ônibus")]
     pairs = tmx_pairs(tmp_path, *units, src="pt-PT", tgt="pt-BR")
@@ -602,7 +602,7 @@ def test_an_eight_bit_encoding_is_read_as_it_is_declared(tmp_path: Path):
         (tmx([variant("en", "a&nbsp;b")]), "line 3, column 9: not well-formed XML: undefined"),
     ],
 )
-def test_a_memory_that_cannot_be_read_is_told_with_its_line(
+def test_a_memory_that_cannot_be_read_is_reported_with_its_line(
     tmp_path: Path, content: str, says: str
 ):
     file = tmp_path / "a.tmx"
@@ -636,7 +636,7 @@ def write_parquet(path: Path, **columns: pa.Array) -> Path:
     return path
 
 
-def test_columns_that_are_not_there_are_told_with_those_that_are(tmp_path: Path):
+def test_columns_that_are_not_there_are_reported_with_those_that_are(tmp_path: Path):
     file = write_parquet(tmp_path / "a.parquet", en=pa.array(["x"]), ger=pa.array(["y"]))
     message = error_of(lambda: source_of(file))
     assert message == (
@@ -646,7 +646,7 @@ def test_columns_that_are_not_there_are_told_with_those_that_are(tmp_path: Path)
     assert error_of(lambda: source_of(file)) == f"{file}: the column 'de' is not text but int64"
 
 
-def test_a_parquet_file_that_is_none_is_told_in_one_line(tmp_path: Path):
+def test_a_parquet_file_that_is_none_is_reported_in_one_line(tmp_path: Path):
     file = tmp_path / "a.parquet"
     file.write_bytes(b"PAR1 and nothing else")
     assert error_of(lambda: source_of(file)).startswith(f"{file}: cannot be read: ")
@@ -686,7 +686,7 @@ def test_what_is_null_is_empty_and_categories_are_text(tmp_path: Path):
         (b'{"en": "x", "de": 7}', "line 2: the field 'de' is not text"),
     ],
 )
-def test_a_line_that_is_no_pair_in_json_is_named(tmp_path: Path, line: bytes, says: str):
+def test_a_json_line_that_is_not_a_pair_is_named(tmp_path: Path, line: bytes, says: str):
     file = write_lines(tmp_path / "a.jsonl", [b'{"en": "x", "de": null}', line])
     message = read_error(file)
     assert message.startswith(f"{file}, ")

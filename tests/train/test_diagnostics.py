@@ -133,7 +133,7 @@ numbers = st.one_of(st.sampled_from([math.nan, math.inf, 1e9]), st.floats(0, 12)
 
 
 @given(texts, st.integers(0, 40), st.integers(0, 40), st.lists(numbers), numbers, st.lists(numbers))
-def test_whatever_a_run_did_each_finding_is_a_sentence_on_one_line(
+def test_each_finding_of_any_run_is_a_sentence_on_one_line(
     triples: list[tuple[str, str, str]],
     cut: int,
     cut_src: int,

@@ -163,7 +163,7 @@ def test_subword_dropout_depends_on_the_pair_and_not_on_the_worker(
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
 
 
-def test_a_run_goes_on_with_more_or_fewer_workers_in_the_same_order(
+def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     config = changed(config, "model", dropout=0.0)
@@ -272,7 +272,7 @@ def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
     assert "mtkit: error: the workers did not find each other: " in said
 
 
-def test_a_meeting_place_that_somebody_else_has_taken_is_worth_another_start(
+def test_workers_are_restarted_if_another_process_has_taken_their_port(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     team = Team(config, tiny_data, tmp_path / "run", meeting=2)
@@ -347,7 +347,7 @@ def test_if_all_lose_contact_the_reason_is_what_pytorch_says(
 
 
 @pytest.mark.usefixtures("launching")
-def test_memory_that_runs_out_everywhere_is_told_once(
+def test_out_of_memory_on_all_workers_is_reported_once(
     config: Config, tiny_data: PreparedData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ):
     team = Team(config, tiny_data, tmp_path / "run", misbehaviour={"how": "exhaust"})
@@ -472,7 +472,7 @@ def test_the_command_starts_workers_and_prints_once(
     assert losses(tmp_path / "run") == losses(tmp_path / "same")
 
 
-def test_an_error_that_all_workers_meet_is_told_once(
+def test_an_error_on_all_workers_is_reported_once(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     config = changed(config, "train", learning_rate_scale=1e30)
@@ -594,7 +594,7 @@ def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_hap
 
 @pytest.mark.slow
 @needs_proc
-def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
+def test_workers_stop_when_their_parent_is_killed(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     run = tmp_path / "run"
@@ -611,7 +611,7 @@ def test_workers_stop_by_themselves_when_whoever_started_them_is_killed(
 # Parts
 
 
-def test_alone_there_is_nobody_to_ask():
+def test_a_single_worker_does_not_communicate():
     workers = Workers()
     assert workers.is_rank_zero
     assert workers.sum(torch.tensor(3)).item() == 3
@@ -620,7 +620,7 @@ def test_alone_there_is_nobody_to_ask():
     assert not workers.any(False)
 
 
-def test_the_time_before_a_watch_begins_counts_for_nobody(monkeypatch: pytest.MonkeyPatch):
+def test_the_time_before_a_watch_begins_does_not_count(monkeypatch: pytest.MonkeyPatch):
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(threading.Thread, "start", lambda _: None)

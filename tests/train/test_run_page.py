@@ -349,7 +349,7 @@ def rows(keys: Sequence[str]) -> st.SearchStrategy[list[Any]]:
     ),
     best_step=st.none() | st.integers(0, 100),
 )
-def test_whatever_stands_in_the_records_of_a_run_there_is_a_page(
+def test_a_page_is_written_for_any_records_of_a_run(
     untrained: Run, tmp_path: Path, metrics: Any, samples: Any, best_step: int | None
 ) -> None:
     shutil.copytree(untrained.path, tmp_path, dirs_exist_ok=True)

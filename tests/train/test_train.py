@@ -190,7 +190,7 @@ def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 
 @pytest.mark.parametrize("groups", [1, 3, 8])
 @pytest.mark.parametrize("fits", [None, 199, 80])
-def test_an_update_has_the_same_pairs_whatever_fits_at_a_time(
+def test_an_update_has_the_same_pairs_for_any_micro_batch_size(
     groups: int, fits: int | None, config: Config, more_data: PreparedData
 ):
     settings = {"batch_tokens": 200, "batches_per_update": groups}
@@ -392,7 +392,7 @@ def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_too_high
     assert not caplog.records
 
 
-def test_a_rate_that_is_too_high_is_told_of_before_the_first_update(
+def test_a_rate_that_is_too_high_is_reported_before_the_first_update(
     config: Config,
     tiny_data: PreparedData,
     tmp_path: Path,
@@ -509,7 +509,7 @@ def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
     assert unseen == expected
 
 
-def test_subword_dropout_goes_on_after_a_stop_as_if_there_had_been_none(
+def test_bpe_dropout_is_the_same_after_a_resume(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     config = changed(config, "train", bpe_dropout=0.3)
@@ -534,7 +534,7 @@ def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
     assert tokens["often"] > 1.1 * tokens["off"]
 
 
-def test_a_micro_batch_fits_the_device_whatever_subword_dropout_makes_of_it(
+def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
     config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
 ):
     settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
@@ -696,7 +696,7 @@ def test_the_second_signal_stops_at_once_and_says_what_is_saved(
     assert caplog.messages[-1] == told
 
 
-def test_ctrl_c_ends_the_program_with_130_and_the_next_start_goes_on(
+def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     endless = changed(config, "train", max_steps=100_000, valid_every=100_000)
@@ -912,7 +912,7 @@ def test_a_finished_run_says_how_to_train_further(
             train.run(further, tiny_data, tmp_path / "run", device="cpu")
 
 
-def test_restart_begins_again_with_whatever_settings(
+def test_restart_starts_over_with_any_settings(
     begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     other = changed(changed(tiny_config, "train", max_steps=2), "model", d_ff=48)
@@ -969,7 +969,7 @@ def test_a_run_without_its_manifest_says_so_and_is_left_alone(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_folder_that_is_no_run_is_left_alone(
+def test_a_folder_that_is_not_a_run_is_not_changed(
     restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     folder = tmp_path / "home"
@@ -999,7 +999,7 @@ def test_prepared_data_is_not_taken_for_a_run(
 # What goes wrong
 
 
-def test_a_loss_that_is_no_number_is_one_line_with_step_and_learning_rate(
+def test_a_loss_of_nan_is_reported_in_one_line_with_step_and_learning_rate(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     wild = changed(config, "train", learning_rate_scale=1e30)
@@ -1012,9 +1012,7 @@ def test_a_loss_that_is_no_number_is_one_line_with_step_and_learning_rate(
     assert "train.warmup_steps" in text
 
 
-def test_weights_that_are_no_numbers_are_never_saved(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
+def test_weights_of_nan_are_never_saved(config: Config, tiny_data: PreparedData, tmp_path: Path):
     # Checkpoints between two rows of metrics: nobody has looked at the loss yet.
     wild = changed(
         config,
@@ -1090,7 +1088,7 @@ def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(checkpoint, "save_file", save_file)
 
 
-def test_a_loss_that_is_no_number_is_told_with_a_checkpoint_that_was_being_saved(
+def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     original = Trainer.update
@@ -1173,7 +1171,7 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
     assert rows_of(tmp_path / "whole", "valid_bleu") == rows_of(tmp_path / "killed", "valid_bleu")
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_of_and_training_goes_on(
+def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
     config: Config,
     tiny_data: PreparedData,
     tmp_path: Path,
@@ -1339,7 +1337,7 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
     # Rows are at 3 and 6; a first sign of life comes at once, others if it is silent for long.
     [(math.inf, [1, 3, 6]), (0.0, [1, 2, 3, 4, 5, 6])],
 )
-def test_where_nobody_watches_a_bar_training_soon_says_how_fast_it_is(
+def test_without_a_terminal_the_speed_is_reported_soon(
     silence: float,
     steps: list[int],
     config: Config,
@@ -1422,7 +1420,7 @@ def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_ave
     assert re.findall(r'<span class="badge">best</span> (\d+)</th>', page) == ["7"]
 
 
-def test_a_run_goes_on_from_the_best_validation_if_that_is_the_newest(
+def test_a_run_resumes_from_the_best_validation_if_that_is_the_newest(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 7}

@@ -196,9 +196,7 @@ def test_an_error_of_the_input_comes_after_the_windows_before_it(shared: Transla
         next(found)
 
 
-def test_what_nobody_waits_for_any_more_is_not_translated(
-    alone: Translator, shared: Translator
-) -> None:
+def test_cancelled_batches_are_not_translated(alone: Translator, shared: Translator) -> None:
     found = shared.translate_windows([Window(i, [line]) for i, line in enumerate(LINES * 3, 1)])
     next(found)
     found.close()  # type: ignore[attr-defined]
@@ -238,7 +236,7 @@ def test_8_bit_weights_give_the_same_in_workers(tiny_data: PreparedData, tmp_pat
         assert theirs == ours
 
 
-def test_of_samples_with_one_text_the_first_is_told() -> None:
+def test_the_first_of_samples_with_equal_text_is_returned() -> None:
     # Three segmentations of two texts, and the text that comes twice is most like the others.
     drawn = [
         Translation(text, 0.0, log_prob, pieces=pieces)
@@ -285,7 +283,7 @@ def test_only_weights_that_decoding_reads_are_left_and_all_of_them_are_shared(
 # Errors of workers
 
 
-def test_an_error_that_a_user_can_mend_arrives_as_itself(
+def test_an_error_that_a_user_can_fix_keeps_its_type(
     tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
 ) -> None:
     config = changed(tiny_config, "model", positions="learned", max_positions=16)
@@ -302,7 +300,7 @@ def test_an_error_that_a_user_can_mend_arrives_as_itself(
         assert pool_of(translator).processes == before != []
 
 
-def test_bugs_keep_their_traceback_and_lost_workers_are_told(
+def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
     untrained: Run, alone: Translator
 ) -> None:
     with Translator.load(untrained, device="cpu", workers=2) as translator:
@@ -327,7 +325,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_told(
     assert not any(map(is_running, started))
 
 
-def test_whatever_a_lost_worker_had_ends_in_an_error(untrained: Run) -> None:
+def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
     batches = [Request([[5 + i]], [[]], [1 + i]) for i in range(5)]
     plain = Translator.load(untrained, device="cpu", prepared=False)
     pool = Pool(
@@ -405,7 +403,7 @@ main()
         ("all", signal.SIGINT, 130),
     ],
 )
-def test_nobody_is_left_over(
+def test_no_process_is_left_over(
     who: str, number: signal.Signals, status: int, untrained: Run, tmp_path: Path
 ) -> None:
     lines = tmp_path / "lines"

@@ -290,7 +290,7 @@ def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
         assert best.score == pytest.approx(score, abs=1e-5)
 
 
-def test_models_of_different_vocabularies_are_no_ensemble() -> None:
+def test_models_of_different_vocabularies_are_refused_as_an_ensemble() -> None:
     model, _ = two_models()
     with torch.device("meta"):
         other = Transformer(model.config, V + 1, PAD_ID)

@@ -131,7 +131,7 @@ def test_lines_are_translated_alike_in_any_batch_order_and_number_of_processes(u
 
 
 @pytest.mark.parametrize("broken", INVALID)
-def test_what_is_no_utf8_is_refused_by_its_line_after_all_that_came_before(
+def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
     broken: bytes, tiny_run: Run, tmp_path: Path
 ):
     lines = list(hostile_lines(10, SEED))

@@ -627,7 +627,7 @@ def test_draws_obey_constraints() -> None:
         assert any(breaks(h, prefix) for h in of_line)
 
 
-def test_a_sample_without_a_token_to_go_on_with_is_left_out() -> None:
+def test_a_sample_without_a_possible_token_is_left_out() -> None:
     held = Constraints(min_length=5, no_repeat_ngram=1)
     found, _ = drawn([1, 2], lines=[1, 2], n_samples=3, vocab=4, constraints=held)
     assert found == [[], []]

@@ -90,7 +90,7 @@ def test_the_random_model_of_these_tests_tells_lines_apart(translator: Translato
     assert len(set(translator.translate(lines))) > len(set(lines)) / 2
 
 
-def test_one_line_in_is_one_line_out_whatever_is_in_it(translator: Translator):
+def test_every_input_line_gives_one_output_line(translator: Translator):
     found = list(translator.translate(HOSTILE))
     assert len(found) == len(HOSTILE)
     for text in found:
@@ -207,7 +207,7 @@ def test_translating_leaves_the_model_as_it_was(translator: Translator):
 
 
 @pytest.mark.parametrize("text", ["one two", b"one two"])
-def test_a_text_that_is_no_list_of_lines_is_refused_at_once(
+def test_a_string_instead_of_a_list_of_lines_is_refused_at_once(
     text: str | bytes, translator: Translator
 ):
     lines: Any = text
@@ -223,7 +223,7 @@ def test_a_text_that_is_no_list_of_lines_is_refused_at_once(
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_progress_is_told_of_every_line_of_a_window(split: bool, untrained: Run):
+def test_progress_counts_every_line_of_a_window(split: bool, untrained: Run):
     lines = [*numbers(20), "", "One two. Three four!"]
     config = untrained.config.decode.model_copy(
         update={"split_sentences": split, "batch_tokens": 20}
@@ -675,7 +675,7 @@ def test_lines_that_are_ready_are_read_ahead_by_two_windows_at_most():
     assert lines.taken <= 5 * WINDOW_LINES
 
 
-def test_an_empty_window_says_that_there_is_no_line_yet():
+def test_an_empty_window_means_that_no_line_is_available_yet():
     more = threading.Event()
 
     def lines() -> Iterator[str]:
