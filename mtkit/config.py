@@ -60,7 +60,7 @@ MAY_CHANGE = (
 
 
 class _Section(BaseModel):
-    # allow_inf_nan: a learning rate or penalty of .nan would surface hours later, as a loss of nan.
+    # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan.
     # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
     model_config = ConfigDict(
         frozen=True,

@@ -208,7 +208,7 @@ class Passes:
         for facts, count, kept, (src, tgt), fixed in zip(
             origins["train"], check.pairs, encode.kept, check.digests, check.fixed, strict=True
         ):
-            facts |= {"pairs": count, "kept": kept, "mended": fixed}
+            facts |= {"pairs": count, "kept": kept, "fixed": fixed}
             facts |= {"text_sha256": {"src": src, "tgt": tgt}}
         dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
         src_overlap, tgt_overlap, both_overlap = check.overlaps

@@ -318,7 +318,7 @@ def _dropped(report: Report, settings: PrepareConfig) -> list[Dropped]:
 
 
 _DIGESTS = {"src_sha256": "source file", "tgt_sha256": "target file", "sha256": "file"}
-_NOT_A_PLACE = {"kind", "weight", "pairs", "kept", "mended", "text_sha256", *_DIGESTS}
+_NOT_A_PLACE = {"kind", "weight", "pairs", "kept", "fixed", "text_sha256", *_DIGESTS}
 
 
 def _origin(split: str, source: Mapping[str, Any]) -> Origin:
@@ -336,7 +336,7 @@ def _origin(split: str, source: Mapping[str, Any]) -> Origin:
         pairs=source["pairs"],
         kept=source.get("kept"),
         weight=source["weight"],
-        fixed=source.get("mended", {}),
+        fixed=source.get("fixed", {}),
         digests=digests or {f"{side} text": digest for side, digest in texts.items()},
     )
 

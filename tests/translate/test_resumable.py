@@ -155,7 +155,7 @@ def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("seed", "workers"), [pytest.param(1, "11111", marks=pytest.mark.slow), (2, "12122")]
 )
-def test_a_killed_translation_goes_on_to_the_same_output(
+def test_a_killed_translation_resumes_to_the_same_output(
     seed: int, workers: str, tiny_run: Run, tmp_path: Path
 ) -> None:
     lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
