@@ -5,8 +5,7 @@ A `Config` has four sections. The defaults are the paper's base model (*Attentio
 by `dump_config`. `PrepareConfig` has the settings of `prepare`; it is stored with the data, not
 with the run.
 
-Precedence: the defaults below, then the YAML file, then overrides such as
-``train.max_steps=20000``.
+Precedence: these defaults, the YAML file, then overrides such as ``train.max_steps=20000``.
 """
 
 from __future__ import annotations
@@ -60,14 +59,10 @@ MAY_CHANGE = (
 
 
 class _Section(BaseModel):
-    # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan.
+    # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan;
     # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        protected_namespaces=(),
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
     )
 
 
