@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# All cores; the tests of a file in one process, so that they share what is made for them once.
+PYTEST := $(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format bench build clean
+.PHONY: help demo test test-slow format bench build clean
 
 help: ## print the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("mtkit needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
@@ -26,13 +28,16 @@ demo: $(VENV)/installed ## prepare the demo corpus, train on it, translate three
 	$(BIN)/mtkit translate --run runs/demo-en-de-demo < examples/demo/input.txt
 	$(BIN)/mtkit score --run runs/demo-en-de-demo
 
-test: $(VENV)/compared ## format and lint checks, types, tests
+test: $(VENV)/compared ## format and lint checks, types, and the tests that every change needs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PYTEST) -m "not slow"
 
-format: $(VENV)/installed ## format the code and mend what the linter can
+test-slow: $(VENV)/compared ## the tests that take long: more repetitions, larger models
+	$(PYTEST) -m slow
+
+format: $(VENV)/installed ## format the code and fix what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -26,9 +26,11 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import ModelConfig
-from mtkit.data import read_lines
-from mtkit.export import CTranslate2Model, joined, to_marian, write_ctranslate2
+from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
+from mtkit.convert.huggingface import to_marian
+from mtkit.convert.parts import joined
 from mtkit.model import LAYER_NORM_EPSILON, Transformer, sinusoidal_positions
+from mtkit.text import read_lines
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 
@@ -176,8 +178,8 @@ def compare_translations(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
         longest = config.max_source_tokens + config.max_extra_length
-        write_ctranslate2(ours.model, tgt, place, longest=longest, src_tokenizer=src)
-        theirs = CTranslate2Model(place, tgt, config, src_tokenizer=src).translate(lines)
+        write_ctranslate2(ours.model, ours.vocabularies, place, longest=longest)
+        theirs = CTranslate2Model(place, ours.vocabularies, config).translate(lines)
     model, *_ = real_case(ours, lines[:1])
     exact = Translator(model, tgt, config, device=device, src_tokenizer=src)
     different = []

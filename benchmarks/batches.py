@@ -37,7 +37,7 @@ import mtkit
 from mtkit.batches import Batching, plan_batches
 from mtkit.config import load_config
 from mtkit.data import IntArray, PreparedData, TokenArray
-from mtkit.devices import keep_freed_memory
+from mtkit.devices import disable_malloc_trim
 from mtkit.model import sinusoidal_positions
 
 VOCABULARY, ROW = 8_000, 256
@@ -456,7 +456,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
     # As in training.
-    keep_freed_memory()
+    disable_malloc_trim()
     print(
         f"mtkit {mtkit.__version__}, torch {torch.__version__}, numpy {np.__version__}, Python "
         f"{platform.python_version()}, {arguments.threads} threads, {arguments.rounds} rounds\n"

@@ -50,7 +50,7 @@ Key = tuple[str, str, bool]
 
 def translate(options: argparse.Namespace) -> None:
     """Translate the lines on standard input, in this process."""
-    from mtkit import Translator
+    from mtkit.translate.translator import Translator
 
     with Translator.load(options.run, device="cpu") as translator:
         for text in translator.translate(line.rstrip("\n") for line in sys.stdin):
@@ -63,11 +63,11 @@ def train(options: argparse.Namespace) -> None:
 
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.devices import choose_matrix_route, keep_freed_memory
-    from mtkit.trainer import Trainer
+    from mtkit.devices import disable_malloc_trim, select_matmul_backend
+    from mtkit.train.trainer import Trainer
 
-    keep_freed_memory()
-    choose_matrix_route(torch.device("cpu"))
+    disable_malloc_trim()
+    select_matmul_backend(torch.device("cpu"))
     config = load_config(options.config)
     trainer = Trainer(config, PreparedData.open(options.data), device=torch.device("cpu"))
     for _ in range(WARM_UP):
@@ -80,9 +80,9 @@ def train(options: argparse.Namespace) -> None:
 
 def new_run(options: argparse.Namespace, folder: Path) -> Path:
     """A run that was hardly trained, to translate with where no other is given."""
-    from mtkit import train as training
     from mtkit.config import load_config
     from mtkit.data import PreparedData
+    from mtkit.train import assembly as training
 
     # As long as its source, so that the time is that of a model that has learned to stop.
     few = [f"train.max_steps={WARM_UP}", "decode.max_extra_length=0"]

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import load_config
-from mtkit.devices import keep_freed_memory
-from mtkit.inference import Engine
-from mtkit.loss import label_smoothed_loss
+from mtkit.devices import disable_malloc_trim
 from mtkit.model import Transformer, sinusoidal_positions
-from mtkit.search import beam_search
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.train.loss import label_smoothed_loss
+from mtkit.translate.engine import Engine
+from mtkit.translate.search import beam_search
 
 VOCABULARY, LENGTH = 8_000, 15
 SMOOTHING = 0.1
@@ -178,7 +178,7 @@ def main() -> None:
             arguments.rounds,
         )
     default = [_speed(before) for _ in range(arguments.rounds)]
-    keep_freed_memory()
+    disable_malloc_trim()
     kept = [_speed(before) for _ in range(arguments.rounds)]
     print(
         f"| training step, freed memory kept against returned | "

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 import mtkit
 from mtkit.config import ModelConfig
-from mtkit.devices import keep_freed_memory
+from mtkit.devices import disable_malloc_trim
 from mtkit.model import SelfAttention
 
 HEAD_WIDTH = 64
@@ -265,7 +265,7 @@ def main() -> None:
         arguments.lengths, arguments.rounds = [64, 256, 1024], 2
     torch.set_num_threads(arguments.threads)
     # As in training; else every kind pays for fresh pages at some length.
-    keep_freed_memory()
+    disable_malloc_trim()
     torch.manual_seed(1)
     rows = kinds(arguments.window, arguments.kernel)
     device = torch.device(arguments.device)

@@ -287,7 +287,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:200]
 
 
-def give_back_memory() -> None:
+def malloc_trim() -> None:
     """Return what is free to the system, so that all toolkits fit into memory together."""
     with contextlib.suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)

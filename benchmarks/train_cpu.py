@@ -59,8 +59,8 @@ from peers import (
     TOOLKITS,
     LeftOutError,
     Process,
-    give_back_memory,
     last_cores,
+    malloc_trim,
     peak_bytes,
     processor,
     python_of,
@@ -179,11 +179,11 @@ class Peer:
 
 
 def mtkit(setting: Setting, example: Batch) -> Peer:
-    """`mtkit.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
+    """`mtkit.train.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
-    from mtkit.trainer import Trainer
+    from mtkit.devices import choose_device, disable_malloc_trim, select_matmul_backend
+    from mtkit.train.trainer import Trainer
 
     size = setting.size
     config = load_config(
@@ -197,7 +197,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
             f"model.dropout={DROPOUT}",
             f"train.batch_tokens={setting.budget}",
             f"train.device_batch_tokens={setting.budget}",
-            "train.length_groups=1",
+            "train.batches_per_update=1",
             f"train.label_smoothing={SMOOTHING}",
             f"train.warmup_steps={WARMUP_STEPS}",
             f"train.seed={setting.seed}",
@@ -205,8 +205,8 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
         ],
     )
     device = choose_device("cpu")
-    keep_freed_memory()
-    route = choose_matrix_route(device)
+    disable_malloc_trim()
+    route = select_matmul_backend(device)
     trainer = Trainer(config, PreparedData.open(Path(setting.data)), device=device)
 
     def update(batch: Batch, step: int) -> None:
@@ -738,7 +738,7 @@ class Worker:
                 curve.append(self._loss([self._batch()]))
             self._update()
         valid = self._loss(self.valid)
-        give_back_memory()
+        malloc_trim()
         return {"curve": curve, "valid": valid}
 
     def race(self, untimed: int, timed: int) -> dict[str, Any]:
@@ -750,7 +750,7 @@ class Worker:
         for _ in range(timed):
             tokens += self._update()
         seconds, worked = time.perf_counter() - started, time.process_time() - worked
-        give_back_memory()
+        malloc_trim()
         return {
             "speed": tokens / seconds,
             "cpu_speed": tokens / worked,
@@ -980,7 +980,7 @@ def describe(facts: dict[str, Any]) -> str:
         f"{facts['rounds']}, of {facts['updates']} updates. Losses: of the first "
         f"{facts['loss_updates']} updates, median (range) of {facts['seeds']} seeds. torch "
         f"{facts['torch']}, Python {facts['python']}."
-        + (" Freed memory is kept for everyone." if facts["keep_freed_memory"] else "")
+        + (" Freed memory is kept for everyone." if facts["disable_malloc_trim"] else "")
     )
 
 
@@ -1033,7 +1033,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     cores = last_cores(arguments.threads)
     extra = {}
-    if arguments.keep_freed_memory:
+    if arguments.disable_malloc_trim:
         extra = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
     with tempfile.TemporaryDirectory() as folder:
         batches = Path(folder) / "batches.npz"
@@ -1085,7 +1085,7 @@ def main() -> None:
         "updates": updates,
         "loss_updates": arguments.loss_updates,
         "seeds": arguments.seeds,
-        "keep_freed_memory": arguments.keep_freed_memory,
+        "disable_malloc_trim": arguments.disable_malloc_trim,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
     }

@@ -159,16 +159,16 @@ def mtkit(setting: Setting) -> Engine:
     import torch
 
     from mtkit.config import DecodeConfig
-    from mtkit.devices import choose_device, choose_matrix_route, keep_freed_memory
-    from mtkit.inference import Engine as Decoder
-    from mtkit.inference import prepare
-    from mtkit.search import Constraints, beam_search
+    from mtkit.devices import choose_device, disable_malloc_trim, select_matmul_backend
     from mtkit.translate import Translator
+    from mtkit.translate.engine import Engine as Decoder
+    from mtkit.translate.linear import pack_weights
+    from mtkit.translate.search import Constraints, beam_search
 
     device = choose_device("cpu")
     precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]
     if setting.run is not None:
-        from mtkit.checkpoint import Run
+        from mtkit.run_folder import Run
 
         run = Run.open(Path(setting.run))
         config = run.config.decode.model_copy(update={"precision": precision})
@@ -177,10 +177,10 @@ def mtkit(setting: Setting) -> Engine:
         assert setting.size is not None
         config = DecodeConfig()
         model = random_model(setting.size, setting.vocabulary)
-        prepare(model, precision, device)
+        pack_weights(model, precision, device)
         decoder = Decoder(model)
-    route = choose_matrix_route(device)
-    keep_freed_memory()
+    route = select_matmul_backend(device)
+    disable_malloc_trim()
 
     @torch.inference_mode()
     def translate(sentences: list[Ids], limit: int) -> list[Ids]:
@@ -664,12 +664,14 @@ def write_models(
     model: Any, tokenizer: Any, folder: Path, *, longest: int, precisions: list[str], marian: bool
 ) -> None:
     """Write the weights for CTranslate2 and, if it takes part, for MarianMTModel."""
-    from mtkit.export import to_marian, write_ctranslate2
+    from mtkit.convert.ctranslate2 import write_ctranslate2
+    from mtkit.convert.huggingface import to_marian
+    from mtkit.tokenizer import Vocabularies
 
     for precision in precisions:
         write_ctranslate2(
             model,
-            tokenizer,
+            Vocabularies.of(tokenizer),
             folder / f"ctranslate2-{precision}",
             longest=longest,
             quantization=precision,  # type: ignore[arg-type]
@@ -731,8 +733,8 @@ def main() -> None:
         return
     import torch
 
-    from mtkit.data import read_lines
     from mtkit.score import score
+    from mtkit.text import read_lines
     from mtkit.translate import Translator
 
     load, cores = os.getloadavg()[0], last_cores(1)

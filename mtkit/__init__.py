@@ -6,8 +6,9 @@ The command line is `mtkit`. The same from Python: `mtkit.Translator` with `mtki
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mtkit.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -19,16 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["DecodeConfig", "Tokenizer", "Transformer", "Translator", "__version__"]
 
-_HOMES = {
-    "DecodeConfig": "mtkit.config",
-    "Tokenizer": "mtkit.tokenizer",
-    "Transformer": "mtkit.model",
-    "Translator": "mtkit.translate",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # On first use, because `mtkit --help` must not wait for PyTorch.
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mtkit' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+# On first use, because `mtkit --help` must not wait for PyTorch.
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DecodeConfig": "mtkit.config",
+        "Tokenizer": "mtkit.tokenizer",
+        "Transformer": "mtkit.model",
+        "Translator": "mtkit.translate",
+    },
+)

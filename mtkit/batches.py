@@ -1,10 +1,11 @@
-"""Batches: which sentence pairs a run sees together, and in which order.
+"""Batches of training pairs, and their order.
 
 The order is a pure function of seed, epoch, lengths and budget.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mtkit.arrays import pad_rows
 from mtkit.data import IntArray, SentencePairs
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -24,7 +26,7 @@ Numbers = npt.NDArray[np.uint32]
 SomeLengths = npt.NDArray[np.signedinteger[Any]]
 Number = TypeVar("Number", bound=np.generic)
 
-# Of ranges of lengths, as the paper's own code has them (tensor2tensor, data_reader.py).
+# The length buckets of the paper's own code (tensor2tensor, data_reader.py).
 _FIRST_BOUNDARY, _BOUNDARY_GROWTH = 8, 1.1
 _BLOCK = 1 << 16
 _KEY_BITS = 64
@@ -32,13 +34,13 @@ _KEY_BITS = 64
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs side by side, padded with `PAD_ID`.
+    """Sentence pairs, padded with `PAD_ID`.
 
     Attributes:
-        src: (B, S), each sentence ended by EOS.
-        tgt_in: (B, T), begun by BOS: what the decoder reads.
-        tgt_out: (B, T), ended by EOS: what it must predict.
-        num_tokens: target tokens, EOS counted, padding not.
+        src: (B, S), each sentence with EOS at its end.
+        tgt_in: (B, T), with BOS at the beginning: the input of the decoder.
+        tgt_out: (B, T), with EOS at the end: the tokens to predict.
+        num_tokens: target tokens, with EOS and without padding.
     """
 
     src: Tensor
@@ -63,7 +65,7 @@ def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
     # Section 3.1 shifts the outputs right by one position. The paper's code put a zero vector
     # there; a BOS token costs nothing and lets every position be an embedding.
     tgt_in = torch.cat((torch.full((len(indices), 1), BOS_ID), tgt_out[:, :-1]), dim=1)
-    # The shifted row keeps EOS where the sentence is shorter than the batch.
+    # A shifted row keeps its EOS if the sentence is shorter than the batch.
     tgt_in = tgt_in.masked_fill(tgt_in == EOS_ID, PAD_ID)
     return Batch(
         src=src,
@@ -73,12 +75,19 @@ def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
     )
 
 
+def pad_ids(sentences: Sequence[Sequence[int]]) -> Tensor:
+    """(B, longest) ids of sentences, padded with `PAD_ID`."""
+    sizes = np.array([len(ids) for ids in sentences], np.int64)
+    flat = np.fromiter(itertools.chain.from_iterable(sentences), np.int64, sizes.sum())
+    return torch.from_numpy(pad_rows(flat, np.cumsum(sizes) - sizes, sizes, PAD_ID))
+
+
 class Plan(Sequence[IntArray]):
-    """Batches: the numbers of their pairs in one array, and where in it each batch lies.
+    """Batches: the indices of their pairs in one array, and the range of each batch in it.
 
     Attributes:
-        pairs: of all batches.
-        starts, ends: of each batch in `pairs`, which the batches share out without a rest.
+        pairs: the pairs of all batches.
+        starts, ends: of each batch in `pairs`; every pair is in one batch.
     """
 
     def __init__(self, pairs: Numbers, starts: IntArray, ends: IntArray) -> None:
@@ -107,11 +116,11 @@ class Plan(Sequence[IntArray]):
         return self.pairs[self.starts[index] : self.ends[index]].astype(np.int64)
 
     def parts(self, count: int) -> tuple[IntArray, IntArray]:
-        """Start and size of what `split` makes of the batches, in the order of `pairs`."""
+        """Start and size of the micro-batches that `split` makes, in the order of `pairs`."""
         starts, ends = np.sort(self.starts)[:, None], np.sort(self.ends)[:, None]
         size, larger = np.divmod(ends - starts, count)
         place = np.arange(count)
-        # What is empty starts where another part does.
+        # An empty part has the start of another part.
         starts = np.unique(starts + place * size + np.minimum(place, larger))
         starts = starts[starts < len(self.pairs)]
         return starts, np.diff(starts, append=len(self.pairs))
@@ -129,26 +138,26 @@ def plan_batches(
     """Batches of pairs of approximately the same length (Section 5.1).
 
     Every pair is in one batch. No batch has more than `budget` source slots or target slots,
-    padding counted.
+    including padding.
 
-    By `length`, pairs are sorted by their longer side, and within one length by the other, from
-    short to long and from long to short in turn, so that neighbours are alike on both sides: some
-    98 % of the slots hold tokens where a corpus fills some hundred batches.
+    With `length`, pairs are sorted by their longer side, and within one length by the other,
+    alternately ascending and descending, so that neighbours have similar lengths on both sides:
+    about 98 % of the slots hold tokens if a corpus has some hundred batches.
 
-    `approximate` is what the paper's own code did (tensor2tensor): a batch has any pairs whose
-    longer side is from one boundary to below the next, as many as the budget has room for if all
-    were as long as that; boundaries are 8 and from there 1.1 times the one before, in whole tokens.
+    `approximate` is the method of the paper's own code (tensor2tensor): a batch has pairs whose
+    longer side is in one bucket, as many as fit in the budget if all had the largest length of the
+    bucket. The boundaries begin at 8 and grow by a factor of 1.1, in whole tokens.
 
-    For 36 million pairs this takes 16 bytes a pair, of which 4 stay.
+    For 36 million pairs this takes 16 bytes per pair, of which 4 are kept.
 
     Args:
-        src_lengths, tgt_lengths: tokens of each pair, EOS counted.
+        src_lengths, tgt_lengths: tokens of each pair, including EOS.
         budget: of one batch.
         rng: breaks ties between pairs of one length and shuffles the batches; without it the
-            plan runs from short to long.
-        batching: which lengths go together.
-        pairs: numbers of the pairs to plan, each as often as it is to occur; all of them, each
-            once, if not given.
+            batches are sorted from short to long.
+        batching: which lengths may be in one batch.
+        pairs: indices of the pairs to use, repeated as often as they occur; by default all pairs,
+            each once.
 
     Raises:
         MtkitError: if a single pair is longer than the budget.
@@ -161,7 +170,7 @@ def plan_batches(
         )
     order = np.arange(len(src_lengths), dtype=np.uint32) if pairs is None else pairs.copy()
     if rng is not None:
-        # Draws what a permutation of 64-bit numbers draws.
+        # Gives the same order as a permutation of 64-bit numbers.
         rng.shuffle(order)
     if batching == "length":
         order, sizes = _sorted_by_length(order, src_lengths, tgt_lengths, longest)
@@ -180,7 +189,7 @@ def plan_batches(
 def _sorted_by_length(
     order: Numbers, src_lengths: SomeLengths, tgt_lengths: SomeLengths, longest: int
 ) -> tuple[Numbers, IntArray]:
-    """The pairs by their longer and then by their other side; how many of each longer side."""
+    """The pairs sorted by their longer, then by their other side; the count of each longer side."""
     widest = 2 * longest + 1
 
     def key(src: IntArray, tgt: IntArray) -> IntArray:
@@ -197,10 +206,10 @@ def _sorted_by_length(
 def _sorted_by_range(
     order: Numbers, src_lengths: SomeLengths, tgt_lengths: SomeLengths, limits: IntArray
 ) -> tuple[Numbers, IntArray]:
-    """The pairs by the range that their longer side is in; how many of each range."""
+    """The pairs sorted by the bucket of their longer side; the count of each bucket."""
 
     def key(src: IntArray, tgt: IntArray) -> IntArray:
-        # A boundary belongs to the range above it; what is as long as the last, to the last.
+        # A boundary belongs to the bucket above it; the last boundary to the last bucket.
         found: IntArray = np.searchsorted(limits[:-1], np.maximum(src, tgt), side="right")
         return found
 
@@ -216,14 +225,14 @@ def _sorted_by_key(
     keys: int,
     per_group: int,
 ) -> tuple[Numbers, IntArray]:
-    """Pairs in the order of their keys, those of one key as they were; how many of each group.
+    """Pairs sorted by their keys (a stable sort); the number of pairs in each group.
 
     Args:
         order: the pairs.
         src_lengths, tgt_lengths: of all pairs.
-        key: of pairs of some lengths, from 0.
-        keys: how many there are, used or not.
-        per_group: how many of them, side by side, make up a group.
+        key: computes keys, from 0, from lengths.
+        keys: number of possible keys.
+        per_group: number of adjacent keys that make up a group.
     """
     count = len(order)
     of_pairs = np.empty(len(src_lengths), np.uint32 if keys <= 1 << 32 else np.uint64)
@@ -233,8 +242,8 @@ def _sorted_by_key(
     groups = np.arange(0, keys + 1, per_group, dtype=np.uint64)
     bits = max(1, (count - 1).bit_length())
     if keys < 1 << (_KEY_BITS - bits):
-        # A key and the place in one number: to sort numbers is several times as fast as to ask
-        # where each would go, takes less memory, and the place makes the sort a stable one.
+        # Key and position in one number: sorting numbers is several times as fast as argsort, takes
+        # less memory, and the position makes the sort stable.
         places = np.empty(count, np.uint64)
         for block in _blocks(count):
             places[block] = of_pairs[order[block]]
@@ -244,7 +253,7 @@ def _sorted_by_key(
         sizes = np.diff(np.searchsorted(places, groups << np.uint64(bits)))
         places &= np.uint64((1 << bits) - 1)
     else:
-        # Millions of pairs, and among them one of a hundred thousand tokens.
+        # Millions of pairs, one of which has a hundred thousand tokens.
         keyed = of_pairs[order]
         places = np.argsort(keyed, kind="stable").view(np.uint64)
         sizes = np.diff(np.searchsorted(keyed[places], groups))
@@ -253,10 +262,10 @@ def _sorted_by_key(
 
 
 def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
-    """Ends of batches of pairs sorted by length, each filled before the next is begun.
+    """Ends of batches of pairs sorted by length, each filled before the next one starts.
 
     Args:
-        sizes: how many pairs there are of each length, from 0.
+        sizes: number of pairs of each length, from 0.
         budget: of one batch.
     """
     ends = [np.zeros(0, np.int64)]
@@ -264,7 +273,7 @@ def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
     for longest in np.flatnonzero(sizes).tolist():
         room = budget // longest
         if start + room <= stop:
-            # What is begun has no room for a pair that makes all of it so long.
+            # The current batch has no room for a pair of this length.
             ends.append(np.array([stop]))
             start = stop
         stop += int(sizes[longest])
@@ -277,11 +286,11 @@ def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
 
 
 def _ends_by_range(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
-    """Ends of batches of pairs sorted by range of lengths, none of which has pairs of two.
+    """Ends of batches of pairs sorted by bucket; no batch has pairs of two buckets.
 
     Args:
-        sizes: how many pairs there are of each range.
-        limits: of the ranges, in tokens.
+        sizes: number of pairs in each bucket.
+        limits: of the buckets, in tokens.
         budget: of one batch.
     """
     ends = [np.zeros(0, np.int64)]
@@ -294,7 +303,7 @@ def _ends_by_range(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
 
 
 def _boundaries(longest: int) -> IntArray:
-    """Up to where each range of lengths goes; the last one to the longest pair."""
+    """The upper limit of each length bucket; that of the last one is the longest pair."""
     limits = []
     limit = _FIRST_BOUNDARY
     while limit < longest:
@@ -304,7 +313,7 @@ def _boundaries(longest: int) -> IntArray:
 
 
 def _blocks(count: int) -> Iterator[slice]:
-    """Slices that together are the whole, so short that what is computed of one stays in cache."""
+    """Slices that cover the whole; each is short enough for the processor's cache."""
     return (slice(i, min(i + _BLOCK, count)) for i in range(0, count, _BLOCK))
 
 
@@ -317,7 +326,7 @@ def _taken(values: npt.NDArray[Number], indices: npt.NDArray[Any]) -> npt.NDArra
 
 
 def _drawn(pairs: SentencePairs, rng: np.random.Generator) -> Numbers | None:
-    """The pairs of an epoch, each as often as its source's weight says; None: each once."""
+    """The pairs of an epoch, oversampled by the weights of their sources; None: each once."""
     drawn = []
     end = 0
     for source in pairs.sources:
@@ -337,16 +346,16 @@ def _drawn(pairs: SentencePairs, rng: np.random.Generator) -> Numbers | None:
 class TokenBatches:
     """The endless stream of a run's updates, epoch after epoch.
 
-    An update is a few batches, the pairs of each about equally long. The stream is a pure
-    function of seed, epoch, lengths, weights, budget, `per_update` and `batching`: it does not
-    depend on how many workers there are or on what fits a device, which `split` sees to.
+    An update is a few batches, each of pairs of similar length. The stream is a pure function of
+    seed, epoch, lengths, weights, budget, `per_update` and `batching`: it does not depend on the
+    number of workers or on the memory of a device, for which `split` is used.
 
     Args:
         pairs: the training pairs.
-        budget: most source slots, and most target slots, of a batch.
-        per_update: batches of an update.
+        budget: maximum source slots, and maximum target slots, of a batch.
+        per_update: batches per update.
         seed: of the order.
-        batching: as for `plan_batches`.
+        batching: as in `plan_batches`.
 
     Raises:
         MtkitError: if an epoch has no pairs, or one is longer than the budget.
@@ -380,7 +389,7 @@ class TokenBatches:
 
     @property
     def updates_in_epoch(self) -> float:
-        """Updates that the present epoch has batches for; the last may reach into the next."""
+        """Updates in the current epoch; the last one may include batches of the next epoch."""
         return len(self._plan) / self.per_update
 
     def __iter__(self) -> Iterator[list[IntArray]]:
@@ -397,7 +406,7 @@ class TokenBatches:
         return update
 
     def largest(self, parts: int = 1) -> IntArray:
-        """Of what `split` makes of an epoch, the part with most slots: likeliest not to fit."""
+        """The micro-batch of an epoch with the most slots, if `split` makes `parts` per batch."""
         starts, sizes = self._plan.parts(parts)
         src, tgt = self._longest(starts)
         place = np.argmax(sizes * (src + tgt))
@@ -405,7 +414,7 @@ class TokenBatches:
         return self._plan.pairs[start : start + size].astype(np.int64)
 
     def parts_that_fit(self, slots: int) -> int:
-        """Into how many parts `split` must cut every batch so that none has more slots a side."""
+        """How many parts `split` must make of a batch so that none has more slots per side."""
         starts, sizes = self._plan.parts(1)
         rows = slots // np.maximum(*self._longest(starts))
         return int((-(-sizes // rows)).max())
@@ -415,12 +424,12 @@ class TokenBatches:
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a position that `state_dict` gave."""
+        """Continue from a position returned by `state_dict`."""
         self._enter_epoch(state["epoch"])
         self._position = state["position"]
 
     def _longest(self, starts: IntArray) -> tuple[IntArray, IntArray]:
-        """Of parts of the plan that start at these pairs, the longest source and target."""
+        """The longest source and target of the parts of the plan that start at these pairs."""
         src, tgt = (
             np.maximum.reduceat(_taken(side.lengths, self._plan.pairs), starts).astype(np.int64)
             for side in (self._pairs.src, self._pairs.tgt)
@@ -433,11 +442,11 @@ class TokenBatches:
             return
         self._epoch = epoch
         rng = np.random.default_rng((self._seed, epoch))
-        # There need not be memory for two.
+        # Free the old plan first, so that two need not fit in memory.
         self._plan = Plan.empty()
         pairs = _drawn(self._pairs, rng)
         if pairs is not None and not len(pairs):
-            raise MtkitError("the weights of the sources leave an epoch without pairs; raise them")
+            raise MtkitError("with these weights of the sources an epoch has no pairs; raise them")
         self._plan = plan_batches(
             self._pairs.src.lengths,
             self._pairs.tgt.lengths,
@@ -449,9 +458,9 @@ class TokenBatches:
 
 
 def split(batches: Sequence[IntArray], parts: int) -> list[IntArray]:
-    """Micro-batches: every batch cut into `parts` of about equally many pairs.
+    """Micro-batches: every batch divided into `parts` of nearly equal numbers of pairs.
 
-    Those of one batch follow each other, in the order of their lengths. A batch of fewer pairs
-    than parts leaves some of them empty.
+    The parts of one batch are adjacent, in the order of their lengths. If a batch has fewer pairs
+    than parts, some parts are empty.
     """
     return [part for batch in batches for part in np.array_split(batch, parts)]

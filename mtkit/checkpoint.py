@@ -1,139 +1,59 @@
-"""The run folder: created, saved to, loaded from, found, averaged.
+"""Checkpoints: writing, loading, verifying and averaging.
 
-This module owns the names inside `runs/<name>/`. Weights and optimizer states are safetensors, the
-rest is JSON, YAML and the tokenizer, so loading never executes code. A checkpoint is written beside
-its place, synced and renamed: one that has its name is whole.
-
-Whatever a translation or a resumed training depends on is under a checksum, which is verified when
-it is read: the weights and the state of a checkpoint, the tokenizers, the manifest, and all
-settings but those that may change (`MAY_CHANGE`). Metrics, samples and pages are records: they can
-be damaged or deleted, and nothing stops.
+This module defines the names of a checkpoint and of its files. Weights and optimizer states are
+safetensors, the rest is JSON, so loading never executes code.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
 from mtkit.errors import MtkitError
 from mtkit.files import (
-    FileName,
-    Held,
     Record,
-    json_text,
-    lock,
     naming_file,
     partial_name,
     read_record,
     sha256_of,
-    sha256_of_json,
     sync,
     write_record,
-    write_whole,
 )
-from mtkit.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
 Tensors = dict[str, Tensor]
-
-_CONFIG = "config.yaml"
-_MANIFEST = "manifest.json"
-_METRICS = "metrics.jsonl"
-_SAMPLES = "samples.jsonl"
-_PAGE = "report.html"
-_BOARD = "tensorboard"
-_TOKENIZER = "tokenizer.model"
-_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
-_CHECKPOINTS = "checkpoints"
 _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
-_LOCK = ".lock"
-_STEP = re.compile(r"step-(\d{8,})")
-_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
-
-FORMAT = 1
+_NAME = re.compile(r"step-(\d{8,})")
+# The file of a checkpoint that is written last.
+COMPLETE = f"step-*/{_STATE}"
 _OTHER_CHECKPOINT = (
     "use an earlier checkpoint (mtkit train does it by itself; else give its step: --checkpoint)"
 )
-_TRAIN_AGAIN = "restore the file from a copy, or train again (with --restart)"
-
-
-class DataOrigin(Record):
-    """The prepared folder that a run is trained on.
-
-    Attributes:
-        name: of the corpus.
-        path: where the folder was when the run was made.
-        fingerprint: checksum of all that training sees of it.
-        src_lang, tgt_lang: language codes.
-    """
-
-    name: str = ""
-    path: FileName = ""
-    fingerprint: str = ""
-    src_lang: str = ""
-    tgt_lang: str = ""
-
-
-class RunManifest(Record):
-    """What a run folder says of itself.
-
-    Attributes:
-        kind: of folder.
-        format: version of the folder's layout.
-        data: what the run is trained on.
-        versions: of the software.
-        seed: of the run.
-        command: that made it.
-        launch: which start of several workers made it.
-        exported: what `mtkit export` says of a run folder that it made.
-        files: SHA-256 of the tokenizers, by file name.
-        settings: those that may not change, by their dotted keys.
-    """
-
-    kind: Literal["run folder"] = "run folder"
-    format: int = FORMAT
-    data: DataOrigin = DataOrigin()
-    versions: dict[str, str] = Field(default_factory=dict)
-    seed: int | None = None
-    command: list[FileName] = Field(default_factory=list)
-    launch: str = ""
-    exported: dict[str, Any] | None = None
-    files: dict[str, str] = Field(default_factory=dict)
-    settings: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def identity(self) -> str:
-        """One checksum of what makes the run: settings, data and tokenizers."""
-        return sha256_of_json([self.settings, self.data.fingerprint, self.files])
 
 
 class _Saved(Record):
-    """The file that completes a checkpoint.
+    """The file of a checkpoint that is written last.
 
     Attributes:
         run: identity of the run that it belongs to, `RunManifest.identity`.
         step: updates made.
-        extra: as for `Run.save`.
+        extra: as in `Run.save`.
         sha256: checksums of the tensors' files, by name.
-        state: what `Run.save` was given.
+        state: as in `Run.save`.
     """
 
     run: str
@@ -143,36 +63,6 @@ class _Saved(Record):
     state: dict[str, Any]
 
 
-class _MetricsRow(Record):
-    """A row of `metrics.jsonl`: of training, or of a validation."""
-
-    step: int = Field(ge=0)
-    loss: float | None = None
-    lr: float | None = None
-    epoch: int | None = None
-    tokens_per_second: float | None = None
-    seconds_per_step: float | None = None
-    tokens: int | None = None
-    flops: float | None = None
-    valid_loss: float | None = None
-    valid_perplexity: float | None = None
-    valid_bleu: float | None = None
-    valid_chrf: float | None = None
-
-
-class _Sample(Record):
-    src: str
-    ref: str
-    hyp: str
-
-
-class _SamplesRow(Record):
-    """A row of `samples.jsonl`."""
-
-    step: int = Field(ge=0)
-    samples: list[_Sample]
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """One saved state of a run.
@@ -180,7 +70,7 @@ class Checkpoint:
     Attributes:
         path: its folder.
         step: updates made.
-        run: identity of the run in whose folder it is.
+        run: identity of the run that the folder belongs to.
     """
 
     path: Path
@@ -204,14 +94,14 @@ class Checkpoint:
         return self._record().state
 
     def is_extra(self) -> bool:
-        """Whether it was saved between two others because it was the best then."""
+        """Whether it was saved outside the schedule because it was the best then."""
         # A damaged one is reported when it is loaded.
         with contextlib.suppress(MtkitError):
             return self._record().extra
         return False
 
     def is_readable(self) -> bool:
-        """Whether its state is there and unchanged; the tensors are not looked at."""
+        """Whether its state exists and is unchanged; the tensors are not checked."""
         with contextlib.suppress(MtkitError):
             self._record()
             return True
@@ -233,656 +123,103 @@ class Checkpoint:
 
     def _load(self, name: str) -> Tensors:
         file = self.path / name
-        if sha256_of(file) != self._record().sha256.get(name):
+        saved_with = self._record().sha256.get(name)
+        try:
+            checksum = sha256_of(file)
+        except MtkitError as error:
+            raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
+        if checksum != saved_with:
             raise MtkitError(
                 f"{file}: damaged (its checksum is not the one it was saved with); "
                 f"{_OTHER_CHECKPOINT}"
             )
         try:
-            # By its number, because safetensors refuses a path that is not UTF-8.
+            # By its file descriptor, because safetensors refuses a path that is not UTF-8.
             with file.open("rb") as opened:
                 return load_file(f"/dev/fd/{opened.fileno()}")
         except (OSError, SafetensorError) as error:
             raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 
 
-def _is_manifest_of_run(path: Path) -> bool:
-    """Whether it is the undamaged manifest of a run; prepared data has a manifest too."""
-    try:
-        read_record(path, RunManifest, advice=_TRAIN_AGAIN)
-    except MtkitError:
-        return False
-    return True
+def checkpoint_name(step: int) -> str:
+    """The folder name of the checkpoint of a step."""
+    return f"step-{step:08d}"
 
 
-class Run:
-    """A run folder.
-
-    Attributes:
-        path: the folder.
-        config: the configuration of the run.
-        manifest: data fingerprint and folder, versions, command.
-    """
-
-    def __init__(self, path: Path, config: Config, manifest: RunManifest) -> None:
-        self.path = path
-        self.config = config
-        self.manifest = manifest
-        self._held: Held | None = None
-
-    def guard(self, held: Held) -> None:
-        """From now on, write only as long as the folder is the one that was locked."""
-        self._held = held
-
-    def check_held(self) -> None:
-        """Refuse to write where another folder is in the place of the one that was locked.
-
-        Raises:
-            MtkitError: if it was moved or deleted while it was trained.
-        """
-        if self._held is not None and not self._held.is_in_place():
-            raise MtkitError(
-                f"{self.path}: the folder or its lock file {_LOCK} was moved or deleted while "
-                "it was trained; nothing more is written there"
-            )
-
-    @classmethod
-    def create(
-        cls,
-        path: Path,
-        config: Config,
-        tokenizers: tuple[Tokenizer, Tokenizer],
-        *,
-        manifest: RunManifest,
-    ) -> Run:
-        """A new run folder without checkpoints, or an old one emptied of them.
-
-        Args:
-            path: the folder.
-            config: of the run.
-            tokenizers: of source and target, as `PreparedData.tokenizers` has them.
-            manifest: what the run is trained on and how; the checksums are added here.
-        """
-        with _naming_tensors(path):
-            shutil.rmtree(path / _CHECKPOINTS, ignore_errors=True)
-            (path / _CHECKPOINTS).mkdir(parents=True)
-            # First, because a folder without a manifest is begun again.
-            (path / _MANIFEST).unlink(missing_ok=True)
-            for old in (_SAMPLES, _PAGE, _TOKENIZER, *_TOKENIZERS):
-                (path / old).unlink(missing_ok=True)
-            shutil.rmtree(path / _BOARD, ignore_errors=True)
-            (path / _METRICS).write_bytes(b"")
-            write_whole(path / _CONFIG, dump_config(config))
-            src, tgt = tokenizers
-            names = (_TOKENIZER,) if src is tgt else _TOKENIZERS
-            for tokenizer, name in zip(tokenizers, names, strict=False):
-                tokenizer.save(path / name)
-            manifest = manifest.model_copy(
-                update={
-                    "kind": "run folder",
-                    "format": FORMAT,
-                    "files": {name: sha256_of(path / name) for name in names},
-                    "settings": fixed_settings(config),
-                }
-            )
-            # Last, because a folder is a run once it has a manifest.
-            write_record(path / _MANIFEST, manifest)
-        return cls(path, config, manifest)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def lock(path: Path) -> Iterator[Held]:
-        """Hold a run folder for training; it is made if there is none.
-
-        A folder that was made for this and is still empty in the end is removed.
-
-        Raises:
-            MtkitError: if another process trains in it, naming process, host and time.
-        """
-        made = [folder for folder in (path, *path.parents) if not folder.exists()]
-        try:
-            with naming_file(path):
-                path.mkdir(parents=True, exist_ok=True)
-            with lock(path / _LOCK, what=path, doing="trained") as held:
-                yield held
-        finally:
-            with contextlib.suppress(OSError):  # one is not empty
-                for folder in made:
-                    folder.rmdir()
-
-    @staticmethod
-    def may_create(path: Path) -> bool:
-        """Whether `path` is free, or holds a run or what a killed `create` left of one."""
-        if not path.exists():
-            return True
-        if not path.is_dir():
-            return False
-        names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
-        names.discard(_LOCK)
-        if _MANIFEST in names:
-            return _CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
-        if any((path / _CHECKPOINTS).glob("*")):
-            return False
-        # What `create` leaves when it is killed; it makes the folder of checkpoints first.
-        left = {_CHECKPOINTS, _METRICS, _CONFIG, _TOKENIZER, *_TOKENIZERS, _SAMPLES, _PAGE, _BOARD}
-        return not names or (_CHECKPOINTS in names and names <= left)
-
-    @staticmethod
-    def is_run(path: Path) -> bool:
-        """Whether a run folder was made there."""
-        return (path / _MANIFEST).is_file()
-
-    @classmethod
-    def open(cls, path: Path) -> Run:
-        """The run at `path`.
-
-        Raises:
-            MtkitError: if there is none, or a setting that may not change was changed.
-        """
-        if not cls.is_run(path):
-            if (path / _CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
-                raise MtkitError(
-                    f"{path / _MANIFEST}: No such file; restore the file from a copy, or train "
-                    "again in another folder"
-                )
-            what = "is not a run folder" if path.exists() else "there is no such run folder"
-            raise MtkitError(f"{path}: {what}; mtkit train makes one")
-        manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
-        if manifest.format != FORMAT:
-            raise MtkitError(f"{path}: was made by another version of mtkit; train again")
-        if not (path / _CONFIG).is_file():
-            raise MtkitError(f"{path / _CONFIG}: No such file; {_TRAIN_AGAIN}")
-        config = load_config(str(path / _CONFIG))
-        # A setting that a later version of mtkit has added has its default.
-        made_with = fixed_settings(Config()) | manifest.settings
-        for key, value in fixed_settings(config).items():
-            if value != made_with[key]:
-                raise MtkitError(
-                    f"{path / _CONFIG}: {key} was changed since the run was made, from "
-                    f"{made_with[key]} to {str(value)[:100]} (the section decode may be edited); "
-                    f"{_TRAIN_AGAIN}"
-                )
-        return cls(path, config, manifest)
-
-    @property
-    def name(self) -> str:
-        """Name of the folder."""
-        return self.path.resolve().name
-
-    @property
-    def data_fingerprint(self) -> str:
-        """Of the data that the run is trained on."""
-        return self.manifest.data.fingerprint
-
-    @property
-    def data_path(self) -> Path:
-        """Where that data was when the run was made."""
-        return Path(self.manifest.data.path)
-
-    def with_config(self, config: Config) -> Run:
-        """The same run with another configuration; `write_config` makes that last."""
-        return Run(self.path, config, self.manifest)
-
-    def write_config(self) -> None:
-        """Keep the run's present configuration in its folder."""
-        with naming_file(self.path):
-            write_whole(self.path / _CONFIG, dump_config(self.config))
-
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The run's own copies of the subwords of source and target; one twice if joint.
-
-        Raises:
-            MtkitError: if a file is missing or was changed.
-        """
-        names = tuple(sorted(self.manifest.files))
-        if names not in ((_TOKENIZER,), _TOKENIZERS):
-            raise MtkitError(f"{self.path / _MANIFEST}: names no tokenizers; {_TRAIN_AGAIN}")
-        for name in names:
-            if sha256_of(self.path / name) != self.manifest.files[name]:
-                raise MtkitError(
-                    f"{self.path / name}: changed since the run was made (its checksum is wrong); "
-                    f"{_TRAIN_AGAIN}"
-                )
-        found = [Tokenizer.load(self.path / name) for name in names]
-        return found[0], found[-1]
-
-    # Checkpoints
-
-    def checkpoints(self) -> list[Checkpoint]:
-        """All whole checkpoints, oldest first."""
-        found = []
-        folder = self.path / _CHECKPOINTS
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if match := _STEP.fullmatch(path.name):
-                found.append(self.checkpoint(path, int(match[1])))
-        return sorted(found, key=lambda checkpoint: checkpoint.step)
-
-    def checkpoint(self, path: Path, step: int) -> Checkpoint:
-        """The checkpoint in a folder, which need not be listed yet on a shared file system."""
-        return Checkpoint(path, step, self.manifest.identity)
-
-    def best(self) -> Checkpoint | None:
-        """The checkpoint that validated best (`train.best_by`), the newest of equals, if any.
-
-        Raises:
-            MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
-        """
-        return self._best_of(self.checkpoints())
-
-    def _best_of(self, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
-        scored = []
-        for checkpoint in checkpoints:
-            value = goodness(checkpoint.load_state(), self.config.train.best_by)
-            if value is not None:
-                scored.append((value, checkpoint.step, checkpoint))
-        return max(scored)[2] if scored else None
-
-    def last_good(self) -> str:
-        """The newest checkpoint in a few words, for messages about what went wrong."""
-        saved = self.checkpoints()
-        if not saved:
-            return "nothing was saved"
-        return f"the last good checkpoint is step {saved[-1].step}"
-
-    def set_aside_after(self, step: int) -> list[str]:
-        """Rename the checkpoints beyond `step`, which are damaged, so that no one counts on them.
-
-        Returns:
-            Their new names.
-        """
-        names = []
-        for checkpoint in self.checkpoints():
-            if checkpoint.step > step:
-                place = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
-                with naming_file(place):
-                    shutil.rmtree(place, ignore_errors=True)
-                    checkpoint.path.rename(place)
-                names.append(place.name)
-        return names
-
-    def save(
-        self,
-        step: int,
-        *,
-        weights: Tensors,
-        optimizer: Tensors | None,
-        state: dict[str, Any],
-        extra: bool = False,
-    ) -> Checkpoint:
-        """Add a checkpoint; a crash or a full disk on the way leaves the older ones as they were.
-
-        Args:
-            step: updates made so far.
-            weights: of the model.
-            optimizer: its tensors; None for a model that is not trained any further.
-            state: counters, as plain values.
-            extra: whether no checkpoint was due, and it is saved as the best so far. Such a one
-                is kept as long as it is the best or the newest, and no average counts it.
-        """
-        self.check_held()
-        place = self.path / _CHECKPOINTS / f"step-{step:08d}"
-        partial = partial_name(place)
-        with _naming_tensors(place):
-            try:
-                # What a killed save or prune left goes too.
-                for old in place.parent.glob(".*.partial"):
-                    shutil.rmtree(old, ignore_errors=True)
-                partial.mkdir()
-                checksums = {}
-                for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
-                    if tensors is not None:
-                        _save_tensors(tensors, partial / name)
-                        checksums[name] = sha256_of(partial / name)
-                record = _Saved(
-                    run=self.manifest.identity,
-                    step=step,
-                    extra=extra,
-                    sha256=checksums,
-                    state=state,
-                )
-                write_record(partial / _STATE, record)
-                sync(partial)
-                if place.exists():
-                    shutil.rmtree(place)
-                partial.rename(place)
-                sync(place.parent)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-        return self.checkpoint(place, step)
-
-    def prune(self) -> None:
-        """Delete the checkpoints that `train.keep_checkpoints` and the like do not ask for.
-
-        One whose state is damaged stays: it may be the best.
-
-        Raises:
-            MtkitError: if one cannot be deleted.
-        """
-        self.check_held()
-        settings = self.config.train
-        found = self.checkpoints()
-        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()]
-        readable = [checkpoint for checkpoint in found if checkpoint.is_readable()]
-        best = self._best_of(readable)
-        wanted = [*regular[-settings.keep_checkpoints :], *found[-1:], best]
-        for checkpoint in found:
-            kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
-            if not kept and checkpoint not in wanted and checkpoint in readable:
-                with naming_file(checkpoint.path):
-                    # Renamed first: a kill must not leave one that has its name and is not whole.
-                    shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
-
-    def select(self, which: str | None) -> tuple[Tensors, str]:
-        """Weights by name.
-
-        Args:
-            which: `last`, `best`, a step, or `average:N` for the mean of the N newest; None is
-                the average of `decode.average_checkpoints`, or of all where there are fewer.
-
-        Returns:
-            The tensors, and a few words that say what they are.
-
-        Raises:
-            MtkitError: if there is no such checkpoint.
-        """
-        found = self.checkpoints()
-        if not found:
-            raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
-        # Those at even distances, unless there is none yet.
-        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
-        if which is None:
-            return _select_average(regular[-self.config.decode.average_checkpoints :])
-        if which == "last":
-            return found[-1].load_weights(), f"step {found[-1].step}"
-        if which == "best":
-            best = self.best()
-            if best is None:
-                raise MtkitError(f"{self.path}: no checkpoint was validated, so none is the best")
-            return best.load_weights(), f"step {best.step}, the best"
-        if match := re.fullmatch(r"average:(\d+)", which):
-            count = int(match[1])
-            if not 1 <= count <= len(regular):
-                raise MtkitError(
-                    f"--checkpoint {which}: {self.path} has {len(regular)} checkpoints to average"
-                )
-            return _select_average(regular[-count:])
-        if which.isdecimal():
-            for checkpoint in found:
-                if checkpoint.step == int(which):
-                    return checkpoint.load_weights(), f"step {checkpoint.step}"
-            steps = ", ".join(str(checkpoint.step) for checkpoint in found)
-            raise MtkitError(f"--checkpoint {which}: {self.path} has steps {steps}")
-        raise MtkitError(f"--checkpoint {which}: write last, best, average:N or a step")
-
-    def check_sizes(self, weights: Tensors) -> None:
-        """Compare the model's settings with its weights, before a model is built.
-
-        Raises:
-            MtkitError: if the weights have another number of layers or another width.
-        """
-        layers = {match[0] for name in weights if (match := _LAYER.match(name))}
-        if not layers or "embedding.weight" not in weights:
-            return  # they are not of a Transformer, which `load_into` reports
-        model = self.config.model
-        wanted = {
-            "encoder_layers": model.encoder_layers,
-            "decoder_layers": model.decoder_layers,
-            "d_model": model.d_model,
-        }
-        found = {
-            "encoder_layers": sum(name.startswith("encoder") for name in layers),
-            "decoder_layers": sum(name.startswith("decoder") for name in layers),
-            "d_model": next(iter(weights["embedding.weight"].shape[1:]), 0),
-        }
-        for key, value in wanted.items():
-            if value != found[key]:
-                raise MtkitError(
-                    f"{self.path}: the weights do not fit {_CONFIG}: model.{key} is {value}, "
-                    f"and the weights have {found[key]}"
-                )
-
-    def load_into(self, model: nn.Module, weights: Tensors) -> None:
-        """Give a model these weights in place of its own.
-
-        Raises:
-            MtkitError: if they are of another model.
-        """
-        try:
-            model.load_state_dict(weights, assign=True)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise MtkitError(
-                f"{self.path}: the weights do not fit {_CONFIG}: {reason[:200]}"
-            ) from error
-
-    # Metrics
-
-    def log(self, row: dict[str, float | int]) -> None:
-        """Append one row to `metrics.jsonl`."""
-        self._append(_METRICS, row)
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """All rows of `metrics.jsonl`."""
-        return self._rows(_METRICS)
-
-    def add_samples(self, step: int, samples: Sequence[dict[str, str]]) -> None:
-        """Append what was translated at a validation to `samples.jsonl`."""
-        self._append(_SAMPLES, {"step": step, "samples": list(samples)})
-
-    def samples(self) -> list[dict[str, Any]]:
-        """All rows of `samples.jsonl`."""
-        return self._rows(_SAMPLES)
-
-    def forget_metrics_after(self, step: int) -> None:
-        """Delete rows beyond `step`, which a resumed run is about to write again."""
-        for name in (_METRICS, _SAMPLES):
-            rows = [row for row in self._rows(name) if row["step"] <= step]
-            with naming_file(self.path / name):
-                write_whole(self.path / name, "".join(f"{json_text(row)}\n" for row in rows))
-
-    def write_page(self, html: str) -> None:
-        """Write `report.html`."""
-        self.check_held()
-        with naming_file(self.path / _PAGE):
-            write_whole(self.path / _PAGE, html)
-
-    @property
-    def board_path(self) -> Path:
-        """The folder for TensorBoard's files."""
-        return self.path / _BOARD
-
-    def add_to_board(self, name: str, content: bytes) -> None:
-        """Append to one of TensorBoard's files."""
-        self.check_held()
-        with naming_file(self.board_path / name):
-            self.board_path.mkdir(exist_ok=True)
-            with (self.board_path / name).open("ab") as file:
-                file.write(content)
-
-    def _append(self, name: str, row: dict[str, Any]) -> None:
-        self.check_held()
-        with naming_file(self.path / name), (self.path / name).open("a+b") as file:
-            line = f"{json_text(row)}\n".encode()
-            if file.tell():
-                # A full disk or a kill may have cut the row before.
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    line = b"\n" + line
-            file.write(line)
-
-    def _rows(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a record; those that are damaged are left out, with a warning."""
-        kind = _MetricsRow if name == _METRICS else _SamplesRow
-        rows, damaged = [], 0
-        try:
-            content = (self.path / name).read_bytes()
-        except OSError:
-            return []
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = kind.model_validate(json.loads(line))
-            except (ValueError, RecursionError):
-                # The last one may have been cut short by a kill, and an empty one follows a whole.
-                damaged += number < len(lines) and bool(line.strip())
-            else:
-                rows.append(row.model_dump(exclude_unset=True))
-        if damaged:
-            log.warning("%s: %d damaged rows are left out", self.path / name, damaged)
-        return rows
+def step_of(name: str) -> int | None:
+    """The step of the checkpoint with this folder name; None if it is not such a name."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
-def fixed_settings(config: Config) -> dict[str, Any]:
-    """The settings that a run keeps for good, by their dotted keys."""
-    return {
-        f"{section}.{key}": value
-        for section, settings in config.model_dump().items()
-        for key, value in settings.items()
-        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
-    }
-
-
-def goodness(scores: Mapping[str, Any], best_by: str) -> float | None:
-    """How good a validation was, by its row of metrics or its saved state; higher is better.
+def write_checkpoint(
+    place: Path,
+    *,
+    run: str,
+    step: int,
+    weights: Tensors,
+    optimizer: Tensors | None,
+    state: dict[str, Any],
+    extra: bool,
+) -> None:
+    """Write a checkpoint, which appears under its name when it is complete.
 
     Args:
-        scores: with `valid_bleu` and the like.
-        best_by: as `train.best_by`.
-
-    Returns:
-        None if there was no such validation.
-    """
-    value: float | None = scores.get(f"valid_{best_by}")
-    return -value if best_by == "loss" and value is not None else value
-
-
-def all_goodness(rows: Sequence[Mapping[str, Any]], best_by: str) -> list[float]:
-    """How good every validation was, oldest first, as `goodness` has it."""
-    found = (goodness(row, best_by) for row in rows)
-    return [value for value in found if value is not None]
-
-
-class CheckpointWriter:
-    """Saves checkpoints of a run in a thread of its own, one after the other.
-
-    What it is given must be nobody else's: training goes on meanwhile. As a context manager it
-    ends when nothing is being saved any more, whatever happened inside.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._saving: tuple[int, Future[None]] | None = None
-
-    def __enter__(self) -> CheckpointWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.settle()
-        self._thread.shutdown()
-
-    def save(
-        self,
-        step: int,
-        *,
-        weights: Tensors,
-        optimizer: Tensors,
-        state: dict[str, Any],
-        extra: bool = False,
-    ) -> None:
-        """Begin to save a checkpoint, as `Run.save`; one being saved is waited for first."""
-        self.settle()
-
-        def work() -> None:
-            self._run.save(step, weights=weights, optimizer=optimizer, state=state, extra=extra)
-            try:
-                self._run.prune()
-            except MtkitError as error:
-                log.warning("an old checkpoint could not be deleted: %s", error)
-
-        self._saving = (step, self._thread.submit(work))
-
-    def settle(self, *, wait: bool = True) -> None:
-        """Return when nothing is being saved any more; without `wait`, look whether that is so.
-
-        A checkpoint that could not be saved, because the disk is full for instance, is told of,
-        and training goes on: there will be another.
-        """
-        if self._saving is not None and (wait or self._saving[1].done()):
-            try:
-                self.finish()
-            except MtkitError as error:
-                log.warning("%s", error)
-
-    def last_good(self) -> str:
-        """As `Run.last_good`, once nothing is being saved any more."""
-        self.settle()
-        return self._run.last_good()
-
-    def finish(self) -> None:
-        """Wait for the last checkpoint of a run.
-
-        Raises:
-            MtkitError: if it was not saved.
-        """
-        if self._saving is None:
-            return
-        step, saving = self._saving
-        error = saving.exception()
-        self._saving = None
-        if isinstance(error, MtkitError):
-            what = f"step {step} was not saved: {error}; {self._run.last_good()}"
-            raise MtkitError(what) from error
-        if error is not None:
-            raise error
-
-
-def find_run(root: Path) -> Run:
-    """The run under `root` whose newest checkpoint is the newest of all.
+        place: its folder.
+        run: identity of the run that it belongs to.
+        step, weights, optimizer, state, extra: as in `Run.save`.
 
     Raises:
-        MtkitError: if there is no run with a checkpoint.
+        MtkitError: if it cannot be written.
     """
-    newest: tuple[int, Path] | None = None
-    folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
-    for folder in folders:
-        for checkpoint in (folder / _CHECKPOINTS).glob(f"step-*/{_STATE}"):
-            when = checkpoint.stat().st_mtime_ns
-            if newest is None or when > newest[0]:
-                newest = (when, folder)
-    if newest is None:
-        what = (
-            f"the runs under {root}/ have no checkpoint yet" if folders else f"no run under {root}/"
-        )
-        raise MtkitError(f"{what}; run mtkit train first, or give --run")
-    return Run.open(newest[1])
+    partial = partial_name(place)
+    with _naming_tensors(place):
+        try:
+            # Also deletes what a killed save or prune left.
+            for old in place.parent.glob(".*.partial"):
+                shutil.rmtree(old, ignore_errors=True)
+            partial.mkdir()
+            checksums = {}
+            for name, tensors in ((_MODEL, weights), (_OPTIMIZER, optimizer)):
+                if tensors is not None:
+                    _save_tensors(tensors, partial / name)
+                    checksums[name] = sha256_of(partial / name)
+            record = _Saved(run=run, step=step, extra=extra, sha256=checksums, state=state)
+            write_record(partial / _STATE, record)
+            sync(partial)
+            if place.exists():
+                shutil.rmtree(place)
+            partial.rename(place)
+            sync(place.parent)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
-def seed_groups(runs: Sequence[Run]) -> list[list[int]]:
-    """Which of these runs are one configuration on the same data under different seeds.
+class ValidationScore(NamedTuple):
+    """The score of a validation: the highest is the best, and of equal ones the newest.
 
-    Returns:
-        The places in `runs` of each group of two or more.
+    Attributes:
+        value: from `train.best_metric`; higher is better.
+        step: updates made before it.
     """
-    # How long a run was trained makes a difference, and how it searches, unlike the rest of what
-    # may change.
-    ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
-    ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
-    groups: list[list[int]] = []
-    for place, run in enumerate(runs):
-        for group in groups:
-            first = runs[group[0]]
-            seeds = [runs[other].config.train.seed for other in group]
-            if (
-                run.config.train.seed not in seeds
-                and first.data_fingerprint == run.data_fingerprint
-                and not differences(first.config, run.config, ignore=ignore)
-            ):
-                group.append(place)
-                break
-        else:
-            groups.append([place])
-    return [group for group in groups if len(group) > 1]
+
+    value: float
+    step: int
+
+
+def validation_scores(
+    validations: Iterable[Mapping[str, Any]], best_metric: str
+) -> list[ValidationScore]:
+    """The scores of validations, in their order.
+
+    Args:
+        validations: rows of metrics or saved states, with `step`, `valid_bleu` and the like. One
+            without the metric is left out.
+        best_metric: as `train.best_metric`.
+    """
+    sign = -1 if best_metric == "loss" else 1
+    values = ((row.get(f"valid_{best_metric}"), row["step"]) for row in validations)
+    return [ValidationScore(sign * value, step) for value, step in values if value is not None]
 
 
 def average(load: list[Callable[[], Tensors]]) -> Tensors:
@@ -892,12 +229,13 @@ def average(load: list[Callable[[], Tensors]]) -> Tensors:
     for get in load:
         for name, tensor in get().items():
             dtypes[name] = tensor.dtype
-            # Plus, not in place: the first may be somebody else's float64 tensor.
+            # Not in place, because the first tensor may belong to the caller.
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(load)).to(dtypes[name]) for name, tensor in total.items()}
 
 
-def _select_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
+def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
+    """The mean of the weights of checkpoints, and its description."""
     if len(checkpoints) == 1:
         return checkpoints[0].load_weights(), f"step {checkpoints[0].step}"
     weights = average([checkpoint.load_weights for checkpoint in checkpoints])
@@ -907,7 +245,7 @@ def _select_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
 
 @contextlib.contextmanager
 def _naming_tensors(path: Path) -> Iterator[None]:
-    """As `naming_file`, for what writes tensors too, which raises errors of its own."""
+    """As `naming_file`, also for the errors of safetensors."""
     try:
         with naming_file(path):
             yield
@@ -916,7 +254,7 @@ def _naming_tensors(path: Path) -> Iterator[None]:
 
 
 def _save_tensors(tensors: Tensors, path: Path) -> None:
-    # The file gets the mode that the user's mask gives; safetensors would make it private.
+    # The file gets the mode of the user's umask; safetensors would make it private.
     path.touch()
     mode = path.stat().st_mode
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)

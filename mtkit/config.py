@@ -1,18 +1,17 @@
 """All settings, as one frozen tree.
 
-A `Config` has four sections, and each component of mtkit is handed its own section and nothing
-more. The defaults are the paper's base model (*Attention Is All You Need*, 2017), so a preset
-lists only what it changes. `load_config` and `dump_config` are the only ways in and out; what
-`prepare` did to a corpus is described by `PrepareConfig`, which is stored with the data, not with
-the run.
+A `Config` has four sections. The defaults are the paper's base model (*Attention Is All You Need*,
+2017), so a preset lists only what it changes. Configurations are read by `load_config` and written
+by `dump_config`. `PrepareConfig` has the settings of `prepare`; it is stored with the data, not
+with the run.
 
-Precedence: the defaults below, then the YAML file, then overrides such as
-``train.max_steps=20000``.
+Precedence: these defaults, the YAML file, then overrides such as ``train.max_steps=20000``.
 """
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import reprlib
@@ -26,9 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mtkit.errors import MtkitError
 
-# Numbers that can be counted with in 64 bits, and sizes whose products can.
+# Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
-LARGEST_VOCABULARY = 1 << 22  # SentencePiece makes room for all pieces at once
+LARGEST_VOCABULARY = 1 << 22  # SentencePiece allocates memory for all subwords at once
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -39,20 +38,20 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-# What a run may change when it is continued; everything else would make it another run.
+# The settings that may change when a run resumes; any other change would make a different run.
 MAY_CHANGE = (
     "data.dir",
     "train.max_steps",
     "train.device_batch_tokens",
     "train.compile",
-    "train.sharded",
+    "train.fsdp",
     "train.log_every",
     "train.valid_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.keep_every",
-    "train.best_by",
-    "train.early_stopping",
+    "train.best_metric",
+    "train.patience",
     "train.stall_timeout",
     "train.sustained_flops",
     "decode.",
@@ -60,69 +59,75 @@ MAY_CHANGE = (
 
 
 class _Section(BaseModel):
-    # allow_inf_nan: a learning rate or penalty of .nan would surface hours later, as a loss of nan.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan;
+    # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+    )
 
 
 class PrepareConfig(_Section):
-    """How a corpus is cleaned and cut into subwords; recorded in the manifest of the data."""
+    """Settings of filtering and subwords; recorded in the manifest of the data."""
 
     vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
-        37_000, description="pieces of the joint BPE (Section 5.1)"
+        37_000, description="vocabulary size of the joint BPE (Section 5.1)"
     )
     shared_vocab: bool = Field(
         True,
-        description="one vocabulary for both sides (Section 5.1); false learns one for each, for "
-        "languages in different scripts",
+        description="one vocabulary for both sides (Section 5.1); false is one for each side, for"
+        " languages in different scripts",
     )
-    subwords: Literal["bpe", "unigram"] = Field(
-        "bpe", description="byte-pair encoding, as the paper, or a unigram language model"
+    model_type: Literal["bpe", "unigram"] = Field(
+        "bpe",
+        description="bpe: byte-pair encoding, as in the paper; unigram: unigram language model",
     )
-    symbols: tuple[str, ...] = Field(
-        (), description="texts that are one piece each wherever they occur, such as <2de>"
+    user_defined_symbols: tuple[str, ...] = Field(
+        (), description="strings that are always one subword, such as <2de>"
     )
     learn_from_pairs: Count = Field(
-        5_000_000, description="pairs that subwords are learned from, taken evenly from all"
+        5_000_000, description="maximum number of pairs to learn BPE from, evenly sampled"
     )
-    max_tokens: Count = Field(256, description="longest side of a training pair, in subwords")
+    max_tokens: Count = Field(
+        256, description="maximum length of a side of a training pair, in subwords"
+    )
     max_chars: Count = Field(
         5_000,
-        description="longest side in characters; what is longer is not even cut into subwords",
+        description="maximum length of a side in characters, checked before BPE is applied",
     )
     max_ratio: Annotated[float, Field(ge=1.0)] = Field(
-        4.0, description="longest side of a training pair over its shortest, in subwords"
+        4.0, description="maximum length ratio of the two sides of a training pair, in subwords"
     )
     drop_control_characters: bool = Field(
         True,
         description="drop pairs with control characters, line separators, byte-order marks or "
-        "replacement characters: they tell of damage",
+        "replacement characters, which are signs of damaged text",
     )
     min_letters: Share = Field(
         0.5,
-        description="letters and digits among the characters of a side that are no spaces; 0: any",
+        description="minimum share of letters and digits in a side, without spaces; 0 is off",
     )
     min_script: Share = Field(
-        0.5, description="letters in a script of the side's language among its letters; 0: any"
+        0.5, description="minimum share of a side's letters in a script of its language; 0 is off"
     )
-    drop_identical: bool = Field(True, description="drop pairs of two equal sides")
+    drop_identical: bool = Field(True, description="drop pairs whose two sides are equal")
     drop_duplicates: bool = Field(True, description="drop pairs that occurred before")
     max_repeats: Count | None = Field(
-        10, description="pairs kept of those with the same source, or the same target; null: all"
+        10, description="maximum pairs with the same source, or the same target; null is off"
     )
     drop_overlap: bool = Field(
-        False, description="drop pairs with a side that the validation or test set has as well"
+        False, description="drop pairs whose source or target is in the validation or test set"
     )
-    drop_shifted: bool = Field(
-        True, description="drop stretches in which lines belong to others a few lines off"
+    drop_misaligned: bool = Field(
+        True, description="drop segments that are misaligned by a few lines"
     )
     drop_wrong_language: bool = Field(
         True,
-        description="drop pairs with a side whose words are the other side's in the rest of the "
-        "corpus, such as swapped or untranslated ones",
+        description="drop pairs in the wrong language (swapped or untranslated), by the log-odds "
+        "of subwords, source against target",
     )
 
 
-# Overrides that keep every pair that can be learned from: not empty, not too long, and text.
+# Overrides that keep every usable pair: not empty, not too long, and valid text.
 NO_CLEANING = (
     "max_ratio=1e9",
     "drop_control_characters=false",
@@ -132,7 +137,7 @@ NO_CLEANING = (
     "drop_duplicates=false",
     "max_repeats=null",
     "drop_overlap=false",
-    "drop_shifted=false",
+    "drop_misaligned=false",
     "drop_wrong_language=false",
 )
 
@@ -140,40 +145,42 @@ NO_CLEANING = (
 class DataConfig(_Section):
     """Which prepared data a run is trained on."""
 
-    # No system has names with a NUL.
+    # No operating system has file names with a NUL.
     dir: Annotated[str, Field(pattern=r"^[^\x00]*\z")] | None = Field(
-        None, description="prepared folder; --data goes before it"
+        None, description="prepared folder; --data takes precedence"
     )
-    src_lang: str | None = Field(None, description="refuse data from another source language")
-    tgt_lang: str | None = Field(None, description="refuse data into another target language")
+    src_lang: str | None = Field(None, description="refuse data with another source language")
+    tgt_lang: str | None = Field(None, description="refuse data with another target language")
 
 
 class ModelConfig(_Section):
     """The shape of the Transformer (Section 3; Table 3 names the variants)."""
 
-    encoder_layers: Layers = Field(6, description="N of the encoder (Section 3.1)")
-    decoder_layers: Layers = Field(6, description="N of the decoder (Section 3.1)")
+    encoder_layers: Layers = Field(6, description="encoder layers, N (Section 3.1)")
+    decoder_layers: Layers = Field(6, description="decoder layers, N (Section 3.1)")
     d_model: Width = Field(512, description="width of every sub-layer's output (Section 3.1)")
     d_ff: Width = Field(2048, description="inner width of the feed-forward network (Section 3.3)")
     n_heads: Heads = Field(8, description="attention heads, h (Section 3.2.2)")
-    d_k: Width | None = Field(None, description="width of a head's keys; d_model / n_heads if null")
-    d_v: Width | None = Field(None, description="width of a head's values; as d_k if null")
-    dropout: Probability = Field(0.1, description="on sub-layer outputs and embeddings (5.4)")
+    d_k: Width | None = Field(None, description="width of a head's keys; null: d_model / n_heads")
+    d_v: Width | None = Field(None, description="width of a head's values; null: d_k")
+    dropout: Probability = Field(0.1, description="of sub-layer outputs and embeddings (5.4)")
     attention_dropout: Probability = Field(
-        0.0, description="on attention weights; off in the paper"
+        0.0, description="dropout of attention weights; 0 in the paper"
     )
     activation_dropout: Probability = Field(
-        0.0, description="inside the feed-forward; off likewise"
+        0.0, description="dropout inside the feed-forward network; 0 in the paper"
     )
     positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="position encoding (Section 3.5; learned is Table 3, row E)"
+        "sinusoidal", description="positional encoding: sinusoidal, or learned (Table 3, row E)"
     )
-    max_positions: Width = Field(1024, description="longest sequence with learned positions")
+    max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
-        "post", description="layer norm after the residual sum (the paper) or before the sub-layer"
+        "post",
+        description="post: layer norm after the residual sum (the paper); pre: before the "
+        "sub-layer",
     )
     attention_window: Count | None = Field(
-        None, description="self-attention sees this many neighbours to either side (Section 4)"
+        None, description="limit self-attention to this many neighbours per side (Section 4)"
     )
 
     @property
@@ -207,71 +214,72 @@ class TrainConfig(_Section):
         25_000,
         description="target tokens, and source tokens, of one update over all workers",
     )
-    length_groups: Count = Field(
+    batches_per_update: Count = Field(
         8,
-        description="batches of pairs of about one length that make up an update; "
-        "the paper's eight GPUs had one each",
+        description="length-bucketed batches accumulated per update (8 GPUs in the paper)",
     )
     batching: Literal["length", "approximate"] = Field(
         "length",
-        description="length: a batch has pairs as near in length as there are; approximate: any "
-        "of a range of lengths, each range up to 1.1 times as long, as the paper's own code",
+        description="length: batches of pairs of nearly equal length; approximate: length "
+        "buckets, each up to 1.1 times as long as the one before, as in the paper's own code",
     )
     device_batch_tokens: Count | None = Field(
-        None, description="what fits on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
+        None, description="tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
     )
-    warmup_steps: Count = Field(4000, description="updates of rising learning rate (Section 5.3)")
+    warmup_steps: Count = Field(
+        4000, description="updates with a rising learning rate (Section 5.3)"
+    )
     learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="factor on the formula of Section 5.3"
+        1.0, description="factor on the learning rate of Section 5.3"
     )
     decay_steps: Number = Field(
         0,
-        description="final updates during which the learning rate decays linearly to zero; 0, as "
-        "in the paper, is off",
+        description="final updates of linear decay of the learning rate to zero; 0 is off",
     )
-    label_smoothing: Probability = Field(0.1, description="epsilon_ls (Section 5.4)")
-    subword_dropout: Probability = Field(
+    label_smoothing: Probability = Field(0.1, description="label smoothing, epsilon_ls (5.4)")
+    bpe_dropout: Probability = Field(
         0.0,
-        description="of leaving out a merge of BPE each time a training pair is read "
-        "(Provilkov et al. 2020, who take 0.1; with little data); off in the paper",
+        description="probability of skipping a BPE merge, each time a pair is read (Provilkov et "
+        "al. 2020, who use 0.1, for small corpora); 0 in the paper",
     )
-    adam_beta1: Probability = Field(0.9, description="Section 5.3")
-    adam_beta2: Probability = Field(0.98, description="Section 5.3")
-    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Section 5.3")
+    adam_beta1: Probability = Field(0.9, description="beta_1 (Section 5.3)")
+    adam_beta2: Probability = Field(0.98, description="beta_2 (Section 5.3)")
+    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="epsilon (Section 5.3)")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="of matrix products; auto is bf16 where the hardware has it, else fp32"
+        "auto",
+        description="of matrix products: auto, fp32 or bf16; auto is bf16 if the hardware has it",
     )
     compile: bool = Field(False, description="compile each layer with torch.compile")
-    sharded: bool = Field(
-        False, description="spread weights and optimizer over the workers (FSDP2)"
-    )
-    seed: Seed = Field(1, description="of weights, data order and dropout")
+    fsdp: bool = Field(False, description="shard weights and optimizer over the workers (FSDP2)")
+    seed: Seed = Field(1, description="random seed of weights, data order and dropout")
     log_every: Count = Field(100, description="updates between two rows of training metrics")
     valid_every: Count = Field(1500, description="updates between two validations")
     checkpoint_every: Count = Field(
         1500,
-        description="updates between checkpoints; 1,500 were the paper's ten minutes (6.1); "
-        "a validation that is the best so far is saved besides",
+        description="updates between two checkpoints; 1,500 took the paper ten minutes (6.1); a "
+        "new best model is also saved",
     )
     sustained_flops: Annotated[float, Field(gt=0.0)] | None = Field(
         None,
-        description="operations a second of all devices, to estimate the cost as Table 2 does; "
-        "the paper took 9.5e12 for each of its eight GPUs",
+        description="sustained operations per second of all devices, to estimate the cost as in "
+        "Table 2; the paper assumes 9.5e12 for each of its eight GPUs",
     )
-    keep_checkpoints: Count = Field(5, description="newest checkpoints kept; the best is kept too")
+    keep_checkpoints: Count = Field(
+        5, description="newest checkpoints to keep; the best is also kept"
+    )
     keep_every: Count | None = Field(
-        None, description="keep every checkpoint whose step is a multiple of this as well"
+        None, description="also keep every checkpoint whose step is a multiple of this"
     )
-    best_by: Literal["bleu", "chrf", "loss"] = Field(
-        "bleu", description="the score of a validation that says which checkpoint is the best"
+    best_metric: Literal["bleu", "chrf", "loss"] = Field(
+        "bleu", description="validation metric that selects the best checkpoint: bleu, chrf or loss"
     )
-    early_stopping: Count | None = Field(
-        None, description="stop after this many validations in a row without a new best"
+    patience: Count | None = Field(
+        None,
+        description="stop after this many validations in a row without a new best; null: never",
     )
     stall_timeout: Annotated[float, Field(gt=0.0)] = Field(
         1800.0,
-        description="seconds without progress after which a worker that stalls ends the run, "
-        "where there are several",
+        description="with several workers: seconds without progress before a stall ends the run",
     )
 
 
@@ -279,64 +287,64 @@ class DecodeConfig(_Section):
     """How a run translates (Section 6.1)."""
 
     beam_size: Annotated[int, Field(ge=1, le=1000)] = Field(
-        4, description="hypotheses kept per sentence"
+        4, description="beam size; 1 is greedy search"
     )
     length_penalty: Annotated[float, Field(ge=-10, le=10)] = Field(
-        0.6, description="alpha of the length penalty"
+        0.6, description="length penalty alpha; higher favours longer translations"
     )
     length_penalty_form: Literal["gnmt", "power"] = Field(
         "gnmt",
-        description="gnmt, ((5 + length) / 6) ** alpha, is the paper's; power is length ** alpha",
+        description="gnmt: ((5 + length) / 6) ** alpha, as in the paper; power: length ** alpha",
     )
     max_extra_length: Number = Field(
-        50, description="longest output, in subwords beyond the length of the input"
+        50, description="maximum output length, in subwords beyond the length of the input"
     )
-    min_length: Number = Field(0, description="subwords of an output before it may end")
+    min_length: Number = Field(0, description="minimum output length in subwords")
     max_length: Count | None = Field(
-        None, description="most subwords of an output, whatever max_extra_length allows"
+        None, description="maximum output length in subwords, besides max_extra_length"
     )
     no_repeat_ngram: Number = Field(
-        0, description="subwords in a row that never come twice in an output; 0 allows all"
+        0, description="block repeated n-grams of this size, in subwords; 0 is off"
     )
-    sample: bool = Field(
-        False, description="draw translations from the model instead of searching the most probable"
-    )
+    sample: bool = Field(False, description="sample translations instead of beam search")
     mbr_samples: Annotated[int, Field(ge=0, le=256)] = Field(
         0,
-        description="samples drawn per line, of which the one most like the others by chrF is the "
-        "translation; 0 for none",
+        description="minimum Bayes risk decoding: samples per line, of which the one with the "
+        "highest mean chrF to the others is chosen; 0 is off",
     )
     temperature: Annotated[float, Field(ge=0.001)] = Field(
-        1.0, description="what log-probabilities are divided by before a draw"
+        1.0, description="softmax temperature of sampling"
     )
-    top_k: Number = Field(0, description="most probable subwords that may be drawn; 0 allows all")
+    top_k: Number = Field(
+        0, description="sample from this many most probable subwords only; 0 is off"
+    )
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
-        description="draw from the fewest most probable subwords that have so much of the "
-        "probability together",
+        description="nucleus sampling threshold: sample from the fewest subwords that sum to this"
+        " probability",
     )
     seed: Seed = Field(
-        1, description="of draws; with the number of a line it fixes what is drawn for it"
+        1, description="random seed; the same seed and line number give the same sample"
     )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
-    batch_tokens: Count = Field(4096, description="source tokens translated at a time, padded")
-    max_source_tokens: Count = Field(1024, description="a longer input is cut, with a note")
+    batch_tokens: Count = Field(4096, description="batch size in source tokens, padding included")
+    max_source_tokens: Count = Field(
+        1024, description="maximum input length in subwords; longer inputs are cut, with a warning"
+    )
     split_sentences: bool = Field(
-        False, description="translate the sentences of a line one by one; needs mtkit[split]"
+        False, description="translate the sentences of a line one by one; requires mtkit[split]"
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
-        "auto", description="of matrix products; auto is fp32, the only one that rounds nothing"
+        "auto",
+        description="of matrix products: auto, fp32, bf16 or int8; auto is fp32, the most exact",
     )
 
     @model_validator(mode="after")
-    def _check_draws(self) -> DecodeConfig:
+    def _check_sampling(self) -> DecodeConfig:
         if not self.sample and not self.mbr_samples:
             for key, nothing in (("temperature", 1.0), ("top_k", 0), ("top_p", 1.0)):
                 if (value := getattr(self, key)) != nothing:
-                    raise ValueError(
-                        f"{key}: {value} changes what is drawn, and nothing is; "
-                        "set sample or mbr_samples"
-                    )
+                    raise ValueError(f"{key}: {value} requires sampling; set sample or mbr_samples")
         if self.max_length is not None and self.max_length < self.min_length:
             raise ValueError(
                 f"max_length: {self.max_length} is less than min_length, {self.min_length}"
@@ -344,13 +352,13 @@ class DecodeConfig(_Section):
         return self
 
     def greedy(self) -> DecodeConfig:
-        """The same with a beam of one, without draws, and every line as a whole."""
+        """The same with greedy search, without sampling, and without splitting lines."""
         plain = {"sample": False, "mbr_samples": 0, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
         return self.model_copy(update={"beam_size": 1, "split_sentences": False, **plain})
 
 
 class Config(_Section):
-    """Everything a run depends on besides its data."""
+    """Everything that a run depends on besides its data."""
 
     data: DataConfig = Field(default_factory=DataConfig)
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -366,13 +374,21 @@ def presets() -> list[str]:
     )
 
 
+def describe_preset(name: str) -> str:
+    """The first sentence of the comment that a preset begins with."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), _preset_text(name).splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    # A full stop within a sentence, as in "et al. 2018", is not followed by a capital letter.
+    return re.split(r"\.(?: (?=[A-Z])|\Z)", comment)[0]
+
+
 def config_name(path_or_preset: str) -> str:
     """The name a run gets from its configuration: `configs/big.yaml` and `big` both give `big`."""
     return Path(path_or_preset).name.removesuffix(".yaml").removesuffix(".yml")
 
 
 def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
-    """The configuration of a file that exists, else of the preset of that name.
+    """The configuration of an existing file, otherwise of the preset with that name.
 
     Args:
         path_or_preset: `my/config.yaml`, or `base`, or `base.yaml`.
@@ -402,8 +418,8 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
 
     Args:
         tree: sections with their settings.
-        origin: what error messages name as the place of a mistake.
-        overrides: those that were applied to the tree, and that a mistake may be in instead.
+        origin: the place that error messages name.
+        overrides: those applied to the tree; error messages name them for their settings.
     """
     try:
         return Config.model_validate(tree)
@@ -416,10 +432,10 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
 
 
 def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
-    """The rules of a preparation: the defaults, then settings, then overrides.
+    """The settings of a preparation: the defaults, then settings, then overrides.
 
     Args:
-        settings: by their names; None leaves the default.
+        settings: by name; None leaves the default.
         overrides: ``key=value``, the value read as YAML.
 
     Raises:
@@ -432,7 +448,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
             raise MtkitError(f"--set {_cut(override)}: write key=value, as in max_ratio=3")
         tree[key.strip()] = _parse_value(override, text)
     try:
-        # YAML has lists only.
+        # YAML has lists, but no tuples.
         return PrepareConfig.model_validate(
             {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
         )
@@ -447,7 +463,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
-    """The same with other values of some settings.
+    """The same settings with some values changed.
 
     Raises:
         MtkitError: naming the setting and the value.
@@ -493,7 +509,7 @@ def _preset_text(name: str) -> str:
     return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
 
 
-# The plain words that are no strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
+# The plain words that are not strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
 # not 90 and 012 is not 10, and everybody's 2e-4 is a number; but what YAML 1.1 takes for true and
 # false, so that `tgt_lang: no` is an error and not the language of the Norwegians, written by
 # luck.
@@ -546,7 +562,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_plain(self, node: yaml.ScalarNode) -> int | float | bool | None:
-        """The value of a word that is no string."""
+        """The value of a word that is not a string."""
         kind, text = node.tag.removeprefix(_TAG), str(self.construct_scalar(node))
         if not _SCALARS[kind].fullmatch(text):
             raise _refusal(node, f"{shown(text)} is not of the type {kind}")
@@ -562,7 +578,7 @@ class _Loader(yaml.SafeLoader):
         return int(text, base)
 
 
-# Nothing else is known: no dates, no bytes, no sets.
+# Other types, such as dates, bytes and sets, are not supported.
 _Loader.yaml_constructors = {
     **{_TAG + name: _Loader.construct_plain for name in _SCALARS},
     **{
@@ -590,7 +606,7 @@ _shortened.maxstring = _shortened.maxlong = _shortened.maxother = 120
 
 
 def shown(value: Any) -> str:
-    """A value as a message has it, shortened however large it is."""
+    """A value for a message, shortened if it is long."""
     return _cut(_shortened.repr(value))
 
 
@@ -633,7 +649,7 @@ def _parse_value(override: str, text: str) -> Any:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # As the shell gives bytes that are no text.
+        # The form in which Python passes invalid UTF-8 from the shell.
         raise MtkitError(f"--set {_cut(override)}: is not UTF-8") from None
     try:
         return yaml.load(text, Loader=_Loader)
@@ -672,7 +688,7 @@ def _suggest(path: list[str]) -> str:
     ]
     if len(path) == 1:
         known = [*sections, *dotted]
-        # A setting written at top level most often only lacks its section.
+        # A setting at top level usually only lacks its section.
         moved = [name for name in dotted if name.split(".")[1] == path[0]]
         near = moved or difflib.get_close_matches(path[0], known, n=1)
     else:

@@ -1,22 +1,18 @@
-"""The prepared folder, written and read; lines of text.
+"""Writing and reading the prepared folder.
 
-This module owns the names inside `data/<name>/`. What goes into the folder is decided by
-`prepare`, and in which order a run sees its sentence pairs by `batches`. It does without PyTorch,
-because preparing is done by several processes, and each would load it.
+This module defines the files in `data/<name>/`. `prepare` decides on their contents, `batches` on
+the order of the sentence pairs in training. It does not use PyTorch, which every process of a
+preparation would have to load.
 """
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import gzip
 import logging
-import lzma
 import os
 import shutil
-import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -25,23 +21,19 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from mtkit.errors import LostWorkerError, MtkitError, column, one_line
+from mtkit.arrays import concat_ranges, pad_rows
+from mtkit.errors import MtkitError, column
 from mtkit.files import (
     Record,
-    lock,
     parse_record,
     read_record,
     sha256_of,
     sha256_of_json,
     write_record,
 )
-from mtkit.tokenizer import PAD_ID, Tokenizer
-from mtkit.words import ranges
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from mtkit.folders import KEY, SCRATCH, check_writable, new_folder
+from mtkit.text import read_lines
+from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
 
@@ -49,114 +41,12 @@ Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "manifest.json"
-_TOKENIZER = "tokenizer.model"
-_TOKENIZERS = ("tokenizer.src.model", "tokenizer.tgt.model")
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
-_SCRATCH = "scratch"
-_KEY = "key"
-# Sentences from one that is known to start at a place to the next.
+# The start of every n-th sentence is stored.
 _STRIDE = 8
-
-# ---------------------------------------------------------------------------------------------
-# Lines of text
-
-
-# What reading a file may raise: the last three are how damaged compression shows.
-_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
-
-
-def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
-    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
-
-    Args:
-        path: whose ending, in small letters or capitals, says how it is compressed.
-        raw: the file, opened by a caller who wants to know the position in it, and closes it.
-
-    Raises:
-        MtkitError: if it cannot be opened.
-    """
-    place = path if raw is None else raw
-    try:
-        match path.suffix.lower():
-            case ".gz":
-                return gzip.open(place)  # type: ignore[return-value]
-            case ".bz2":
-                return bz2.open(place)
-            case ".xz":
-                return lzma.open(place)
-            case ".zst":
-                return zstd.open(place)  # type: ignore[return-value, unused-ignore]
-            case _:
-                return path.open("rb") if raw is None else raw
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}") from error
-    except ValueError as error:  # the name is not possible
-        raise MtkitError(f"{path}: {error}") from error
-
-
-@contextlib.contextmanager
-def damage_told(path: Path) -> Iterator[None]:
-    """Tell what goes wrong while the file is read, such as damaged compression, in one line."""
-    try:
-        yield
-    except _DAMAGE as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise MtkitError(f"{path}: cannot be read: {reason}") from error
-
-
-def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
-    r"""The lines of a byte stream, which end at \n and nowhere else.
-
-    A byte-order mark at the start and the \r of a \r\n are no part of a line. A stream without
-    any \n that has several \r is one line, which is warned of.
-
-    Args:
-        stream: pieces that end after each \n, as binary files yield them.
-        name: of the stream, for messages.
-
-    Raises:
-        MtkitError: for the first line that is not UTF-8, with its number.
-    """
-    for number, raw in enumerate(stream, start=1):
-        if number == 1 and has_old_line_ends(raw):
-            log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise not_utf8(f"{name}, line {number}", error) from None
-
-
-# The message about such text; the command can be pasted into a shell.
-OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
-
-
-def has_old_line_ends(text: bytes) -> bool:
-    r"""Whether text has line ends, all of them \r, as old Macs wrote them."""
-    return text.count(b"\r") > 1 and b"\n" not in text
-
-
-def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
-    """What a user is told of bytes that are no text."""
-    return MtkitError(
-        f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
-        f"{error.start + 1}); convert the file, with iconv for example"
-    )
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a plain or compressed text file, one at a time.
-
-    Raises:
-        MtkitError: if the file is missing, damaged or not UTF-8.
-    """
-    with open_binary(path) as stream, damage_told(path):
-        yield from decode_lines(stream, name=str(path))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -164,19 +54,19 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 class TokenArray:
-    """Sentences as one flat array of ids, each ended by EOS; memory-mapped.
+    """Sentences as one flat, memory-mapped array of ids, each with EOS at the end.
 
-    Ids and lengths stay on the disk until somebody looks; in memory is a number for every eight
-    sentences.
+    Ids and lengths are read from the disk when they are used; memory holds one number for every
+    eight sentences.
 
     Attributes:
-        lengths: tokens of each sentence, EOS counted.
+        lengths: tokens of each sentence, including EOS.
     """
 
     def __init__(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
         self._ids = ids
         lengths = np.asarray(lengths)
-        # Signed, so that differences are; what is stored unsigned is read so without a copy.
+        # A signed view, so that differences are signed; this needs no copy.
         self.lengths: Lengths = (
             lengths.view(np.int32) if lengths.dtype == np.uint32 else lengths.astype(np.int32)
         )
@@ -195,26 +85,22 @@ class TokenArray:
     def select(self, indices: IntArray) -> tuple[IntArray, IntArray]:
         """The ids of some sentences, one after another, and the length of each."""
         lengths = self.lengths[indices].astype(np.int64)
-        return self._ids[ranges(self._starts_of(indices), lengths)].astype(np.int64), lengths
+        return self._ids[concat_ranges(self._starts_of(indices), lengths)].astype(np.int64), lengths
 
     def counts(self, vocab_size: int) -> IntArray:
         """(V,): how often each id occurs."""
         total = np.zeros(vocab_size, np.int64)
-        # Piece by piece, because counting copies what it counts.
+        # Block by block, because counting makes a copy.
         for start in range(0, len(self._ids), 1 << 22):
             total += np.bincount(self._ids[start : start + (1 << 22)], minlength=vocab_size)
         return total
 
     def padded(self, indices: IntArray) -> IntArray:
         """The sentences of `indices` as (B, longest), padded with `PAD_ID`."""
-        lengths = self.lengths[indices]
-        column = np.arange(lengths.max(initial=0))
-        inside = column < lengths[:, None]
-        flat = np.where(inside, self._starts_of(indices)[:, None] + column, 0)
-        return np.where(inside, self._ids[flat].astype(np.int64), PAD_ID)
+        return pad_rows(self._ids, self._starts_of(indices), self.lengths[indices], PAD_ID)
 
     def _starts_of(self, indices: IntArray) -> IntArray:
-        """Where the sentences of `indices` start among the ids."""
+        """The positions where the sentences of `indices` start."""
         marks = indices // _STRIDE
         between = (marks * _STRIDE)[:, None] + np.arange(_STRIDE - 1)
         before = between < indices[:, None]
@@ -225,11 +111,11 @@ class TokenArray:
 
 @dataclass(frozen=True)
 class Weighted:
-    """Sentence pairs of one source, which follow each other.
+    """The adjacent sentence pairs of one source.
 
     Attributes:
-        pairs: how many.
-        weight: how often an epoch sees each; of a fraction, so many of them once more.
+        pairs: their number.
+        weight: the oversampling factor; the fraction is a random part of them once more.
     """
 
     pairs: int
@@ -238,12 +124,12 @@ class Weighted:
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Encoded sentence pairs: `src[i]` and `tgt[i]` belong together.
+    """Encoded sentence pairs: `tgt[i]` is the translation of `src[i]`.
 
     Attributes:
         src, tgt: the two sides.
-        sources: where the pairs come from, in their order, if some occur more often in an epoch
-            than others; without any, every pair occurs once.
+        sources: the sources of the pairs, in their order, if some are oversampled; if empty, every
+            pair occurs once in an epoch.
     """
 
     src: TokenArray
@@ -254,7 +140,7 @@ class SentencePairs:
         return len(self.src)
 
     def epoch_lengths(self) -> Iterator[tuple[float, Lengths, Lengths]]:
-        """For sums over an epoch: a weight, and lengths of both sides, a million pairs at most."""
+        """For sums over an epoch: a weight, and the lengths of at most a million pairs."""
         end = 0
         for source in self.sources or (Weighted(len(self), 1.0),):
             start, end = end, end + source.pairs
@@ -268,14 +154,14 @@ class SentencePairs:
 
 
 class FileFacts(Record):
-    """What the manifest says of a file."""
+    """The entry of a file in the manifest."""
 
     bytes: int
     sha256: str
 
 
 class _SourceFacts(Record):
-    """What the manifest says of a training source, as far as training uses it."""
+    """The entry of a training source in the manifest, without the fields not used in training."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -284,7 +170,7 @@ class _SourceFacts(Record):
 
 
 class DataManifest(Record):
-    """What `prepare` recorded about a prepared folder.
+    """The manifest of a prepared folder.
 
     Attributes:
         kind: of folder.
@@ -319,11 +205,11 @@ class DataManifest(Record):
 class PreparedData:
     """A prepared folder, complete and immutable.
 
-    What is read from it is compared with the checksums in its manifest, the arrays by `verify`.
+    Files are compared with the checksums in the manifest when they are read, arrays by `verify`.
 
     Attributes:
         path: the folder.
-        manifest: what `prepare` recorded.
+        manifest: its manifest.
     """
 
     def __init__(self, path: Path, manifest: DataManifest) -> None:
@@ -344,7 +230,7 @@ class PreparedData:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
         for name, facts in manifest.files.items():
             file = path / name
-            # The list of dropped pairs is a record that nothing depends on.
+            # The list of dropped pairs is optional.
             if name != _DROPPED and (not file.is_file() or file.stat().st_size != facts.bytes):
                 raise MtkitError(f"{file}: missing or of the wrong size; prepare again")
         return cls(path, manifest)
@@ -354,23 +240,23 @@ class PreparedData:
     def create(
         path: Path, *, force: bool = False, key: str | None = None, keep: bool = True
     ) -> Iterator[PreparedWriter]:
-        """A writer for a new folder, which appears under its name when all went well.
+        """A writer for a new folder, which appears under its name when it is complete.
 
-        Until then the files are in a hidden folder beside it. An error leaves nothing behind. An
-        interrupt, or a kill, leaves what is done, if a key tells whether it can be used.
+        Until then the files are in a hidden folder next to it. After an error it is deleted. After
+        an interrupt or a kill it is kept if there is a key.
 
         Args:
-            path: the folder to come.
-            force: replace what is there.
-            key: of all that the folder depends on: with the same one, the writer has the files
-                of a run that was stopped.
-            keep: whether the folder is to appear; without, nothing is left behind.
+            path: the output folder.
+            force: replace an existing folder.
+            key: a hash of all that the folder depends on: with the same key, the writer continues
+                with the files of a stopped run.
+            keep: whether to keep the result; without it, the folder is deleted.
 
         Raises:
-            MtkitError: if the folder exists and is not to be replaced, or cannot be written.
+            MtkitError: if the folder exists and `force` is not set, or if it cannot be written.
         """
         if keep:
-            check_writable(path, force=force)
+            check_free(path, force=force)
         with (
             new_folder(path, key=key, keep=keep) as partial,
             contextlib.closing(PreparedWriter(partial)) as writer,
@@ -396,7 +282,7 @@ class PreparedData:
 
     @property
     def fingerprint(self) -> str:
-        """One SHA-256 for all that training and scoring see of this folder."""
+        """One SHA-256 of all files of this folder that training and scoring use."""
         files = self.manifest.files.items()
         seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != _DROPPED}
         if sources := self._weighted():
@@ -413,16 +299,16 @@ class PreparedData:
             if name != _DROPPED:
                 self._verify_file(name)
 
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The subwords of source and target; the same object twice if they are joint.
+    def tokenizers(self) -> Vocabularies:
+        """The vocabularies of source and target.
 
         Raises:
             MtkitError: if a file was changed.
         """
-        for name in (_TOKENIZER, *_TOKENIZERS):
+        for name in VOCABULARY_FILES:
             if name in self.manifest.files:
                 self._verify_file(name)
-        return _load_tokenizers(self.path)
+        return Vocabularies.load(self.path)
 
     def pairs(self, split: Split) -> SentencePairs:
         """The encoded pairs of `train` or `valid`.
@@ -439,11 +325,10 @@ class PreparedData:
             )
         return pairs
 
-    def stretches(self, split: Split, size: int) -> Iterator[SentencePairs]:
+    def blocks(self, split: Split, size: int) -> Iterator[SentencePairs]:
         """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
 
-        Memory does not grow with the corpus, and of a stretch at which nobody looks only the
-        lengths are read.
+        Memory does not grow with the corpus, and only the lengths of an unused block are read.
         """
         dtype = np.dtype(self.manifest.token_type)
         names = [_array_names(split, side) for side in ("src", "tgt")]
@@ -457,7 +342,7 @@ class PreparedData:
                     if not len(lengths):
                         return
                     total = int(lengths.sum(dtype=np.int64))
-                    # Mapped by itself, so that it is let go of with the stretch.
+                    # A separate mapping, so that it is freed with the block.
                     offset = starts[side] * dtype.itemsize
                     mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
                     sides.append(TokenArray(mapped, lengths))
@@ -487,7 +372,7 @@ class PreparedData:
             )
 
     def _weighted(self) -> tuple[Weighted, ...]:
-        """The sources of the training pairs; none where all weights are 1, as they once were."""
+        """The sources of the training pairs; empty if all weights are 1."""
         sources = [
             parse_record(
                 facts, _SourceFacts, name=str(self.path / _MANIFEST), advice="prepare again"
@@ -507,9 +392,9 @@ class PreparedData:
 
 
 class PreparedWriter:
-    """Writes the files of a prepared folder; made by `PreparedData.create`.
+    """Writes the files of a prepared folder; created by `PreparedData.create`.
 
-    What is written in one part can be taken back to where the part before it ended.
+    Files are written in parts, and can be truncated to the end of an earlier part.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -522,34 +407,24 @@ class PreparedWriter:
 
     @property
     def scratch(self) -> Path:
-        """A folder for intermediate files, which will not be part of this one."""
-        folder = self._folder / _SCRATCH
+        """A folder for intermediate files, which is not part of the result."""
+        folder = self._folder / SCRATCH
         folder.mkdir(exist_ok=True)
         return folder
 
     @property
     def token_type(self) -> np.dtype[Any]:
-        """What ids are written as, from `add_tokenizers` on."""
+        """The data type of ids, known after `add_tokenizers`."""
         return self._token_type
 
-    def add_tokenizers(self, src: Tokenizer, tgt: Tokenizer | None = None) -> None:
-        """Keep the subwords; before any pairs.
+    def add_tokenizers(self, vocabularies: Vocabularies) -> None:
+        """Save the vocabularies; before any pairs."""
+        vocabularies.save(self._folder)
+        self._token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
 
-        Args:
-            src: of both languages, or of the source if there is another of the target.
-            tgt: of the target; None if they are joint.
-        """
-        if tgt is None:
-            src.save(self._folder / _TOKENIZER)
-        else:
-            for tokenizer, name in zip((src, tgt), _TOKENIZERS, strict=True):
-                tokenizer.save(self._folder / name)
-        largest = max(len(tokenizer) for tokenizer in (src, tgt or src))
-        self._token_type = np.dtype("<u2") if largest <= 1 << 16 else np.dtype("<u4")
-
-    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
-        """The subwords that were kept, as `PreparedData.tokenizers` gives them."""
-        return _load_tokenizers(self._folder)
+    def tokenizers(self) -> Vocabularies:
+        """The saved vocabularies."""
+        return Vocabularies.load(self._folder)
 
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
@@ -568,7 +443,7 @@ class PreparedWriter:
             (self._folder / _text_name(split, side)).write_text(text, encoding="utf-8", newline="")
 
     def drop(self, file: str, line: int, reason: str) -> None:
-        r"""Record a pair that is left out of training.
+        r"""Record a dropped training pair.
 
         In the table, tab, newline, return and backslash in the name of the file are `\t`, `\n`,
         `\r` and `\\`, and a byte that is not UTF-8 is as in `\xff`.
@@ -577,8 +452,8 @@ class PreparedWriter:
 
     def end_part(self) -> dict[str, int]:
         """Write everything to the disk; return the sizes of the files, by their names."""
-        # No name and no time inside, so that the same rows are the same bytes; each part is
-        # compressed for itself, so that the next can be taken back.
+        # Without name and time, so that the same rows give the same bytes; each part is compressed
+        # separately, so that the file can be truncated to an earlier part.
         rows = "".join(self._dropped).encode()
         self._dropped.clear()
         if rows:
@@ -589,7 +464,7 @@ class PreparedWriter:
         return {name: file.tell() for name, file in self._open.items()}
 
     def back_to(self, sizes: dict[str, int]) -> None:
-        """Go on where `end_part` returned these sizes; without any, from the beginning."""
+        """Continue where `end_part` returned these sizes; if empty, from the beginning."""
         self.close()
         self._dropped = [] if sizes else [_DROPPED_HEADING]
         arrays = [
@@ -601,7 +476,7 @@ class PreparedWriter:
         for name in (*arrays, _DROPPED):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
-                # Open from now on, so that the next part has its size even if it adds nothing.
+                # Open it, so that the next part has its size even if it adds nothing.
                 self._file(name)
             else:
                 (self._folder / name).unlink(missing_ok=True)
@@ -611,18 +486,18 @@ class PreparedWriter:
         self._manifest.update(facts)
 
     def close(self) -> None:
-        """Let go of the files; a second time does nothing."""
+        """Close the files; a second call does nothing."""
         for file in self._open.values():
             file.close()
         self._open.clear()
 
     def finish(self) -> PreparedData:
-        """Finish every file and write the manifest, the last of them; once is enough."""
+        """Complete every file and write the manifest last; call it only once."""
         if self._finished is not None:
             return self._finished
         self.end_part()
         self.close()
-        names = {*os.listdir(self._folder)} - {_SCRATCH, _MANIFEST}
+        names = {*os.listdir(self._folder)} - {SCRATCH, _MANIFEST}
         files = {
             name: {
                 "bytes": (self._folder / name).stat().st_size,
@@ -639,9 +514,9 @@ class PreparedWriter:
         }
         manifest = parse_record(content, DataManifest, name=_MANIFEST, advice="report this")
         write_record(self._folder / _MANIFEST, manifest)
-        # First what says that the rest can be used, because a kill may come in between.
-        (self._folder / _SCRATCH / _KEY).unlink(missing_ok=True)
-        shutil.rmtree(self._folder / _SCRATCH, ignore_errors=True)
+        # Delete the key first, because a kill may come in between.
+        (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
         self._finished = PreparedData(self._folder, manifest)
         return self._finished
 
@@ -651,128 +526,26 @@ class PreparedWriter:
         return self._open[name]
 
 
+def check_free(path: Path, *, force: bool) -> None:
+    """Refuse, before any work is done, an output folder that exists or cannot be created.
+
+    Args:
+        path: the output folder.
+        force: allow it to replace a prepared folder, or an empty one.
+
+    Raises:
+        MtkitError: with the reason, and what to do.
+    """
+    kind = "a prepared folder"
+    check_writable(path, force=force, kind=kind, place="--out", is_kind=_is_prepared)
+
+
 def _is_prepared(folder: Path) -> bool:
     return (folder / _MANIFEST).is_file()
 
 
-def check_writable(
-    path: Path,
-    *,
-    force: bool,
-    kind: str = "a prepared folder",
-    place: str = "--out",
-    is_kind: Callable[[Path], bool] = _is_prepared,
-) -> None:
-    """Refuse, before any work is done, a folder that exists or cannot be made.
-
-    Args:
-        path: the folder to come.
-        force: let it take the place of another of its kind, or of an empty one.
-        kind: what it will be, in words.
-        place: how the user names it.
-        is_kind: whether a folder is of that kind.
-
-    Raises:
-        MtkitError: saying which, and what to do.
-    """
-    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
-        if Path.cwd().is_relative_to(path.resolve()):
-            raise MtkitError(
-                f"{path}: is the current folder or contains it, so it cannot be replaced; "
-                f"give another {place}"
-            )
-    if path.exists() and not force:
-        raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
-    if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
-        # --force replaces what we made, not somebody's home folder.
-        raise MtkitError(f"{path}: is not {kind}, so --force does not replace it")
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
-
-
-@contextlib.contextmanager
-def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
-    """A hidden folder beside `path`, which takes that name, and its place, when all went well.
-
-    An error leaves everything as it was; so does an interrupt, unless there is a key and the
-    folder is to be kept.
-
-    Args:
-        path: the folder to come.
-        key: with the same one, the hidden folder is the one that a stopped run left.
-        keep: whether it takes the name at all.
-
-    Raises:
-        MtkitError: if it cannot be written, or somebody writes it at this moment.
-    """
-    # What a stopped run has done is not for a dry run to throw away.
-    partial = path.with_name(f".{path.name}.{'partial' if keep else 'dry-run'}")
-    made = [parent for parent in path.parents if not parent.exists()]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        holding = path.with_name(f"{partial.name}.lock")
-        with lock(holding, what=path, doing="written"):
-            try:
-                partial.mkdir(exist_ok=True)
-                _take_up(partial, key)
-                yield partial
-                if keep:
-                    _put_in_place(partial, path)
-            except (KeyboardInterrupt, LostWorkerError):
-                if key is None or not keep:
-                    shutil.rmtree(partial, ignore_errors=True)
-                raise
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            if not keep:
-                shutil.rmtree(partial, ignore_errors=True)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):  # one is not empty, so all went well
-            for parent in made:
-                parent.rmdir()
-
-
-def _take_up(folder: Path, key: str | None) -> None:
-    """Empty the folder, unless a run with the same key left it."""
-    note = folder / _SCRATCH / _KEY
-    if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
-        return
-    for left in list(folder.iterdir()):
-        if left.is_dir():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
-    if key is not None:
-        note.parent.mkdir()
-        note.write_text(key, encoding="utf-8")
-
-
-def _put_in_place(partial: Path, path: Path) -> None:
-    replaced = path.with_name(f".{path.name}.replaced")
-    try:
-        if path.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-            path.rename(replaced)
-        partial.rename(path)
-    except BaseException:
-        if not path.exists():
-            with contextlib.suppress(OSError):
-                replaced.rename(path)
-        raise
-    # A run that was killed between the two may have left it as well.
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
 def find_data(root: Path) -> Path:
-    """The prepared folder under `root` that was written last.
+    """The newest prepared folder under `root`.
 
     Raises:
         MtkitError: if there is none.
@@ -784,14 +557,6 @@ def find_data(root: Path) -> Path:
             "mtkit prepare demo-en-de, or give --data"
         )
     return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
-
-
-def _load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    if (folder / _TOKENIZER).exists():
-        joint = Tokenizer.load(folder / _TOKENIZER)
-        return joint, joint
-    src, tgt = (Tokenizer.load(folder / name) for name in _TOKENIZERS)
-    return src, tgt
 
 
 def _array_names(split: str, side: str) -> tuple[str, str]:

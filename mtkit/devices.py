@@ -1,7 +1,6 @@
-"""What there is to compute on: devices, precision, and this process among others.
+"""Devices, precision, and memory.
 
-It is kept apart from `distributed`, because whoever translates on one machine should not wait for
-all of that to be imported.
+This is separate from `train.distributed`, so that translating need not import that.
 """
 
 from __future__ import annotations
@@ -19,34 +18,20 @@ import torch
 from torch import nn
 
 from mtkit.errors import MtkitError
+from mtkit.processes import given_rank, given_world_size
 
 log = logging.getLogger(__name__)
 
-Precision = Literal["auto", "fp32", "bf16"]
-
-
-def given_rank() -> int | None:
-    """The rank that this process was started with; None if nobody started it among workers.
-
-    Every question whether this is a worker is answered here.
-    """
-    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
-        return int(os.environ["RANK"])
-    return None
-
-
-def given_world_size() -> int:
-    """How many processes were started together; 1 if nobody started this one among workers."""
-    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
+Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def choose_device(name: str) -> torch.device:
     """The device for `auto`, `cpu` or `cuda`; `auto` takes a GPU if there is one.
 
-    Of several workers on a machine, each gets its own GPU.
+    With several workers on a machine, each gets its own GPU.
 
     Raises:
-        MtkitError: if `cuda` is asked for and there is none.
+        MtkitError: if `cuda` is requested and there is none.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
@@ -64,9 +49,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def devices(device: torch.device, count: int) -> list[torch.device]:
-    """Those of `count` processes that this one starts, which was given `device` itself.
+    """The devices of `count` processes that this one starts; `device` is that of this process.
 
-    They take turns on the GPUs; if this one is a worker among others, its own GPU is theirs too.
+    GPUs are assigned in turn; if this process is itself a worker, they all use its GPU.
     """
     if device.type == "cpu" or given_rank() is not None:
         return [device] * count
@@ -75,9 +60,9 @@ def devices(device: torch.device, count: int) -> list[torch.device]:
 
 
 def workers_wanted(device: str) -> int:
-    """How many workers train if nobody says: one for each GPU, one on a CPU.
+    """The default number of training workers: one per GPU, or one on a CPU.
 
-    In a worker it is how many there are.
+    In a worker it is the number of workers.
     """
     if given_rank() is not None:
         return given_world_size()
@@ -87,7 +72,7 @@ def workers_wanted(device: str) -> int:
 
 
 def describe_device(device: torch.device) -> str:
-    """A few words that name the device."""
+    """The name of the device."""
     if device.type == "cuda":
         return f"GPU ({torch.cuda.get_device_name(device)})"
     threads = torch.get_num_threads()
@@ -100,27 +85,48 @@ def has_native_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     able = torch.cpu.get_capabilities()
     if any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16")):
-        # Products are oneDNN's, which a user may have told to leave these units alone.
+        # oneDNN computes the products, and the user may have disabled these units in it.
         return _onednn_uses_bf16()
     return bool(able.get("bf16", False))
 
 
 def _onednn_uses_bf16() -> bool:
-    """Whether oneDNN multiplies bfloat16 matrices with the units that an x86 CPU has for it."""
-    # With AVX-512 alone it says yes to bfloat16, and computes in float32 between conversions.
+    """Whether oneDNN multiplies bfloat16 matrices with special units of an x86 CPU."""
+    # With only AVX-512 it supports bfloat16 by converting to float32, which is slow.
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
     if limit in ("AVX512_CORE", "AVX512_CORE_VNNI"):
         return False
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> Literal["fp32", "bf16"]:
-    """The arithmetic of matrix products; `auto` is bf16 where the hardware has it."""
-    native = has_native_bf16(device)
-    if wanted == "bf16" and not native:
-        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
+def has_int8(device: torch.device) -> bool:
+    """Whether PyTorch multiplies 8-bit matrices on the device; it does on x86 CPUs."""
+    return (
+        device.type == "cpu"
+        and "fbgemm" in torch.backends.quantized.supported_engines
+        and hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
+    )
+
+
+def choose_precision(wanted: Precision, device: torch.device, *, exact: bool = False) -> Precision:
+    """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
+
+    Args:
+        wanted: the setting; `auto` is bf16 if the hardware has it.
+        device: where they are computed.
+        exact: `auto` is fp32. Another batch shape can change the last digit of a result, and with
+            less precision such a change is larger, so a translation could depend on the other
+            lines of its batch.
+
+    Raises:
+        MtkitError: for int8 if the device does not support it.
+    """
     if wanted == "auto":
-        return "bf16" if native else "fp32"
+        return "bf16" if not exact and has_native_bf16(device) else "fp32"
+    if wanted == "bf16" and not has_native_bf16(device):
+        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
+    if wanted == "int8" and not has_int8(device):
+        raise MtkitError("decode.precision int8 needs an x86 CPU; choose fp32 or bf16")
     return wanted
 
 
@@ -131,16 +137,16 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[A
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def choose_matrix_route(device: torch.device) -> str:
-    """Have float32 matrix products computed by the faster of PyTorch's two libraries.
+def select_matmul_backend(device: torch.device) -> str:
+    """Use the faster of PyTorch's two libraries for float32 matrix products.
 
-    On AMD CPUs with AVX-512, MKL runs at less than half the speed of oneDNN. The switch is
+    On AMD CPUs with AVX-512, MKL has less than half the speed of oneDNN. The switch is
     `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
-    result of one product decides: oneDNN stays only if it is as exact as float32 is.
+    result of one product is tested: oneDNN is used only if it is as exact as float32.
 
     Returns:
-        A few words for the log. The choice depends on the CPU alone, never on a clock, because a
-        repeated run is to give the same weights.
+        The name of the library, for the log. The choice depends only on the CPU and not on timing,
+        so that a repeated run gives the same weights.
     """
     if device.type != "cpu":
         return "cuBLAS"
@@ -158,36 +164,36 @@ def choose_matrix_route(device: torch.device) -> str:
 
 
 def total_memory(device: torch.device) -> int:
-    """Bytes of memory that a GPU has, or that this machine has for its CPU."""
+    """Bytes of memory of a GPU, or of this machine for its CPU."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-# What can be allocated where memory is not short: more than any product needs for itself.
+# If this can be allocated, memory is not short; it is more than any product needs.
 AMPLE = 2**30
-# Said in so many words when memory runs out.
+# Parts of the error messages for out of memory.
 NO_MEMORY = ("allocate memory", "bad_alloc", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory ran out.
 
-    It is to be asked while the error is handled, as what the failing code holds goes with it.
+    Call it while the error is handled, because the memory of the failing code is freed after that.
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)
     if any(words in text for words in NO_MEMORY):
         return True
-    # oneDNN says the same whatever the reason, so that memory itself must be asked.
+    # oneDNN has the same message for any reason, so the memory must be tested.
     return text.startswith(("could not create a ", "could not execute a ")) and _is_memory_short()
 
 
 def _is_memory_short() -> bool:
     try:
-        # Not touched, so it costs nothing where there is enough. The heap might keep what it has
-        # asked for; see `keep_freed_memory`.
+        # The memory is not used, so this costs nothing. For the heap see
+        # `disable_malloc_trim`.
         mmap.mmap(-1, AMPLE).close()
     except OSError:
         return True
@@ -196,10 +202,10 @@ def _is_memory_short() -> bool:
 
 @contextmanager
 def memory_explained(what: str) -> Iterator[None]:
-    """Turn memory that runs out into one line.
+    """Report out-of-memory errors in one line.
 
     Args:
-        what: what happened, and what to do.
+        what: what was being done, and what the user can do.
     """
     try:
         yield
@@ -209,12 +215,12 @@ def memory_explained(what: str) -> Iterator[None]:
         raise MtkitError(f"out of memory {what}") from error
 
 
-def keep_freed_memory() -> None:
+def disable_malloc_trim() -> None:
     """Have glibc keep large freed blocks instead of returning them to the system.
 
-    A training step on a CPU frees and asks again for the same hundreds of megabytes. By default
-    each of them comes back as fresh pages that the kernel must zero and map, which was a quarter
-    of a step of the `small` preset. Other systems are left as they are.
+    A training step on a CPU frees and allocates the same hundreds of megabytes again. By default
+    the kernel must zero and map new pages each time, which took a quarter of a step of the `small`
+    preset. Other systems are not changed.
     """
     if not sys.platform.startswith("linux"):
         return

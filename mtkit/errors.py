@@ -1,4 +1,4 @@
-"""The one exception that is a message to the user, and how a message becomes one line."""
+"""Exceptions with a message for the user, and formatting a message as one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _UNENCODABLE = re.compile("[\ud800-\udfff]")
 _NOT_IN_A_COLUMN = re.compile("[\\\\\t\n\r\ud800-\udfff]")
 
-# Characters of a message; two paths as long as Linux allows have room.
+# The longest message in characters; enough for two paths of the maximum length on Linux.
 _LONGEST = 10_000
 
 
@@ -23,25 +23,25 @@ class MtkitError(Exception):
 
     Attributes:
         status: exit status of the program.
-        told: whether another process of this run has printed the same already.
+        reported: whether another process of this run has printed the same already.
     """
 
     status = 1
-    told = False
+    reported = False
 
     def __init__(self, message: str = "") -> None:
         super().__init__(one_line(message))
 
 
 class LostWorkerError(MtkitError):
-    """A process that worked for this one ended, most often because memory ran out."""
+    """A worker process ended unexpectedly, usually because memory ran out."""
 
 
 def one_line(text: str) -> str:
     r"""A message as one line that can be printed anywhere.
 
-    A newline in it becomes `\n`, a byte of a name that is not UTF-8 becomes `\xff`. A text that is
-    too long to be read loses its middle.
+    A newline in it becomes `\n`, a byte of a name that is not UTF-8 becomes `\xff`. The middle of
+    a text that is too long is removed.
     """
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"

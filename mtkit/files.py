@@ -1,8 +1,8 @@
-"""Files that are whole and unchanged: writing, checksums, JSON records, locks.
+"""Safe files: atomic writing, checksums, JSON records, locks.
 
-A file is written beside its place, synced and renamed, so that one with its name is whole. A JSON
-file is read back through a strict pydantic model. A sealed one holds the checksum of its own
-content, so that a changed file is refused and never used.
+A file is written under a temporary name, synced and renamed, so a file with its final name is
+complete. A JSON file is parsed with a strict pydantic model. A sealed JSON file has the checksum of
+its own content, so a changed file is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mtkit.errors import MtkitError
 log = logging.getLogger(__name__)
 
 _CHECKSUM = "checksum"
-# What a file system that has no locks answers.
+# The errors of a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -70,7 +70,7 @@ def sha256_of(path: Path) -> str:
 
 
 def sha256_of_json(value: Any) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys."""
+    """SHA-256 of a JSON value, independent of the order of its keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -81,7 +81,7 @@ def sha256_of_json(value: Any) -> str:
 
 @contextlib.contextmanager
 def naming_file(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into one line that names the file."""
+    """Report disk errors in one line that names the file."""
     try:
         yield
     except OSError as error:
@@ -89,15 +89,15 @@ def naming_file(path: Path) -> Iterator[None]:
 
 
 def partial_name(path: Path) -> Path:
-    """The place beside `path` for what is not whole yet, or not any more."""
+    """The temporary name next to `path` for a file or folder that is incomplete."""
     return path.with_name(f".{path.name}.partial")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace a text file in one instant.
+    """Replace a text file atomically.
 
     Raises:
-        OSError: if the disk refuses; the file is as it was then.
+        OSError: if writing fails; the file is unchanged then.
     """
     partial = partial_name(path)
     try:
@@ -123,7 +123,7 @@ def sync(path: Path) -> None:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that UTF-8 can hold; names that are not UTF-8 are escaped."""
+    """JSON that can be encoded in UTF-8; names that are not UTF-8 are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     try:
         text.encode()
@@ -139,10 +139,10 @@ def sealed_text(record: Record) -> str:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a sealed JSON file in one instant.
+    """Write a sealed JSON file atomically.
 
     Raises:
-        OSError: if the disk refuses; the file is as it was then.
+        OSError: if writing fails; the file is unchanged then.
     """
     write_whole(path, sealed_text(record))
 
@@ -152,7 +152,7 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
 
     Args:
         path: of the file.
-        kind: what it must hold; its field `kind`, if it has one, names the folder.
+        kind: the model of the record; its field `kind`, if it has one, names the folder.
         advice: what the user can do if the file is damaged.
 
     Raises:
@@ -181,13 +181,13 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
 
 
 def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
-    """A record of a plain value.
+    """Parse a plain value as a record.
 
     Args:
         content: the value.
-        kind: what it must be.
-        name: where it is from, for messages.
-        advice: what the user can do if it is something else.
+        kind: the model of the record.
+        name: its origin, for messages.
+        advice: what the user can do if it is invalid.
 
     Raises:
         MtkitError: naming the first key that is wrong.
@@ -207,7 +207,7 @@ def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -
 
 
 class _Holder(Record):
-    """Who holds a lock, as the lock file says."""
+    """The holder of a lock, as written in the lock file."""
 
     process: int
     host: str
@@ -233,15 +233,15 @@ class Held:
 
 @contextlib.contextmanager
 def lock(path: Path, *, what: Path, doing: str) -> Iterator[Held]:
-    """Hold a lock file, which is there as long as the lock is held.
+    """Hold a lock file, which exists while the lock is held.
 
-    The lock is the kernel's (flock), so it ends with the process, however that ends. It holds
-    between machines where the file system passes such locks on, as NFS does since Linux 2.6.12.
+    The lock is the kernel's (flock), so it always ends with the process. It works between machines
+    if the file system supports that, as NFS does since Linux 2.6.12.
 
     Args:
         path: the lock file, in a folder that exists.
         what: the file or folder that is locked, for messages.
-        doing: what its holder does with it, such as "trained".
+        doing: for messages, what is being done to it, such as "trained".
 
     Raises:
         MtkitError: if another process holds it, naming process, host and time; if the file cannot
@@ -251,7 +251,7 @@ def lock(path: Path, *, what: Path, doing: str) -> Iterator[Held]:
     try:
         yield held
     finally:
-        # While it is still held: who opened the file before sees that it has gone and starts anew.
+        # While it is still held: a process that has the file open sees its deletion and retries.
         if held.is_in_place():
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -297,7 +297,7 @@ def _is_same(path: Path, descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    """Say in the lock file who holds it; a full disk does not matter."""
+    """Write the holder to the lock file; errors such as a full disk are ignored."""
     now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
     holder = _Holder(process=os.getpid(), host=socket.gethostname(), since=now)
     with contextlib.suppress(OSError):
@@ -306,7 +306,7 @@ def _sign(descriptor: int) -> None:
 
 
 def _holder(descriptor: int) -> str:
-    # One that has only just taken the lock signs it in a moment.
+    # A process that has just taken the lock writes its name a moment later.
     for _ in range(50):
         with contextlib.suppress(OSError, ValidationError):
             holder = _Holder.model_validate_json(os.pread(descriptor, 4096, 0))

@@ -1,8 +1,8 @@
 """The Transformer of *Attention Is All You Need* (2017), from attention to logits.
 
-This module owns the forward pass. Decoding a token at a time is `inference`'s, the search over
-translations `search`'s, and the loss `loss`'s. It reads from leaf to root, and follows Section 3 of
-the paper:
+This module owns the forward pass. Decoding a token at a time is in `translate.engine`, the search
+in `translate.search`, and the loss in `train.loss`. It reads from leaf to root, and follows
+Section 3 of the paper:
 
     positions            3.5    `sinusoidal_positions`
     attention            3.2    `SelfAttention`, `CrossAttention`

@@ -1,12 +1,10 @@
-"""A function applied to many things by several processes, the results in the order of the things.
+"""Applies a function to many items in several processes, with the results in order.
 
-Not `concurrent.futures`, whose parent can wait for ever when a worker dies while it answers, and
-which leaves busy workers running after an error. A process that is started imports the main script
-anew, as always with Python's `spawn`: a script must do its work under
-`if __name__ == "__main__":`.
+`concurrent.futures` is not used: its parent can wait forever if a worker dies while it answers, and
+busy workers keep running after an error. A new process imports the main script again, as always
+with Python's `spawn`: a script must do its work under `if __name__ == "__main__":`.
 
-A worker that loses its parent, however that ended, ends at once: it reads from a pipe that nobody
-else writes to.
+A worker ends at once when its parent ends, because then its input pipe is closed.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import queue
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -31,12 +30,12 @@ from mtkit.errors import LostWorkerError, MtkitError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Items that a worker has at a time: one that it works on, and one to go on with at once.
+# Items that a worker has at a time: the current one and the next one.
 _AT_A_TIME = 2
-# Items that are not worth a process, which takes half a second to start.
+# With at most this many items no process is started, which takes half a second.
 _FEW = 2
-# How a process ends that is asked for processes while it is being started: the main script, which
-# it imports, works when it is imported. Neither Python nor a shell gives this status.
+# The exit status of a new process whose main script starts processes when it is imported. Neither
+# Python nor a shell uses this status.
 _IMPORTING = 86
 # Seconds until a worker that has closed its pipe has ended.
 _PATIENCE = 5.0
@@ -49,25 +48,25 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def give_back_memory() -> None:
-    """Return to the system what was freed, where its C library keeps it (glibc does)."""
+def malloc_trim() -> None:
+    """Return freed memory to the system, if its C library keeps it (glibc does)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], *, workers: int
-) -> Iterator[Result]:
-    """The function's results for all items, in their order.
+) -> Iterator[tuple[Item, Result]]:
+    """Each item with its result, in the order of the items.
 
-    No more items are taken than are worked on, so memory is bounded however many there are. With
-    one worker, or one or two items, all is done in this process.
+    Only the items in work are read, so memory is bounded. With one worker, or only one or two
+    items, everything is done in this process.
 
     Args:
-        function: sent to each worker once. It may keep what it likes between items, as long as
-            its results do not depend on that.
-        items: taken as they are needed.
-        workers: processes.
+        function: sent to each worker once. It may keep a state between items, as long as its
+            results do not depend on that.
+        items: read when they are needed.
+        workers: number of processes.
 
     Raises:
         LostWorkerError: if a worker ended.
@@ -77,44 +76,44 @@ def ordered_map(
     first = list(itertools.islice(waiting, _FEW + 1))
     waiting = itertools.chain(first, waiting)
     if workers == 1 or len(first) <= _FEW:
-        yield from map(function, waiting)
+        for item in waiting:
+            yield item, function(item)
         return
     started: list[Worker[Item, Result]] = []
     try:
         started.extend(Worker(function) for _ in range(workers))
-        # Items go round, and so do their results: their order needs no other care.
+        # Items are sent to the workers in turn, and results are read in the same order.
         turns = itertools.cycle(started)
-        ahead = 0
+        sent: deque[Item] = deque()
         for item, worker in zip(
             itertools.islice(waiting, _AT_A_TIME * workers), itertools.cycle(started), strict=False
         ):
             worker.send(item)
-            ahead += 1
-        while ahead:
+            sent.append(item)
+        while sent:
             worker = next(turns)
             result = worker.receive()
             if isinstance(result, Exception):
                 raise result
-            yield result
-            ahead -= 1
+            yield sent.popleft(), result
             for item in itertools.islice(waiting, 1):
                 worker.send(item)
-                ahead += 1
+                sent.append(item)
     finally:
         for worker in started:
             worker.end()
 
 
 class Worker(Generic[Item, Result]):
-    """A process that applies a function, seen from the one that started it.
+    """The parent's view of a process that applies a function.
 
     Args:
-        function: what to apply.
-        what: the process is, where it is told that it was lost.
-        advice: what needs less memory.
+        function: the function.
+        what: the name of the process in error messages.
+        advice: which settings need less memory.
 
     Attributes:
-        pipe: what its results come out of, to be waited for.
+        pipe: the pipe of its results, to wait for.
     """
 
     def __init__(
@@ -125,14 +124,14 @@ class Worker(Generic[Item, Result]):
         advice: str = "fewer --workers need less",
     ) -> None:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            # Python would print a page of traceback here, and another where it was begun.
+            # Python would print a long traceback here and in the parent.
             os._exit(_IMPORTING)
         self._what = what
         self._advice = advice
         self.pipe, its_end = _spawn.Pipe()
-        # Daemonic, so that Python ends it if nobody does.
+        # Daemonic, so that Python ends it at exit.
         self._process = _spawn.Process(target=_serve, args=(its_end, function, what), daemon=True)
-        # What is started with the first process would unblock the interrupt.
+        # Python's resource tracker, started with the first process, would unblock the interrupt.
         resource_tracker.ensure_running()
         try:
             with _interrupt_delayed():
@@ -141,20 +140,20 @@ class Worker(Generic[Item, Result]):
             raise self._lost() from None
         except BaseException:
             if self._process.pid is not None:
-                # An interrupt came meanwhile, and who began this worker will never hold it.
+                # An interrupt came meanwhile, so the caller will never get this worker.
                 self.end()
             raise
         finally:
-            # Its end is the only one then, and closes with it.
+            # Then only the worker has this end of the pipe, and it closes with the worker.
             its_end.close()
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid or 0
 
     def send(self, item: Item) -> None:
-        """Hand it something to do.
+        """Send it an item.
 
         Raises:
             LostWorkerError: if it has ended.
@@ -165,7 +164,7 @@ class Worker(Generic[Item, Result]):
             raise self._lost() from None
 
     def receive(self) -> Result | Exception:
-        """Its next result, or what the function raised.
+        """Its next result, or the exception that the function raised.
 
         Raises:
             LostWorkerError: if it has ended.
@@ -177,7 +176,7 @@ class Worker(Generic[Item, Result]):
         return answer
 
     def end(self) -> None:
-        """Kill it: it has nothing to lose."""
+        """Kill it; no data is lost."""
         self._process.kill()
         self._process.join()
         self._process.close()
@@ -191,7 +190,7 @@ class Worker(Generic[Item, Result]):
         if code == _IMPORTING:
             return MtkitError(
                 "this script starts workers when it is imported, and every worker imports it: "
-                'put what it does under `if __name__ == "__main__":`'
+                'put its code under `if __name__ == "__main__":`'
             )
         how = f"status {code}"
         if code is None:
@@ -203,13 +202,28 @@ class Worker(Generic[Item, Result]):
         )
 
 
+def given_rank() -> int | None:
+    """The rank of this process; None if it was not started as a worker.
+
+    This is the only place that checks whether this process is a worker.
+    """
+    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return int(os.environ["RANK"])
+    return None
+
+
+def given_world_size() -> int:
+    """The number of workers started together; 1 if this process is not a worker."""
+    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
+
+
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Let Ctrl-C wait while a process is started, and keep it away from the new process.
+    """Delay Ctrl-C while a process is started, and block it in the new process.
 
-    Ctrl-C is meant for the parent, which ends its workers. A blocked signal stays blocked in a new
-    process, from its first moment on. Another thread of the parent may receive it all the same,
-    and Python would then raise in the first thread, in the middle of what the new process reads.
+    Ctrl-C is handled by the parent, which ends its workers. A blocked signal stays blocked in a new
+    process from its start. Another thread of the parent may still receive it, and Python would then
+    raise in the main thread while it sends data to the new process.
     """
     received = False
 
@@ -217,8 +231,8 @@ def _interrupt_delayed() -> Iterator[None]:
         nonlocal received
         received = True
 
-    # Only the first thread may set a handler, and only there Python raises. A handler that was not
-    # set from Python, None here, could not be put back.
+    # Only the main thread may set a handler, and only there Python raises. A handler that was not
+    # set from Python (None here) could not be restored.
     is_first = threading.current_thread() is threading.main_thread()
     replaced = is_first and signal.getsignal(signal.SIGINT) is not None
     handler = signal.signal(signal.SIGINT, wait) if replaced else None
@@ -234,10 +248,10 @@ def _interrupt_delayed() -> Iterator[None]:
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str) -> None:
-    """Apply the function to what comes out of the pipe; its end is the process's."""
+    """Apply the function to the items from the pipe; exit when it is closed."""
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    # A thread reads, so that it is noticed at once when the parent is gone, and the parent never
-    # waits with an item for one who waits with a result.
+    # A thread reads, so that the end of the parent is noticed at once, and so that parent and
+    # worker never wait for each other while both are sending.
     threading.Thread(target=_read_items, args=(pipe, items), daemon=True).start()
     while True:
         item = items.get()
@@ -247,12 +261,12 @@ def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str
         except MtkitError as error:
             answer = error
         except Exception:
-            # Not every exception can be sent; its text can.
+            # Not every exception can be sent, but its text can.
             answer = RuntimeError(f"in {what}:\n\n{traceback.format_exc()}")
         try:
             pipe.send(answer)
         except OSError:
-            os._exit(0)  # nobody is there to answer to
+            os._exit(0)  # the parent has ended
 
 
 def _read_items(pipe: Connection[Any, Any], items: queue.SimpleQueue[Any]) -> None:

@@ -1,7 +1,7 @@
-"""Scores with their signatures, and whether two systems differ, on sacreBLEU.
+"""Scores with signatures, and significance tests, by sacreBLEU.
 
 The paper's own BLEU is the metric `paper`: Moses tokenisation, compounds split at their hyphens,
-and BLEU over the resulting words. Everything else is sacreBLEU as it comes.
+and BLEU over the resulting words. Everything else is standard sacreBLEU.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 Metric = Literal["bleu", "chrf", "ter", "paper"]
 
 PAPER_NAME = "BLEU-paper"
-# Why the two numbers that people call BLEU differ (Section 6.1 says neither which it is). By how
-# much depends on the text: on Multi30k it was from 1.0 less to 0.05 more, in three models.
+# Why the two kinds of BLEU differ (Section 6.1 does not say which it uses). The difference depends
+# on the text: for three models on Multi30k it was from 1.0 less to 0.05 more.
 PAPER_NOTE = (
     "BLEU-paper counts words of the Moses tokeniser with compounds split at hyphens, so more "
     "n-grams match where compounds do: 0.7 to 1.5 points above BLEU (13a) on newstest2014 "
@@ -40,13 +40,13 @@ class Score:
     """A score that can be compared with others of the same signature.
 
     Attributes:
-        name: of the metric, as sacreBLEU writes it.
-        value: in points of 100.
+        name: of the metric, in the notation of sacreBLEU.
+        value: in points, from 0 to 100.
         signature: everything that the value depends on besides the text.
-        mean: of the scores of the bootstrap's samples; this and the rest from `compare` only.
-        interval: half the width of the interval that holds 95 % of them.
-        p_bootstrap: how likely chance makes as large a difference to the baseline, by paired
-            bootstrap resampling; None for the baseline itself.
+        mean: mean score of the bootstrap samples; this and the rest only from `compare`.
+        interval: half the width of the 95 % confidence interval.
+        p_bootstrap: p-value of the difference to the baseline, by paired bootstrap resampling;
+            None for the baseline itself.
         p_randomisation: the same, by approximate randomisation.
     """
 
@@ -64,7 +64,7 @@ class Score:
 
 @dataclass(frozen=True)
 class System:
-    """Translations of one test set, and what to call them."""
+    """A named set of translations of one test set."""
 
     name: str
     translations: Sequence[str]
@@ -122,15 +122,15 @@ def sentence_scores(
 
 
 def mutual_chrf(texts: Sequence[str]) -> list[float]:
-    """How like the others each of several translations of one sentence is.
+    """The similarity of each of several translations of one sentence to the others.
 
-    The mean of sacreBLEU's sentence chrF, in points of 100, with every other text as the
-    reference, and 100 for a text without others. Texts that are equal count as often as they
-    come: drawn from a model, the one with the most is then the one of the least expected loss
-    (minimum Bayes risk; Kumar and Byrne 2004).
+    It is the mean of sacreBLEU's sentence chrF, in points, with every other text as the reference,
+    and 100 for a text without others. Equal texts count as often as they occur: among samples of a
+    model, the text with the highest mean has the lowest expected loss (minimum Bayes risk; Kumar
+    and Byrne 2004).
 
-    The score of every pair is worked out here, because sacreBLEU counts the n-grams of both texts
-    again for each, which takes some thirty times longer.
+    The pairs are scored here, because sacreBLEU counts the n-grams of both texts again for each
+    pair, which takes about thirty times longer.
     """
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.helpers import extract_all_char_ngrams
@@ -139,7 +139,7 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
         return [100.0] * len(texts)
     distinct = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     ngrams = [extract_all_char_ngrams(text, CHRF.CHAR_ORDER) for text in distinct]
-    # Sums over the orders of which both texts have n-grams, of text i (rows) against text j.
+    # Sums over the n-gram orders that both texts have, of text i (rows) against text j.
     precision, recall, orders = np.zeros((3, len(distinct), len(distinct)))
     for of_order in zip(*ngrams, strict=True):
         columns = {ngram: column for column, ngram in enumerate(set().union(*of_order))}
@@ -151,13 +151,13 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
         precision += matches / np.maximum(lengths, 1)[:, None]
         recall += matches / np.maximum(lengths, 1)
         orders += (lengths[:, None] > 0) & (lengths > 0)
-    # Texts that share nothing have 0.
+    # Texts without common n-grams have 0.
     precision, recall = (total / np.maximum(orders, 1) for total in (precision, recall))
     factor = CHRF.BETA**2
     weighted = np.maximum(factor * precision + recall, np.finfo(float).tiny)
     scores = 100 * (1 + factor) * precision * recall / weighted
     places = [distinct[text] for text in texts]
-    # A text is none of its own references.
+    # A text is not one of its own references.
     totals = (scores @ np.bincount(places) - scores.diagonal()) / (len(texts) - 1)
     return [float(total) for total in totals[places]]
 
@@ -169,11 +169,10 @@ def compare(
     metric: Metric = "bleu",
     tgt_lang: str | None = None,
 ) -> list[Score]:
-    """Every system against the first, by sacreBLEU's two paired tests with its own settings.
+    """Compare every system with the first, by sacreBLEU's two paired tests and its defaults.
 
-    1,000 samples of the bootstrap, 10,000 trials of the randomisation, and the seed 12345 unless
-    the environment has SACREBLEU_SEED: what its command line does with `--paired-bs` and
-    `--paired-ar`, and the same p-values.
+    1,000 bootstrap samples, 10,000 randomisation trials, and the seed 12345 unless SACREBLEU_SEED
+    is set: the same p-values as its command line with `--paired-bs` and `--paired-ar`.
     """
     if len(systems) < 2:
         raise ValueError("a comparison takes a baseline and at least one other system")
@@ -192,7 +191,7 @@ def compare(
         ((name, described),) = by_name.items()
         found[test] = results[name]
         signatures.append(str(described))
-    # They differ in what was sampled, and how often.
+    # The signatures differ in the kind and number of samples.
     parts = zip(*(text.split("|") for text in signatures), strict=True)
     signature = "|".join(one if one == other else f"{one}|{other}" for one, other in parts)
     return [
@@ -210,7 +209,7 @@ def compare(
 
 
 def note_twins(systems: Sequence[System]) -> None:
-    """Point out systems that are the baseline again: sacreBLEU finds them to differ for sure."""
+    """Warn of systems identical to the baseline, for which sacreBLEU's p-values are wrong."""
     baseline = systems[0]
     for system in systems[1:]:
         if list(system.translations) == list(baseline.translations):
@@ -220,7 +219,7 @@ def note_twins(systems: Sequence[System]) -> None:
 
 
 def check_seed() -> None:
-    """Refuse a SACREBLEU_SEED that sacreBLEU could not use.
+    """Refuse a SACREBLEU_SEED that sacreBLEU cannot use.
 
     Raises:
         MtkitError: naming it.
@@ -243,16 +242,16 @@ def split_compounds(tokenised: str) -> str:
 
 
 def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
-    """Where the longer of two files has lines that the shorter one lacks, guessed from lengths.
+    """Estimates from line lengths where the shorter of two files lacks lines.
 
-    Takes the missing lines to be in one place, and finds that where the lengths of the lines that
-    are then side by side agree best.
+    Assumes that the missing lines are in one place, and finds the place where the lengths of
+    corresponding lines agree best.
 
     Args:
         short, long: characters per line.
 
     Returns:
-        How many lines there are before that place, or None if nothing speaks against the end.
+        The number of lines before that place, or None if the lines are probably missing at the end.
     """
     gap = len(long) - len(short)
 
@@ -261,16 +260,16 @@ def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
 
     aligned = [mismatch(a, b) for a, b in zip(short, long, strict=False)]
     moved = [mismatch(a, b) for a, b in zip(short, long[gap:], strict=True)]
-    # Cost of what follows each line if it is moved, less the cost if it is not.
+    # The cost of the lines after each place if they are shifted, minus the cost if they are not.
     gains = list(accumulate(m - a for a, m in zip(aligned[::-1], moved[::-1], strict=True)))
-    # Of newstest2014 without its last lines one excerpt in seven gains something by moving a line
-    # or two, one in 250 as much as this.
+    # For newstest2014 without its last lines, one excerpt in seven gains something by a shift of
+    # one or two lines, one in 250 as much as this.
     if min(gains, default=0.0) > -0.5:
         return None
-    # The last of equal places, which moves the fewest lines.
+    # The last of equal places, which shifts the fewest lines.
     tail = gains.index(min(gains)) + 1
     place = len(short) - tail
-    # Lengths of translations vary by a third or so; chance alone does not halve the mismatch.
+    # Lengths of translations vary by about a third; chance alone does not halve the mismatch.
     return place if sum(moved[place:]) < 0.7 * sum(aligned[place:]) else None
 
 
@@ -346,15 +345,15 @@ def _paper_tokenizer(tgt_lang: str) -> _PaperTokenizer:
     from sacremoses.corpus import NonbreakingPrefixes
 
     if tgt_lang not in NonbreakingPrefixes().available_langs:
-        log.warning("the Moses tokeniser knows no abbreviations of %s, and takes English", tgt_lang)
+        log.warning("the Moses tokeniser has no abbreviations for %s; English is used", tgt_lang)
     return _PaperTokenizer(tgt_lang)
 
 
 class _PaperTokenizer:
-    """The words that the paper's BLEU counts; in the place of a tokeniser of sacreBLEU's.
+    """The tokeniser of the paper's BLEU, with the interface of sacreBLEU's tokenisers.
 
-    sacremoses leaves the stop on a last word such as `26.`, as tokenizer.perl did in the paper's
-    time; the Perl program splits it off since November 2018 (mosesdecoder, pull request 204).
+    sacremoses keeps the full stop on a last word such as `26.`, as tokenizer.perl did at the time
+    of the paper; the Perl program separates it since 2018 (mosesdecoder, pull request 204).
     """
 
     def __init__(self, tgt_lang: str) -> None:
@@ -362,7 +361,7 @@ class _PaperTokenizer:
 
         self._signature = f"moses-{tgt_lang}-sacremoses-{sacremoses.__version__}-atat"
         moses = sacremoses.MosesTokenizer(lang=tgt_lang)
-        # References are met once for every system.
+        # A cache, because references are tokenised once for every system.
         self._tokenize = functools.lru_cache(2**18)(
             lambda line: split_compounds(moses.tokenize(line, return_str=True))
         )

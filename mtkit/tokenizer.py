@@ -1,14 +1,14 @@
-"""Subwords: learning them from counted words and applying them, on SentencePiece.
+"""Subword tokenizers: learning a vocabulary and applying it, with SentencePiece.
 
-This module owns the special ids and the normal form of text. Raw text goes in and detokenised text
-comes out; nobody else tokenises.
+This module defines the special ids, the normalisation of text, and the files of vocabularies. It
+takes raw text and returns detokenised text; no other module tokenises.
 
-**Normal form.** SentencePiece's `nmt_nfkc`: from left to right, what its table of Unicode NFKC has
-is replaced; most control characters go; white space, most characters without width and U+FFFD
-become spaces; every run of spaces is one, and none stands at the ends. Symbols of the vocabulary
-are left as they are. ``decode(encode(text))`` is the normal form of any text: a character without
-a piece of its own is spelled in bytes. Texts in normal form stay as they are; but in rare cases
-the normal form has another one itself, as when a ligature had an accent behind it.
+**Normal form.** SentencePiece's `nmt_nfkc`: characters are replaced from left to right by its table
+of Unicode NFKC; most control characters are removed; white space, most zero-width characters and
+U+FFFD become spaces; runs of spaces become one, and spaces at the ends are removed. Symbols of the
+vocabulary are not changed. ``decode(encode(text))`` is the normal form of any text: a character
+that is not in the vocabulary is encoded as bytes. Normalised text is usually not changed again; a
+rare exception is a ligature that was followed by an accent.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple, Self
 
-import numpy as np
-import numpy.typing as npt
 import sentencepiece as spm
 
 from mtkit.config import LARGEST_VOCABULARY
@@ -43,15 +41,13 @@ SENTENCEPIECE_VERSION: str = spm.__version__
 
 ModelType = Literal["bpe", "unigram"]
 
-IntArray = npt.NDArray[np.integer[Any]]
-
 
 class Tokenizer:
     """A joint BPE of source and target language (Section 5.1), or a unigram model.
 
     Attributes:
-        pad_id, bos_id, eos_id, unk_id: the special ids; `encode` gives none of them.
-        model: the SentencePiece model, as `save` writes it.
+        pad_id, bos_id, eos_id, unk_id: the special ids; `encode` never returns them.
+        model: the SentencePiece model, as written by `save`.
     """
 
     pad_id = PAD_ID
@@ -64,7 +60,7 @@ class Tokenizer:
         self._pieces = spm.SentencePieceProcessor(model_proto=model)
 
     def __len__(self) -> int:
-        """V: number of pieces, special and byte pieces included."""
+        """V: number of subwords, including special and byte subwords."""
         return int(self._pieces.get_piece_size())
 
     @classmethod
@@ -76,14 +72,14 @@ class Tokenizer:
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
     ) -> Tokenizer:
-        """Learn `vocab_size` pieces from lines of text.
+        """Learn `vocab_size` subwords from lines of text.
 
         Args:
             lines: sentences of both languages, read once.
-            vocab_size, model_type, symbols: as `learn_from_counts` takes them.
+            vocab_size, model_type, symbols: as in `learn_from_counts`.
 
         Raises:
-            MtkitError: as `learn_from_counts` does.
+            MtkitError: as in `learn_from_counts`.
         """
         counts = WordCounts()
         rest = iter(lines)
@@ -102,21 +98,21 @@ class Tokenizer:
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
     ) -> Tokenizer:
-        """Learn `vocab_size` pieces from words and how often each occurs.
+        """Learn `vocab_size` subwords from words and their counts.
 
         Args:
-            counts: words of both languages without spaces, each once, as `WordCounts` has them.
-            vocab_size: V, the 4 special and 256 byte pieces included.
+            counts: words of both languages without spaces, each once, as from `WordCounts`.
+            vocab_size: V, including the 4 special and 256 byte subwords.
             model_type: `bpe`, or the unigram language model of Kudo (2018).
-            symbols: texts that are one piece wherever they occur, even where the normal form
-                would change them. Of several that begin at one place it is the longest.
+            symbols: strings that are always one subword, even if the normalisation would change
+                them. Of several that match at one position, the longest is used.
 
         Returns:
-            The same for the same words and counts, whatever their order.
+            The tokenizer; it does not depend on the order of the words.
 
         Raises:
-            MtkitError: if a symbol cannot be one; if there is no text, or too little for that
-                many pieces, when the message says how many it supports.
+            MtkitError: if a symbol is not possible, if there is no text, or too little for this
+                vocabulary size; the message then gives the largest possible size.
         """
         model = io.BytesIO()
         _check_symbols(symbols)
@@ -132,7 +128,7 @@ class Tokenizer:
                 f"(special and byte pieces{' and symbols' if symbols else ''})"
             )
         if model_type == "unigram":
-            # BPE goes by the counts and does so itself; this sums probabilities as they come.
+            # BPE does this itself; the unigram model sums probabilities in the given order.
             counts = sorted(counts)
         try:
             spm.SentencePieceTrainer.train(
@@ -183,47 +179,47 @@ class Tokenizer:
         return ids
 
     def encode_batch(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
-        """Ids of each line, as `encode` gives them."""
+        """Ids of each line, as from `encode`."""
         ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=threads)
         return ids
 
     @property
     def fixed_pieces(self) -> int:
-        """Number of pieces before those that were learnt: special ones, symbols and bytes."""
+        """Number of subwords before the learned ones: special ones, symbols and bytes."""
         return int(self._pieces.piece_to_id("<0xFF>")) + 1
 
     @property
     def cuts_at_spaces(self) -> bool:
-        """Whether the ids of a text are those of the parts between its spaces, one after another.
+        """Whether the ids of a text are those of its words, concatenated.
 
-        So it is with BPE, whose merges know no neighbours. A unigram model adds up the
-        probabilities of a line, and where two segmentations are equally good, the roundings of
-        all that stands before decide between them.
+        This is true for BPE, whose merges depend only on the word. A unigram model sums the
+        log-probabilities of a line, and if two segmentations are equally good, rounding errors of
+        the earlier words decide between them.
         """
         return _is_bpe(self.model) and not any(
             "▁" in self.piece(i)[1:] for i in range(FIXED_PIECES, len(self))
         )
 
     def piece(self, piece_id: int) -> str:
-        """The subword of an id as the model has it, `▁` for a space before it."""
+        """The subword of an id, with `▁` for a space before it."""
         piece: str = self._pieces.id_to_piece(piece_id)
         return piece
 
     def decode(self, ids: Sequence[int]) -> str:
         """Detokenised text on one line; special ids are skipped.
 
-        So are byte pieces that together spell no character, or U+FFFD: the normal form has none.
+        Byte subwords that are not a valid character, or are U+FFFD, are also skipped.
         """
         kept = [i for i in ids if i > UNK_ID]
         text: str = self._pieces.decode(kept)
         if "\ufffd" in text:
-            # What stood between two spaces may be gone.
+            # The text between two spaces may have been removed.
             text = _SPACES.sub(" ", self._pieces.decode(self._sound(kept))).strip(" ")
-        # Byte pieces can spell any character; a translation stays in its line and column.
+        # Byte subwords can spell any character; a translation must stay in its line and column.
         return text.translate(_TO_SPACE)
 
     def _sound(self, ids: Sequence[int]) -> list[int]:
-        """The ids without the bytes that spell nothing that a text may have."""
+        """The ids without bytes that are not a valid character."""
         first = self._pieces.piece_to_id("<0x00>")
         sound: list[int] = []
         for is_bytes, run in itertools.groupby(ids, lambda i: first <= i < first + 256):
@@ -233,6 +229,93 @@ class Tokenizer:
             spelt = bytes(i - first for i in run).decode(errors="ignore").replace("\ufffd", "")
             sound += [first + byte for byte in spelt.encode()]
         return sound
+
+
+class VocabularyFiles(NamedTuple):
+    """The file names of vocabularies in a folder.
+
+    Attributes:
+        joint: for a joint vocabulary.
+        src, tgt: for one vocabulary per side.
+    """
+
+    joint: str
+    src: str
+    tgt: str
+
+    def of(self, *, is_joint: bool) -> tuple[str, ...]:
+        """The names that are used: one, or those of both sides."""
+        return (self.joint,) if is_joint else (self.src, self.tgt)
+
+
+# In prepared folders and run folders.
+VOCABULARY_FILES = VocabularyFiles("tokenizer.model", "tokenizer.src.model", "tokenizer.tgt.model")
+
+
+class Vocabularies(NamedTuple):
+    """The tokenizers of source and target: a joint one twice, or one for each side."""
+
+    src: Tokenizer
+    tgt: Tokenizer
+
+    @classmethod
+    def of(cls, src: Tokenizer, tgt: Tokenizer | None = None) -> Self:
+        """The vocabularies of both sides; without `tgt`, a joint one."""
+        return cls(src, src if tgt is None else tgt)
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether one vocabulary is for both sides."""
+        return self.src is self.tgt
+
+    @property
+    def distinct(self) -> tuple[Tokenizer, ...]:
+        """The joint vocabulary, or that of the source and that of the target."""
+        return (self.src,) if self.is_joint else (self.src, self.tgt)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of subwords of each of `distinct`."""
+        return tuple(map(len, self.distinct))
+
+    @property
+    def own_src_size(self) -> int | None:
+        """Size of the source's own vocabulary, for `Transformer`; None if joint."""
+        return None if self.is_joint else len(self.src)
+
+    def is_same(self, other: Vocabularies) -> bool:
+        """Whether both sides have the same SentencePiece models."""
+        return all(one.model == two.model for one, two in zip(self, other, strict=True))
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        files: VocabularyFiles = VOCABULARY_FILES,
+        *,
+        is_joint: bool | None = None,
+    ) -> Self:
+        """Load the vocabularies of a folder.
+
+        Args:
+            folder: the folder.
+            files: their file names.
+            is_joint: whether the vocabulary is joint; None to decide by the existing files.
+
+        Raises:
+            MtkitError: if a file is missing or damaged.
+        """
+        if is_joint is None:
+            is_joint = (folder / files.joint).exists()
+        names = files.of(is_joint=is_joint)
+        return cls.of(*(Tokenizer.load(folder / name) for name in names))
+
+    def save(self, folder: Path, files: VocabularyFiles = VOCABULARY_FILES) -> tuple[str, ...]:
+        """Write the SentencePiece models into a folder; returns the names of the files."""
+        names = files.of(is_joint=self.is_joint)
+        for tokenizer, name in zip(self.distinct, names, strict=True):
+            tokenizer.save(folder / name)
+        return names
 
 
 def _check_symbols(symbols: Sequence[str]) -> None:
@@ -255,7 +338,7 @@ def _check_symbols(symbols: Sequence[str]) -> None:
 
 
 def _joins(character: str) -> bool:
-    """Whether the normal form may make one of a character and this one behind it."""
+    """Whether the normalisation may combine a character with this one after it."""
     name = unicodedata.name(character, "")
     return unicodedata.category(character).startswith("M") or (
         # Letters of Korean syllables and the marks of half-width kana.
@@ -264,7 +347,7 @@ def _joins(character: str) -> bool:
 
 
 def _is_bpe(model: bytes) -> bool:
-    """Whether a model says that it is BPE: field 3 of the trainer's settings, field 2 of it."""
+    """Whether a model is BPE: field 3 of the trainer's settings, which are field 2 of the model."""
     settings = [value for field, value in _fields(model) if field == 2]
     return any(
         field == 3 and value == 2
@@ -275,7 +358,7 @@ def _is_bpe(model: bytes) -> bool:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of the fields of a message of Protocol Buffers."""
+    """Numbers and values of the fields of a Protocol Buffers message."""
     position = 0
 
     def number() -> int:

@@ -1,7 +1,7 @@
-"""The words of text: counted in bounded memory, and those of a block of lines as arrays.
+"""Counts the words of a corpus in bounded memory, and splits lines into words as arrays.
 
-A word is what stands between two spaces. No piece reaches over a space, so subwords are learned
-from words, and a word has the same pieces wherever it stands.
+A word is the text between two spaces. No subword crosses a space, so subwords are learned from
+words, and a word always has the same subwords.
 """
 
 from __future__ import annotations
@@ -11,57 +11,51 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.integer[Any]]
+from mtkit.arrays import IntArray, hash64
 
-# Lines that are counted or encoded at a time, so that what is known of them stays in the caches
-# of a processor.
+# Lines that are counted or encoded at a time, so that their data fit in the processor's caches.
 BLOCK = 8192
-# What an entry of a dictionary takes beside its word: a slot of a table that may be half empty
-# and is copied when it grows, and what the allocator rounds up.
+# Bytes that a dictionary entry needs besides its word: a slot of a table that may be half empty and
+# is copied when it grows, and rounding by the allocator.
 _ENTRY_BYTES = 80
-# Bytes of a word, and so letters too, beyond which SentencePiece does not learn from it.
+# SentencePiece does not learn from words of more bytes (and so letters) than this.
 LONGEST_LEARNT = 1 << 16
 # Of eight bytes the first n.
 _FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-# Odd numbers whose binary digits have no pattern.
-_MIXERS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], np.uint64)
 
 
 class WordCounts:
-    """The words of a corpus and how often each occurs, in bounded memory.
+    """The words of a corpus and their counts, in bounded memory.
 
-    When the words would take more than `max_bytes`, some are left out: of the words seen once
-    only every second stays, then every fourth and so on, chosen by a checksum of the word. Where
-    words seen twice or three times take more room than those, they are thinned in the same way,
-    and so on for each doubling of the count. Those that stay count for those that are gone. So
-    frequent words keep their counts, and rare ones are an even sample of the whole corpus with
-    the weight of all of them, also where nearly every word is a sentence because the language is
-    written without spaces. The result is a pure function of the blocks that are added and of
-    their order.
+    If the words would take more than `max_bytes`, some are dropped: of the words seen once, every
+    second is kept, then every fourth and so on, selected by a checksum of the word. If words seen
+    two or three times take more memory than those, they are thinned in the same way, and so on for
+    each doubling of the count. The kept words get the counts of the dropped ones. So frequent words
+    have exact counts, and rare words are an even sample of the corpus with the weight of all of
+    them, also if nearly every word is a sentence because the language has no spaces. The result is
+    a pure function of the added blocks and their order.
 
     Args:
-        max_bytes: room for words and counts.
+        max_bytes: memory for words and counts.
     """
 
     def __init__(self, *, max_bytes: int = 128 << 20) -> None:
         self.max_bytes = max_bytes
         self._counts: dict[str, int] = {}
         self._bytes = 0
-        # Of the words whose count has n binary digits, one in 2 ** levels[n] stays.
+        # Of the words whose count has n binary digits, one in 2 ** levels[n] is kept.
         self._levels = [0] * 65
 
     @property
     def sampled(self) -> bool:
-        """Whether words were left out for want of room."""
+        """Whether words were dropped to save memory."""
         return any(self._levels)
 
     def add(self, words: Mapping[str, int]) -> None:
-        """Add the counts of a block of the corpus, as `count_words` gives them."""
+        """Add the counts of a block of the corpus, as from `count_words`."""
         counts, size, room = self._counts, self._bytes, self.max_bytes
         for word, count in words.items():
             if word in counts:
@@ -75,14 +69,14 @@ class WordCounts:
         self._bytes = size
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """The words, each with its count and that of the words it stands for."""
+        """The words, each with its count, including that of the dropped words it represents."""
         for word, count in self._counts.items():
             level = self._levels[count.bit_length()]
             if _stays(word, level):
                 yield word, count << level
 
     def _thin(self) -> int:
-        """Leave words out until an eighth of the room is free; gives the bytes still in use."""
+        """Drop words until an eighth of the memory is free; returns the bytes still in use."""
         while True:
             self._counts = {
                 word: count
@@ -99,7 +93,7 @@ class WordCounts:
 
 def _stays(word: str, level: int) -> bool:
     """Whether a word is among the one in ``2 ** level`` that are kept."""
-    # Of words that differ in one letter, too, the leading bits of a CRC-32 choose evenly.
+    # The leading bits of a CRC-32 are evenly distributed, also for words that differ in one letter.
     return not level or zlib.crc32(word.encode("utf-8", "surrogatepass")) << level < 1 << 32
 
 
@@ -108,15 +102,14 @@ def _room(word: str) -> int:
 
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """How often each word occurs, a word being what stands between two spaces.
+    """The count of each word; a word is the text between two spaces.
 
-    SentencePiece learns the same from them as from the lines, because no piece reaches over a
-    space.
+    SentencePiece learns the same from words as from lines, because no subword crosses a space.
     """
     counts: dict[str, int] = {}
     rest = iter(lines)
     while block := list(islice(rest, BLOCK)):
-        # A tab is the same to SentencePiece, and would end the word in a table.
+        # SentencePiece treats a tab like a space, and in a table it would end the word.
         words = Words(" ".join(block).replace("\t", " "), longest=LONGEST_LEARNT)
         occurrences = np.bincount(words.alike(words.short)[words.short])
         found = np.flatnonzero(occurrences)
@@ -127,15 +120,15 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
 
 
 class Words:
-    """What stands between the spaces of a text, in arrays with an element for each word.
+    """The words of a text, in arrays with one element per word.
 
-    Words are told apart by their length and two numbers, `heads` and `tails`. Up to 16 bytes
-    these are the bytes of the word; of longer ones they are checksums of 128 bits together, which
-    no two words of a corpus share.
+    A word is identified by its length and two numbers, `heads` and `tails`. Up to 16 bytes these
+    are the bytes of the word; for longer words they are checksums with 128 bits together, which are
+    different for all words of a corpus.
 
     Args:
         text: the words.
-        longest: bytes of a word beyond which it is not `short` and has no such numbers.
+        longest: words of more bytes are not `short` and have no such numbers.
     """
 
     def __init__(self, text: str, *, longest: int) -> None:
@@ -154,11 +147,11 @@ class Words:
         offset = 16
         while len(rest):
             more = eight[starts[rest] + offset] & _FIRST[np.minimum(lengths[rest] - offset, 8)]
-            self.heads[rest] = mixed(self.heads[rest] ^ more, 0)
-            self.tails[rest] = mixed(self.tails[rest] + more, 1)
+            self.heads[rest] = hash64(self.heads[rest] ^ more, 0)
+            self.tails[rest] = hash64(self.tails[rest] + more, 1)
             offset += 8
             rest = rest[lengths[rest] > offset]
-        self.hashes = mixed(mixed(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
+        self.hashes = hash64(hash64(self.heads, 1) ^ (self.tails + lengths.astype(np.uint64)), 2)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -170,14 +163,14 @@ class Words:
         return [text[start:end].decode() for start, end in zip(*sides, strict=True)]
 
     def alike(self, indices: IntArray) -> IntArray:
-        """At each of the indices, the last of them that is of the same word."""
+        """For each of the indices, the last one with the same word."""
         last = np.zeros(len(self), np.int64)
         bits = max(4, len(indices).bit_length())
         places = np.empty(1 << bits, np.int64)
         hashes = self.hashes[indices]
         while len(indices):
-            # Every word writes itself at the place of its hash, and what then stands there is the
-            # last of the words that wrote there. Those of another word try another place.
+            # Every word writes its index to the slot of its hash, which then has the last index
+            # written. Different words with the same slot try another slot.
             at = (hashes >> np.uint64(64 - bits)).view(np.int64)
             places[at] = indices
             other = places.take(at)
@@ -187,22 +180,5 @@ class Words:
                 & (self.lengths.take(other) == self.lengths.take(indices))
             )
             last[indices[same]] = other[same]
-            indices, hashes = indices[~same], mixed(hashes[~same], 2)
+            indices, hashes = indices[~same], hash64(hashes[~same], 2)
         return last
-
-
-def mixed(numbers: npt.NDArray[np.uint64], mixer: int) -> npt.NDArray[np.uint64]:
-    """Each number as another that seems to have nothing to do with it, but always the same.
-
-    Args:
-        numbers: any.
-        mixer: 0, 1 or 2, for three ways to mix.
-    """
-    product: npt.NDArray[np.uint64] = numbers * _MIXERS[mixer]
-    return product ^ (product >> np.uint64(32))
-
-
-def ranges(begins: IntArray, sizes: IntArray) -> IntArray:
-    """The numbers from each of `begins` on, as many as `sizes` says, one range after another."""
-    ends = np.cumsum(sizes)
-    return np.repeat(begins - (ends - sizes), sizes) + np.arange(ends[-1] if len(ends) else 0)

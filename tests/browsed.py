@@ -85,11 +85,12 @@ def loaded_by(text: str) -> list[str]:
     ]
 
 
-def made_elsewhere(kind: str) -> bytes:
-    """The page of the facts that the tests of this kind of page have, made in another process."""
+def made_elsewhere(tests: str, module: str, function: str) -> bytes:
+    """The page of the facts that a module of tests has, made in another process."""
     program = (
-        f"import sys; sys.path.insert(0, 'tests'); from test_{kind} import FACTS; "
-        f"from mtkit.{kind} import {kind}; sys.stdout.buffer.write({kind}(FACTS).encode())"
+        f"import sys; sys.path[:0] = ['tests', 'tests/{tests.partition('/')[0]}']; "
+        f"from {tests.partition('/')[2]} import FACTS; from {module} import {function}; "
+        f"sys.stdout.buffer.write({function}(FACTS).encode())"
     )
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True

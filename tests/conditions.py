@@ -34,8 +34,8 @@ decode: {max_extra_length: 5, average_checkpoints: 1}
 # What the commands import on their way, so that not every fork does.
 LIBRARIES = ["torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
 LIBRARIES += ["resource", "tensorboardX", "sacrebleu", "rich.table", "tqdm"]
-LIBRARIES += [f"mtkit.{name}" for name in ("prepare", "train", "translate", "export", "job")]
-LIBRARIES += ["mtkit.progress", "mtkit.report", "mtkit.run_page", "mtkit.score"]
+LIBRARIES += [f"mtkit.{name}" for name in ("prepare", "train", "translate", "convert")]
+LIBRARIES += ["mtkit.cli.progress", "mtkit.cli.tables", "mtkit.train.report_page", "mtkit.score"]
 
 TEXT = "--src-lang=en --tgt-lang=de --vocab-size=300 --workers=1"
 
@@ -55,6 +55,8 @@ def commands(name: str) -> dict[str, list[str]]:
         "prepare --dry-run": [*own, "--out", f"data/dry-{name}", "--dry-run"],
         "train": [*trained, "--run", f"runs/new-{name}"],
         "train --dry-run": [*trained, "--dry-run"],
+        "train --list": ["train", "--list"],
+        "train --settings": ["train", "--settings"],
         "translate": ["translate", "--run", run, cpu],
         "translate --output": [
             *("translate", "--run", run, cpu, "--input", f"{name}.en", "--output", f"{name}.out"),
@@ -69,7 +71,8 @@ def commands(name: str) -> dict[str, list[str]]:
 
 PRINT = {
     *("--help", "--version", "prepare --list", "prepare --settings", "prepare --dry-run"),
-    *("train --dry-run", "translate", "score of a run", "score of files"),
+    *("train --dry-run", "train --list", "train --settings"),
+    *("translate", "score of a run", "score of files"),
 }
 WRITE = {"prepare", "train", "translate --output", "export"}
 

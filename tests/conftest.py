@@ -20,21 +20,36 @@ import pytest
 import torch
 from hypothesis import settings
 
-from mtkit.checkpoint import DataOrigin, Run, RunManifest, fixed_settings
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
 from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
-from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.run_folder import DataOrigin, Run, RunManifest, fixed_settings
+from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
 settings.load_profile("mtkit")
 
 
+# The files that take longest come first, so that none of them is left over for one process.
+LONGEST = (
+    "test_mutations.py",
+    "test_train.py",
+    "test_distributed.py",
+    "test_hub.py",
+    "test_exporting.py",
+    "test_cli.py",
+    "test_translate.py",
+    "test_docs.py",
+    "test_prepare.py",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest first, so that it is not left over for one process at the end."""
-    items.sort(key=lambda item: item.path.name != "test_mutations.py")
+    """Put the files that take longest first."""
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 ENGLISH = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -235,7 +250,7 @@ def tiny_run(
     tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Run:
     """The tiny configuration trained on the tiny data. Copy the folder before changing it."""
-    from mtkit import train
+    from mtkit.train import assembly as train
 
     place = tmp_path_factory.mktemp("tiny-run") / "tiny"
     train.run(tiny_config, tiny_data, place, device="cpu", command=["mtkit", "train"])
@@ -286,6 +301,6 @@ def random_run(
         src_lang=data.src_lang,
         tgt_lang=data.tgt_lang,
     )
-    run = Run.create(path, config, (src, tgt), manifest=RunManifest(data=origin))
+    run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run

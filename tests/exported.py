@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mtkit import export
-from mtkit.checkpoint import Run
+from mtkit.convert import exporting
 from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 
@@ -31,7 +31,7 @@ def damage(file: Path, how: str) -> None:
 
 def refusals(run: str, out: str, format: str) -> list[str]:
     """What `export` says when the weights are damaged as soon as they are written."""
-    original = export._write
+    original = exporting._write
     messages = []
     for how in ("cut off", "zeros", "another order"):
 
@@ -40,9 +40,9 @@ def refusals(run: str, out: str, format: str) -> list[str]:
             (weights,) = arguments[2].rglob("model.[bs]*")
             damage(weights, how)
 
-        export._write = write
+        exporting._write = write
         try:
-            export.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
+            exporting.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
             messages.append("it was written")
         except MtkitError as error:
             messages.append(str(error))
@@ -84,7 +84,9 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
     size = {}
     for kind in ("float32", "float16", "int8"):
         place = Path(folder) / kind
-        export.write_ctranslate2(model, translator.tokenizer, place, longest=100, quantization=kind)
+        exporting.write_ctranslate2(
+            model, translator.vocabularies, place, longest=100, quantization=kind
+        )
         size[kind] = (place / "model.bin").stat().st_size
     after = model.state_dict()
     return {"bytes": size, "unchanged": all(v.equal(after[k]) for k, v in before.items())}

@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from mtkit import checkpoint, train
+from mtkit import checkpoint
 from mtkit.config import load_config
 from mtkit.data import PreparedData
-from mtkit.trainer import Trainer
+from mtkit.train import assembly as train
+from mtkit.train.trainer import Trainer
 
 
 def die_while_saving(after: int) -> None:

@@ -24,14 +24,15 @@ from typing import Any
 import yaml
 from conftest import changed
 
-from mtkit import export, train
-from mtkit.checkpoint import Run
 from mtkit.config import MAY_CHANGE
+from mtkit.convert import exporting
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of_json
-from mtkit.run_page import RunFacts, run_page
+from mtkit.run_folder import Run
 from mtkit.score import score
+from mtkit.train import assembly as train
+from mtkit.train.report_page import RunFacts, run_page
 from mtkit.translate import Translator
 
 SECONDS = 20
@@ -319,7 +320,7 @@ class Subject:
             shutil.rmtree(own)
 
     def _resume(self, run: Path, data: Path) -> Any:
-        with unittest.mock.patch("mtkit.journal.run_page", self._page):
+        with unittest.mock.patch("mtkit.train.metrics.run_page", self._page):
             return self._resumed(run, data)
 
     def _resumed(self, run: Path, data: Path) -> Any:
@@ -348,7 +349,7 @@ class Subject:
     def _export(self, run: Path, data: Path) -> Any:
         out = self._place / "out"
         try:
-            export.export(Run.open(run), out, format="safetensors", check=self._text)
+            exporting.export(Run.open(run), out, format="safetensors", check=self._text)
             kept = Run.open(out)
             (checkpoint,) = kept.checkpoints()
             weights = (checkpoint.path / "model.safetensors").read_bytes()

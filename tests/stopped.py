@@ -15,7 +15,8 @@ import signal
 import sys
 import time
 
-from mtkit import cli, prepare
+from mtkit import cli
+from mtkit.prepare import passes
 
 
 def run(arguments: list[str], out: str) -> int:
@@ -48,7 +49,7 @@ def main() -> None:
     """Stop as often as told, then let the last one end."""
     how, times = signal.Signals[sys.argv[1]], int(sys.argv[2])
     rng, arguments = random.Random(int(sys.argv[3])), sys.argv[4:]
-    prepare.BLOCK, prepare.PART = 100, 3
+    passes.BLOCK, passes.PART = 100, 3
     # Which is against a loss of power. A kill loses nothing that was written, and on a busy disk
     # the runs would do nothing but wait.
     os.fsync = lambda _: None

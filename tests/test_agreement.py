@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtkit.checkpoint import Run
+from mtkit.run_folder import Run
 
 AGREEMENT = Path(__file__).parent.parent / "benchmarks" / "agreement.py"
 

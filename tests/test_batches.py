@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit import batches as batches_module
-from mtkit.batches import TokenBatches, make_batch, plan_batches, split
+from mtkit.batches import TokenBatches, make_batch, pad_ids, plan_batches, split
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray, Weighted
 from mtkit.errors import MtkitError
 
@@ -91,6 +91,11 @@ def test_every_sentence_is_found_wherever_it_is(lengths: list[int], data: st.Dat
     widest = max((lengths[i] for i in some), default=0)
     expected = [sentences[i] + [PAD] * (widest - lengths[i]) for i in some]
     assert array.padded(np.array(some, np.int64)).tolist() == expected
+
+
+def test_ids_are_padded_to_the_longest_sentence():
+    assert pad_ids([[5, 6], [], [7, 8, 9]]).tolist() == [[5, 6, 0], [0, 0, 0], [7, 8, 9]]
+    assert pad_ids([[]]).shape == (1, 0)
 
 
 def test_lengths_are_read_where_they_lie():

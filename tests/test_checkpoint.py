@@ -19,19 +19,15 @@ import pytest
 import torch
 from conftest import reseal
 
-from mtkit import checkpoint, train
-from mtkit.checkpoint import (
-    CheckpointWriter,
-    DataOrigin,
-    Run,
-    RunManifest,
-    average,
-    find_run,
-)
+from mtkit import checkpoint, run_folder
+from mtkit.checkpoint import average
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
-from mtkit.trainer import Trainer
+from mtkit.run_folder import DataOrigin, Run, RunManifest, find_run
+from mtkit.train import assembly as train
+from mtkit.train.checkpoint_writer import CheckpointWriter
+from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
 
@@ -396,6 +392,17 @@ def test_weights_of_another_model_are_refused_in_one_line(
     assert str(run.path) in one_line(error)
 
 
+def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(tiny_run: Run, tmp_path: Path):
+    shutil.copytree(tiny_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    last = run.checkpoints()[-1].path
+    shutil.rmtree(last)
+    last.write_text("")
+    with pytest.raises(MtkitError, match="use an earlier checkpoint") as error:
+        run.select("last")
+    one_line(error)
+
+
 # ---------------------------------------------------------------------------------------------
 # Keeping and finding
 
@@ -425,7 +432,7 @@ def test_pruning_keeps_the_newest_every_nth_and_the_best(
 
 @pytest.mark.parametrize(("by", "step"), [("bleu", 2), ("chrf", 1), ("loss", 3)])
 def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: int, run: Run):
-    settings = run.config.train.model_copy(update={"best_by": by})
+    settings = run.config.train.model_copy(update={"best_metric": by})
     run = run.with_config(run.config.model_copy(update={"train": settings}))
     for number, (bleu, chrf, loss) in enumerate([(1, 9, 3), (5, 2, 3), (3, 3, 1)], start=1):
         state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}
@@ -457,7 +464,7 @@ def test_finding_no_run_says_what_to_do(tmp_path: Path, run: Run):
         find_run(run.path.parent)
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
+def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path):
     with pytest.raises(MtkitError, match="no such run folder"):
         Run.open(tmp_path / "nowhere")
     with pytest.raises(MtkitError, match="not a run folder"):
@@ -533,7 +540,7 @@ def test_a_process_killed_while_saving_leaves_the_older_checkpoints(run: Run):
     # The process dies at the last moment before the rename, without any cleaning up.
     code = f"""
 import os, pathlib, torch
-from mtkit.checkpoint import Run
+from mtkit.run_folder import Run
 pathlib.Path.rename = os.rename = lambda *_: os._exit(9)
 run = Run.open(pathlib.Path({str(run.path)!r}))
 run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
@@ -552,7 +559,7 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
     assert left == ["step-00000010", "step-00000020"]
 
 
-def test_an_old_checkpoint_that_cannot_be_deleted_is_told_of_and_no_save_fails(
+def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeeds(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     run = run.with_config(
@@ -602,7 +609,7 @@ def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_is_being_saved_is_waited_for_whatever_happens(
+def test_a_running_save_is_always_waited_for(
     fails: bool, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     save(run, 10)
@@ -634,7 +641,7 @@ def test_what_is_being_saved_is_waited_for_whatever_happens(
         assert "the last good checkpoint is step 10" in told[0]
 
 
-def test_leftovers_and_strange_names_are_no_checkpoints(run: Run):
+def test_leftovers_and_strange_names_are_not_checkpoints(run: Run):
     save(run, 10)
     for name in (".step-00000020.partial", "step-abc", "step-00000030.partial", "old"):
         folder = run.path / "checkpoints" / name
@@ -787,7 +794,7 @@ def test_a_run_killed_while_it_is_created_can_be_begun_again(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", killed)
         if saved == 2:
-            patch.setattr(checkpoint, "write_record", killed_in_the_end)
+            patch.setattr(run_folder, "write_record", killed_in_the_end)
         with pytest.raises(KeyboardInterrupt):
             train.run(tiny_config, data, folder, device="cpu")
     assert len(list(folder.glob("tokenizer*"))) == saved
@@ -817,7 +824,7 @@ def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Ru
     # A run that goes on, as the disk has room again, loses no other row.
     run.log({"step": 3, "loss": 2.25})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 3, "loss": 2.25}]
-    run.forget_metrics_after(1)
+    run.truncate_metrics(1)
     run.log({"step": 2, "loss": 2.0})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0}]
     assert file.read_bytes().count(b"\n") == 2

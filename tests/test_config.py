@@ -190,7 +190,7 @@ def test_a_vocabulary_beyond_all_bounds_is_one_line():
 
 
 @pytest.mark.parametrize("text", ["? [a]\n: 1\n", "1: 2", "null: {}", "model: {1: 2}"])
-def test_a_key_that_is_no_word_is_refused_in_one_line(text: str, tmp_path: Path):
+def test_a_key_that_is_not_a_word_is_refused_in_one_line(text: str, tmp_path: Path):
     refused(text, tmp_path)
 
 
@@ -254,9 +254,7 @@ def test_a_folder_is_not_a_configuration(tmp_path: Path):
     ("written", "number"),
     [("2e-4", 0.0002), ("2E-4", 0.0002), ("1e3", 1000.0), ("2.5e-1", 0.25), ("0.5", 0.5)],
 )
-def test_an_exponent_makes_a_number_as_everybody_writes_it(
-    written: str, number: float, tmp_path: Path
-):
+def test_a_number_may_have_an_exponent(written: str, number: float, tmp_path: Path):
     file = tmp_path / "my.yaml"
     file.write_text(f"train: {{learning_rate_scale: {written}}}")
     assert load_config(str(file)).train.learning_rate_scale == number

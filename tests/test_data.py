@@ -17,17 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit.data import (
-    PreparedData,
-    PreparedWriter,
-    decode_lines,
-    find_data,
-    read_lines,
-    zstd,
-)
+from mtkit.data import PreparedData, PreparedWriter, find_data
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of
-from mtkit.tokenizer import Tokenizer
+from mtkit.text import decode_lines, read_lines, zstd
+from mtkit.tokenizer import Tokenizer, Vocabularies
 
 PAD, BOS, EOS = 0, 1, 2
 
@@ -249,7 +243,7 @@ def write(
     path: Path, pairs: Iterable[Ids] = PAIRS, *, vocab_size: int = 300, force: bool = False
 ) -> PreparedData:
     with PreparedData.create(path, force=force) as writer:
-        writer.add_tokenizers(FakeTokenizer(vocab_size))  # type: ignore[arg-type]
+        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(vocab_size)))  # type: ignore[arg-type]
         writer.add_pairs("train", *as_bytes(pairs, writer))
         writer.add_pairs("valid", *as_bytes(PAIRS[:1], writer))
         writer.add_text("valid", [("a\u2028b", "c"), ("", " d ")])
@@ -277,13 +271,13 @@ def test_pairs_come_back_as_they_were_written_with_their_ends(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_stretches_are_the_pairs_in_order(size: int, tmp_path: Path):
-    stretches = list(write(tmp_path / "data").stretches("train", size))
-    assert [len(stretch) for stretch in stretches] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
-    assert [
-        (stretch.src[i], stretch.tgt[i]) for stretch in stretches for i in range(len(stretch))
-    ] == [([*src, EOS], [*tgt, EOS]) for src, tgt in PAIRS]
-    assert sum(stretch.src.counts(300).sum() for stretch in stretches) == 9
+def test_blocks_are_the_pairs_in_order(size: int, tmp_path: Path):
+    blocks = list(write(tmp_path / "data").blocks("train", size))
+    assert [len(block) for block in blocks] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
+    assert [(block.src[i], block.tgt[i]) for block in blocks for i in range(len(block))] == [
+        ([*src, EOS], [*tgt, EOS]) for src, tgt in PAIRS
+    ]
+    assert sum(block.src.counts(300).sum() for block in blocks) == 9
 
 
 def test_raw_text_comes_back_as_it_was_written(tmp_path: Path):
@@ -318,7 +312,7 @@ def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
     sizes: tuple[int, int], width: int, tmp_path: Path
 ):
     with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizers(*map(FakeTokenizer, sizes))  # type: ignore[arg-type]
+        writer.add_tokenizers(Vocabularies.of(*map(FakeTokenizer, sizes)))  # type: ignore[arg-type]
         for split in ("train", "valid"):
             pairs = [([sizes[0] - 1], [sizes[1] - 1, 5])]
             writer.add_pairs(split, *as_bytes(pairs, writer))
@@ -334,7 +328,7 @@ def test_joint_subwords_are_one_object_and_one_file_and_others_two(tmp_path: Pat
     )
     for name, learned in (("joint", (english,)), ("two", (english, greek))):
         with PreparedData.create(tmp_path / name) as writer:
-            writer.add_tokenizers(*learned)
+            writer.add_tokenizers(Vocabularies.of(*learned))
     joint, two = (PreparedData.open(tmp_path / name) for name in ("joint", "two"))
     src, tgt = joint.tokenizers()
     assert src is tgt
@@ -365,7 +359,7 @@ def test_the_dropped_pairs_are_listed_in_a_compressed_table(tmp_path: Path):
 def test_a_name_never_breaks_the_table_of_dropped_pairs(tmp_path: Path):
     names = ["a b", "a\tb\nc\rd\\e", "a\\tb", os.fsdecode(b"\xff\xfeg\xc3\xbc"), "\ud800"]
     with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
         for name in names:
             writer.drop(name, 1, "empty")
     table = gzip.decompress((tmp_path / "data" / "dropped.tsv.gz").read_bytes()).decode()
@@ -401,7 +395,7 @@ def test_an_error_while_writing_leaves_nothing(error: BaseException, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_told_in_one_line(tmp_path: Path):
+def test_a_full_disk_is_reported_in_one_line(tmp_path: Path):
     with (
         pytest.raises(MtkitError, match="No space left"),
         PreparedData.create(tmp_path / "data"),
@@ -409,7 +403,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path):
         raise OSError(28, "No space left on device", str(tmp_path / "data"))
 
 
-def test_a_system_error_without_a_number_is_told_in_its_own_words(tmp_path: Path):
+def test_a_system_error_without_a_number_keeps_its_message(tmp_path: Path):
     with (
         pytest.raises((MtkitError, OSError), match="the reason"),
         PreparedData.create(tmp_path / "data"),
@@ -419,7 +413,7 @@ def test_a_system_error_without_a_number_is_told_in_its_own_words(tmp_path: Path
 
 def test_nothing_stands_under_the_name_before_all_is_written(tmp_path: Path):
     with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
         assert not (tmp_path / "data").exists()
         with pytest.raises(MtkitError, match="no prepared data"):
             find_data(tmp_path)
@@ -517,7 +511,7 @@ def test_two_cannot_write_the_same_folder_at_a_time(tmp_path: Path):
             PreparedData.create(tmp_path / "data"),
         ):
             pytest.fail("it was begun")
-        writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
     assert (tmp_path / "data" / "manifest.json").is_file()
 
 
@@ -529,7 +523,7 @@ def test_a_part_can_be_taken_back_to_where_the_one_before_it_ended(tmp_path: Pat
 
     for name, is_taken_back in (("straight", False), ("back", True)):
         with PreparedData.create(tmp_path / name) as writer:
-            writer.add_tokenizers(FakeTokenizer(300))  # type: ignore[arg-type]
+            writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
             writer.back_to({})
             sizes = part(writer, 10)
             if is_taken_back:

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from mtkit import devices
-from mtkit.checkpoint import Run
+from mtkit.convert.exporting import export
 from mtkit.devices import is_out_of_memory, memory_explained
 from mtkit.errors import MtkitError
-from mtkit.export import export
+from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
 
@@ -55,8 +55,8 @@ def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits its memory as Linux does")
 def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
     program = (
-        "import resource; from mtkit.devices import is_out_of_memory, keep_freed_memory\n"
-        "keep_freed_memory()\n"
+        "import resource; from mtkit.devices import is_out_of_memory, disable_malloc_trim\n"
+        "disable_malloc_trim()\n"
         "error = RuntimeError('could not create a primitive')\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)\n"
@@ -130,7 +130,7 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
 
     with Translator.load(untrained, device="cpu") as translator:
-        monkeypatch.setattr("mtkit.decoding.beam_search", no_room)
+        monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
         with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
             list(translator.translate(lines))
     assert told in str(error.value)
@@ -143,10 +143,10 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     def no_room(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("mtkit.translate.Transformer", no_room)
+    monkeypatch.setattr("mtkit.translate.translator.Transformer", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
         Translator.load(untrained, device="cpu")
     monkeypatch.undo()
-    monkeypatch.setattr("mtkit.export._check_text", no_room)
+    monkeypatch.setattr("mtkit.convert.exporting._check_text", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
         export(untrained, tmp_path / "out", format="safetensors")

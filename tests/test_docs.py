@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import TinyText
+from forked import Forked
 
-from mtkit.checkpoint import Run
 from mtkit.cli import commands
 from mtkit.config import load_config, presets
 from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
+from mtkit.prepare.filters import REASONS
+from mtkit.run_folder import Run
 
 ROOT = Path(__file__).parent.parent
 PAPER = ROOT / "examples/paper/README.md"
+OWN_CORPUS = ROOT / "examples/own-corpus/README.md"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 GUIDES = sorted(ROOT.glob("examples/*/README.md"))
+DOCUMENTS = [*PAGES, *GUIDES]
+
+# A line with this comment is not run: it needs the network, a GPU, or something else.
+NEEDS = "# needs "
 
 
-def shell_blocks(path: Path) -> list[str]:
-    return re.findall(r"^```sh\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.M)
+def document_name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def each_document(documents: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", documents, ids=document_name)
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The code blocks of a document in a language."""
+    pattern = rf"^```{language}\n(.*?)^```"
+    return re.findall(pattern, path.read_text(encoding="utf-8"), re.DOTALL | re.M)
+
+
+def statements(block: str) -> Iterator[str]:
+    """The lines of a block for the shell; one that is continued, or a here-document, is one."""
+    lines = iter(block.replace("\\\n", " ").splitlines())
+    for line in lines:
+        statement = line
+        if here := re.search(r"<<'(\w+)'", line):
+            while not statement.endswith(f"\n{here[1]}"):
+                statement += f"\n{next(lines)}"
+        if statement.strip():
+            yield statement
 
 
 def mtkit_lines(path: Path) -> list[str]:
     """Every mtkit command that a document prints in a block, comments and pipes taken off."""
-    text = "\n".join(shell_blocks(path)).replace("\\\n", " ")
-    found = re.findall(r"(?:^|[|&] *)(mtkit [^#|<>&\n]*)", text, re.MULTILINE)
+    text = "\n".join(blocks(path, "sh")).replace("\\\n", " ")
+    found = re.findall(r"(?:^|[|&] *|-- )(mtkit [^#|<>&\n]*)", text, re.MULTILINE)
     return [line.strip() for line in found]
 
 
@@ -44,23 +79,124 @@ def test_every_command_has_help_that_ends_with_an_example_and_is_in_the_readme(n
     assert f"mtkit {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *GUIDES], ids=lambda p: p.parent.name)
+@each_document(DOCUMENTS)
 def test_every_command_line_that_is_printed_parses(path: Path) -> None:
     for line in mtkit_lines(path):
-        words = line.split()[1:]
+        words = shlex.split(line)[1:]
+        if words == ["--version"]:
+            continue
         command = commands.commands[words[0]]
         # Paths need not exist here, and an option that does not would be an error.
         context = command.make_context(words[0], words[1:], resilient_parsing=False)
         if config := context.params.get("config_name"):
             stem = Path(config).name.removesuffix(".yaml")
-            assert stem in presets() or (path.parent / config).is_file(), line
+            is_written = f"> {config}" in "".join(blocks(path, "sh"))
+            assert stem in presets() or is_written or (path.parent / config).is_file(), line
 
 
-def test_the_documents_name_every_module_and_every_preset() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    modules = {path.name for path in (ROOT / "mtkit").glob("*.py")} - {"__init__.py", "__main__.py"}
-    for module in modules - {"errors.py"}:
-        assert f"`{module}`" in text, module
+@each_document(DOCUMENTS)
+def test_every_option_that_the_text_names_exists(path: Path) -> None:
+    options = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        | {option for parameter in command.params for option in parameter.secondary_opts}
+        for name, command in commands.commands.items()
+    }
+    everywhere = set().union(*options.values()) | {"--help", "--version"}
+    for span in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
+        words = span.split()
+        named = {word.partition("=")[0] for word in words if re.match("--[a-z]", word)}
+        if words[0] == "mtkit" and len(words) > 1 and words[1] in options:
+            assert named <= options[words[1]] | {"--help"}, span
+        elif words[0].startswith("--"):
+            assert named <= everywhere, span
+
+
+@each_document(DOCUMENTS)
+def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if link.startswith("http"):
+            continue
+        target, _, anchor = link.partition("#")
+        file = path.parent / target if target else path
+        assert file.exists(), link
+        if anchor:
+            assert anchor in anchors(file), link
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    for path in DOCUMENTS[1:]:
+        assert document_name(path) in linked
+
+
+def test_the_page_of_settings_is_what_its_program_writes() -> None:
+    program = ROOT / "docs" / "make_settings.py"
+    spec = importlib.util.spec_from_file_location("make_settings", program)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page == module.page(), "run python docs/make_settings.py"
+
+
+def test_the_page_of_preparing_explains_every_reason_to_drop_a_pair() -> None:
+    page = (ROOT / "docs" / "prepare.md").read_text(encoding="utf-8")
+    table = page.partition("| reason |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| ([^|`]+?) \|", table, re.M) == [*REASONS[1:]]
+
+
+def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    known = "\n".join(" ".join(text.split()) for text in messages())
+    for cell in re.findall(r"^\| (.*?[^\\]) \| ", page, re.M):
+        for quoted in re.findall(r"`([^`]+)`", cell):
+            if " " not in quoted or quoted.startswith("mtkit "):
+                continue
+            # An ellipsis, and a number, stand for anything.
+            parts = re.split(r"…|\d[\d,]*", quoted)
+            pattern = ".*".join(re.escape(part.strip()) for part in parts if part.strip())
+            assert re.search(pattern, known), quoted
+
+
+def messages() -> Iterator[str]:
+    """Every text in the program, with a tilde for what is put into it."""
+    for file in (ROOT / "mtkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (
+                    part.value if isinstance(part, ast.Constant) else "~" for part in node.values
+                )
+                yield "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_the_pages_install_the_version_of_pytorch_that_is_tested() -> None:
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    (tested,) = re.findall(r"^torch==(\S+)$", constraints, re.M)
+    for path in (ROOT / "README.md", ROOT / "docs" / "install.md"):
+        assert set(re.findall(r"torch==(\S+)", path.read_text(encoding="utf-8"))) == {tested}
+
+
+def test_the_page_of_the_architecture_names_every_file_in_its_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    _, ground, *rooms = re.split("^### ", page.partition("## The way of a sentence")[0], flags=re.M)
+    shown = {"mtkit": ground} | {room.partition("`")[2].partition("/`")[0]: room for room in rooms}
+    for path in (ROOT / "mtkit").rglob("*.py"):
+        if not path.name.startswith("__"):
+            assert f"`{path.name}`" in shown[path.parent.name], path
+
+
+def test_the_documents_name_every_preset() -> None:
+    text = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
     text += PAPER.read_text(encoding="utf-8")
     for preset in presets():
         assert re.search(rf"[`/ ]{preset}`", text), preset
@@ -86,12 +222,6 @@ def test_the_table_of_variants_has_the_parameters_that_the_models_have() -> None
             assert float(shown) == pytest.approx(count, abs=0.05), name
 
 
-def test_the_readme_links_to_files_that_exist() -> None:
-    for document in [ROOT / "README.md", *GUIDES]:
-        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
-            assert target.startswith("http") or (document.parent / target).exists(), target
-
-
 def run_shell(
     command: list[str], folder: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
@@ -107,26 +237,137 @@ def run_shell(
     )
 
 
+# Whatever a page trains is trained in this size.
+SMALL = [
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.d_model=32",
+    "model.d_ff=64",
+    "model.n_heads=2",
+    "train.max_steps=2",
+    "train.decay_steps=0",
+    "train.batch_tokens=500",
+    "train.device_batch_tokens=500",
+    "train.batches_per_update=1",
+    "train.valid_every=2",
+    "train.checkpoint_every=1",
+    "decode.max_extra_length=3",
+]
+
+
+def run_mtkit(arguments: list[str], folder: str, given: str | None, output: str) -> None:
+    """In a process of its own: mtkit in a folder, with its standard streams."""
+    os.chdir(folder)
+    for path, flags, number in (
+        (given or os.devnull, os.O_RDONLY, 0),
+        (output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 1),
+    ):
+        os.dup2(os.open(path, flags), number)
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+    sys.argv = ["mtkit", *arguments]
+    from mtkit.__main__ import program
+
+    program()
+
+
+def in_small(arguments: list[str]) -> list[str]:
+    """The command for the small corpus that the tests have."""
+    if "--vocab-size" in arguments:
+        arguments[arguments.index("--vocab-size") + 1] = "300"
+    if arguments[0] == "train":
+        arguments += [word for setting in SMALL for word in ("--set", setting)]
+    return arguments
+
+
+COMMAND = re.compile(r"(?:echo (?P<text>.+?) \| )?mtkit (?P<rest>[^<>|]*)(?P<files>[^|]*)$")
+
+
+def run_statement(statement: str, folder: Path) -> None:
+    """Run a line of a page in a folder."""
+    line = statement if "\n" in statement else re.sub(r"\s+#.*", "", statement)
+    if not (command := COMMAND.match(line)):
+        done = run_shell(["bash", "-euo", "pipefail", "-c", statement], folder)
+        assert done.returncode == 0, f"{statement}\n{done.stderr}"
+        return
+    given = re.search(r"< (\S+)", command["files"])
+    output = re.search(r"> (\S+)", command["files"])
+    source = given and given[1]
+    if command["text"]:
+        source = ".echo"
+        (folder / source).write_text(" ".join(shlex.split(command["text"])) + "\n", "utf-8")
+    error = folder / ".stderr"
+    arguments = in_small(shlex.split(command["rest"]))
+    target = output[1] if output else ".stdout"
+    process = Forked(run_mtkit, arguments, str(folder), source, target, err=error)
+    process.wait(400)
+    assert process.returncode == 0, f"{line}\n{error.read_text('utf-8')}"
+
+
+@pytest.fixture
+def desk(
+    tmp_path: Path,
+    tiny_text: TinyText,
+    tiny_data: PreparedData,
+    untrained: Run,
+    also_untrained: Run,
+) -> Path:
+    """A folder with the files, the data and the runs that a page may name."""
+    folder = tmp_path / "desk"
+    (folder / "examples").mkdir(parents=True)
+    shutil.copytree(ROOT / "examples" / "demo", folder / "examples" / "demo")
+    for split in ("train", "valid", "test"):
+        for file in getattr(tiny_text, split):
+            shutil.copy(file, folder / file.name)
+    sides = (file.read_text("utf-8").splitlines() for file in tiny_text.train)
+    rows = ("\t".join(pair) + "\n" for pair in zip(*sides, strict=True))
+    (folder / "train.tsv").write_text("".join(rows), encoding="utf-8")
+    (folder / "input.txt").write_text("one two\nthree\n", encoding="utf-8")
+    shutil.copytree(tiny_data.path, folder / "data" / "demo-en-de")
+    shutil.copytree(untrained.path, folder / "runs" / "demo-en-de-demo")
+    shutil.copytree(also_untrained.path, folder / "runs" / "first")
+    shutil.copytree(untrained.path, folder / "runs" / "second")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@each_document([path for path in DOCUMENTS if path != OWN_CORPUS])
+def test_every_line_for_the_shell_runs_as_printed(path: Path, desk: Path) -> None:
+    lines = [line for block in blocks(path, "sh") for line in statements(block)]
+    lines = [line for line in lines if NEEDS not in line]
+    if any(line.startswith("mtkit prepare demo-en-de") for line in lines):
+        shutil.rmtree(desk / "data" / "demo-en-de")
+    if any(line.startswith("mtkit train") and "--dry-run" not in line for line in lines):
+        shutil.rmtree(desk / "runs")
+    for line in lines:
+        run_statement(line, desk)
+
+
 @pytest.mark.timeout(120)
-def test_the_python_of_the_readme_runs_as_printed(untrained: Run, tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
-    names = re.findall(r'"runs/([^"]+)"', block)
+def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
+    pages = {path: blocks(path, "python") for path in DOCUMENTS}
+    translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
+    assert not any(pages.values())
     # The only run that there is when a reader has come so far.
-    assert set(names) == {"demo-en-de-demo"}
-    shutil.copytree(untrained.path, tmp_path / "runs" / names[0])
-    (tmp_path / "script.py").write_text(block, encoding="utf-8")
-    done = run_shell([sys.executable, "script.py"], tmp_path, CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 0, done.stderr
+    assert set(re.findall(r'"runs/([^"]+)"', translating)) == {"demo-en-de-demo"}
+    output = {}
+    for block in (translating, scoring, training):
+        (desk / "script.py").write_text(block, encoding="utf-8")
+        done = run_shell([sys.executable, "script.py"], desk, CUDA_VISIBLE_DEVICES="")
+        assert done.returncode == 0, done.stderr
+        output[block] = done.stdout.split("\n")[:-1]
     # Two lines, three translations of each, and two lines.
-    assert len(done.stdout.split("\n")) == 2 + 2 * 3 + 2 + 1
+    assert len(output[translating]) == 2 + 2 * 3 + 2
+    (line,) = output[scoring]
+    assert line.startswith("chrF2 ")
+    assert Run.open(desk / "runs" / "mydata").checkpoints()
 
 
 @pytest.mark.slow
 def test_the_guide_to_your_own_corpus_runs_as_printed(tmp_path: Path) -> None:
     folder = tmp_path / "own"
     shutil.copytree(ROOT / "examples/own-corpus", folder)
-    (block,) = shell_blocks(folder / "README.md")
+    (block,) = blocks(folder / "README.md", "sh")
     done = run_shell(["bash", "-euo", "pipefail", "-c", block], folder)
     assert done.returncode == 0, done.stderr
     # Standard output has the dry run, the translation and the two scores, and nothing else.

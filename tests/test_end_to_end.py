@@ -60,7 +60,7 @@ model:
 train:
   max_steps: 400
   batch_tokens: 1000
-  length_groups: 2
+  batches_per_update: 2
   warmup_steps: 100
   learning_rate_scale: 0.3
   valid_every: 400

@@ -138,10 +138,10 @@ def test_a_folder_that_may_not_be_written_is_refused(tiny_text: TinyText, tmp_pa
 MEMORY = """
 import resource
 from pathlib import Path
-from mtkit import prepare
+from mtkit.prepare import passes
 from mtkit.prepare import prepare_files
 if __name__ == "__main__":
-    prepare.BLOCK = 1000
+    passes.BLOCK = 1000
     pairs = lambda split: (Path(f"{split}.en"), Path(f"{split}.de"))
     prepare_files("large", Path("out"), src_lang="en", tgt_lang="de", train=[pairs("train")],
                   valid=pairs("valid"), vocab_size=1000, workers=1)

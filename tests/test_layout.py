@@ -1,8 +1,12 @@
-"""The package's order: which module may import which, and where an outside library lives."""
+"""The rooms of the package: what may import what, and where an outside library lives."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import graphlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,85 +15,74 @@ import mtkit
 
 PACKAGE = Path(mtkit.__file__).parent
 
-FLOORS = {
-    "cli": 9,
-    "train": 8,
-    "trainer": 7,
-    "report": 7,
-    "progress": 4,
-    "journal": 5,
-    "export": 7,
-    "audit": 6,
-    "prepare": 5,
-    "sources": 4,
-    "translate": 6,
-    "pool": 5,
-    "decoding": 4,
-    "batches": 4,
-    "dropout": 4,
-    "corpora": 3,
-    "demo": 3,
-    "data": 3,
-    "checkpoint": 3,
-    "inference": 3,
-    "model": 2,
-    "sampling": 3,
-    "search": 2,
-    "tokenizer": 2,
-    "encoder": 3,
-    "words": 1,
-    "score": 2,
-    "cost": 2,
-    "loss": 1,
-    "findings": 2,
-    "config": 1,
-    "distributed": 2,
-    "devices": 1,
-    "page": 1,
-    "run_page": 2,
-    "data_page": 2,
-    "sentences": 1,
-    "job": 2,
-    "processes": 1,
-    "cleaning": 2,
-    "files": 1,
-    "streams": 1,
-    "errors": 0,
+# Which rooms a room may import. Any room may import the modules outside of rooms, the ground
+# floor, which imports no room.
+ROOMS = {
+    "cli": {"prepare", "train", "translate", "convert"},
+    "prepare": set[str](),
+    "train": {"translate"},
+    "translate": set[str](),
+    "convert": {"translate"},
 }
 
 HOMES = {
     "click": {"cli"},
     "yaml": {"config"},
     # Each record is defined where its file is.
-    "pydantic": {"config", "files", "data", "checkpoint", "trainer", "job", "prepare"},
+    "pydantic": {
+        "config",
+        "files",
+        "data",
+        "checkpoint",
+        "run_folder",
+        "train.state",
+        "translate.resumable",
+        "prepare.passes",
+    },
     "sacrebleu": {"score"},
     "sentencepiece": {"tokenizer"},
-    "torch.distributed": {"distributed"},
-    "tensorboardX": {"journal"},
-    "matplotlib": {"page"},
-    "jinja2": {"page"},
-    "datasets": {"corpora"},
-    "pyarrow": {"sources"},
-    "huggingface_hub": {"corpora"},
-    "xxhash": {"cleaning"},
-    "langcodes": {"cleaning"},
-    "regex": {"cleaning"},
-    "ctranslate2": {"export"},
-    "sentencex": {"sentences"},
-    "transformers": {"export"},
-    "pickle": set(),
-    "dill": set(),
-    "cloudpickle": set(),
-    "shelve": set(),
-    "marshal": set(),
-    "joblib": set(),
+    "torch.distributed": {"train.distributed"},
+    "tensorboardX": {"train.metrics"},
+    "matplotlib": {"html"},
+    "jinja2": {"html"},
+    "datasets": {"prepare.hub"},
+    "pyarrow": {"prepare.readers"},
+    "huggingface_hub": {"prepare.hub"},
+    "xxhash": {"prepare.filters"},
+    "langcodes": {"prepare.filters"},
+    "regex": {"prepare.filters"},
+    "ctranslate2": {"convert.ctranslate2"},
+    "sentencex": {"translate.sentences"},
+    "transformers": {"convert.exporting", "convert.huggingface"},
+    "pickle": set[str](),
+    "dill": set[str](),
+    "cloudpickle": set[str](),
+    "shelve": set[str](),
+    "marshal": set[str](),
+    "joblib": set[str](),
 }
 
-FILES = sorted(PACKAGE.glob("*.py"))
-# These two are not on a floor: the door for `import mtkit` and the one for `python -m mtkit`.
-DOORS = {"__init__", "__main__"}
+FILES = sorted(PACKAGE.rglob("*.py"))
+# The doors for `import mtkit` and for `python -m mtkit`: they lead into rooms.
+DOORS = {"", "__main__"}
 
 
+def name_of(file: Path) -> str:
+    """`train.trainer` for the module `mtkit.train.trainer`, `train` for the room itself."""
+    parts = file.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def room_of(module: str) -> str:
+    """The room of a module; "" for the ground floor."""
+    room = module.partition(".")[0]
+    return room if room in ROOMS else ""
+
+
+MODULES = {name_of(file): file for file in FILES}
+
+
+@functools.cache
 def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), filename=file.name)
 
@@ -108,42 +101,89 @@ def imported(tree: ast.Module) -> set[str]:
     return names
 
 
-def own_modules(tree: ast.Module) -> set[str]:
-    """Modules of this package that are imported, without the package itself."""
-    parts = [name.split(".") for name in imported(tree)]
-    return {name[1] for name in parts if name[0] == "mtkit" and len(name) > 1 and name[1] in FLOORS}
+def own_modules(module: str) -> set[str]:
+    """Modules of this package that a module imports."""
+    names = {
+        name.removeprefix("mtkit").removeprefix(".")
+        for name in imported(parsed(MODULES[module]))
+        if name.split(".")[0] == "mtkit"
+    }
+    return (names & MODULES.keys()) - {"", module}
 
 
 def calls(tree: ast.Module) -> set[str]:
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
-def test_every_module_has_a_floor():
-    assert {file.stem for file in FILES} == FLOORS.keys() | DOORS
+def test_the_rooms_are_the_folders():
+    assert {room_of(name) for name in MODULES} == ROOMS.keys() | {""}
+    assert {file.parent.name for file in FILES} == ROOMS.keys() | {"mtkit"}
 
 
-@pytest.mark.parametrize("name", FLOORS)
-def test_a_module_imports_lower_floors_only(name: str):
-    not_lower = {
-        other
-        for other in own_modules(parsed(PACKAGE / f"{name}.py"))
-        if FLOORS[other] >= FLOORS[name]
-    }
-    assert not not_lower
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_the_rooms_that_its_room_may(module: str):
+    if module in DOORS:
+        return
+    room = room_of(module)
+    others = {room_of(other) for other in own_modules(module)} - {"", room}
+    assert others <= ROOMS.get(room, set())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_a_room_uses_of_another_is_what_that_one_exports(module: str):
+    if module in DOORS:
+        return
+    others = [other for other in own_modules(module) if room_of(other) not in ("", room_of(module))]
+    # `mtkit.train`, never `mtkit.train.trainer`.
+    assert all(other in ROOMS for other in others)
+
+
+@pytest.mark.parametrize("room", ["", *ROOMS])
+def test_imports_go_in_no_circle(room: str):
+    inside = {name for name in MODULES if room_of(name) == room and name not in DOORS | {room}}
+    graph = {name: own_modules(name) & inside for name in inside}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+from mtkit.prepare import prepare_corpus, prepare_files, write_page
+folder = Path({folder!r})
+words = ["one", "two", "three", "four", "five", "six"]
+text = [f"{{a}} {{b}} {{c}} {{d}}" for a in words for b in words for c in words for d in words]
+files = {{}}
+for split, part in (("train", text[:1000]), ("valid", text[1000:1100])):
+    files[split] = folder / f"{{split}}.en", folder / f"{{split}}.de"
+    for file, ending in zip(files[split], ("", " ja")):
+        file.write_text("".join(f"{{line}}{{ending}}\\n" for line in part))
+if __name__ == "__main__":
+    prepare_files(
+        "mine", folder / "data", src_lang="en", tgt_lang="de", train=[files["train"]],
+        valid=files["valid"], vocab_size=300, workers=2,
+        on_finished=lambda data, report: write_page(folder / "page.html", data, report),
+    )
+    assert (folder / "page.html").is_file() and "torch" not in sys.modules
+"""
+
+
+def test_preparing_never_loads_pytorch(tmp_path: Path):
+    subprocess.run([sys.executable, "-c", PREPARE.format(folder=str(tmp_path))], check=True)
 
 
 @pytest.mark.parametrize("library", HOMES)
 def test_an_outside_library_has_one_home(library: str):
     users = {
-        file.stem
-        for file in FILES
+        module
+        for module, file in MODULES.items()
         for name in imported(parsed(file))
         if name == library or name.startswith(f"{library}.")
     }
-    assert users <= HOMES[library]
+    homes = HOMES[library]
+    assert {user for user in users if user not in homes and room_of(user) not in homes} == set()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_nothing_is_printed_past_the_command_line_and_nothing_is_unpickled(file: Path):
     forbidden = {"print", "torch.load", "torch.save", "eval", "exec", "yaml.unsafe_load"}
     assert not calls(parsed(file)) & forbidden
@@ -163,4 +203,4 @@ def test_importing_the_package_loads_no_library():
         alias.name.split(".")[0] for n in top if isinstance(n, ast.Import) for alias in n.names
     }
     direct |= {(n.module or "").split(".")[0] for n in top if isinstance(n, ast.ImportFrom)}
-    assert direct <= {"__future__", "importlib", "typing"}
+    assert direct <= {"__future__", "importlib", "typing", "mtkit"}

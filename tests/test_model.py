@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from mtkit.config import ModelConfig, load_config
 from mtkit.errors import MtkitError
-from mtkit.inference import Engine
 from mtkit.model import (
     Dropout,
     Transformer,
@@ -22,6 +21,7 @@ from mtkit.model import (
     parameter_counts,
     sinusoidal_positions,
 )
+from mtkit.translate.engine import Engine
 
 PAD, BOS, EOS, V = 0, 1, 2, 23
 SHAPE = {

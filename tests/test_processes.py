@@ -79,25 +79,29 @@ def _nobody_is_left() -> Iterator[None]:
 
 def test_results_come_in_the_order_of_the_items_from_several_processes():
     found = list(ordered_map(squared, range(100), workers=3))
-    assert [square for square, _ in found] == [number * number for number in range(100)]
-    processes = {process for _, process in found}
+    expected = [(number, number * number) for number in range(100)]
+    assert [(number, square) for number, (square, _) in found] == expected
+    processes = {process for _, (_, process) in found}
     assert len(processes) == 3
     assert os.getpid() not in processes
 
 
-def test_results_come_in_order_whatever_time_they_take():
-    assert list(ordered_map(slow_if_even, range(40), workers=2)) == list(range(40))
+def test_results_are_in_order_even_if_some_take_longer():
+    found = list(ordered_map(slow_if_even, range(40), workers=2))
+    assert found == [(number, number) for number in range(40)]
 
 
 @pytest.mark.parametrize(("workers", "count"), [(1, 50), (4, 2), (4, 1), (4, 0)])
 def test_one_worker_or_few_items_need_no_process(workers: int, count: int):
     found = list(ordered_map(squared, range(count), workers=workers))
-    assert [square for square, _ in found] == [number * number for number in range(count)]
-    assert {process for _, process in found} <= {os.getpid()}
+    expected = [(number, number * number) for number in range(count)]
+    assert [(number, square) for number, (square, _) in found] == expected
+    assert {process for _, (_, process) in found} <= {os.getpid()}
 
 
 def test_there_may_be_more_workers_than_items():
-    assert [square for square, _ in ordered_map(squared, range(3), workers=4)] == [0, 1, 4]
+    found = ordered_map(squared, range(3), workers=4)
+    assert [(number, square) for number, (square, _) in found] == [(0, 0), (1, 1), (2, 4)]
 
 
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 3), (2, 4)])
@@ -112,7 +116,7 @@ def test_no_more_items_are_taken_than_are_worked_on(workers: int, ahead: int):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_of_a_user_arrives_as_itself(workers: int):
     results = ordered_map(refuses_five, range(100), workers=workers)
-    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [next(results) for _ in range(5)] == [(number, number) for number in range(5)]
     with pytest.raises(MtkitError, match="five: is refused; take six") as caught:
         next(results)
     assert caught.value.status == 7
@@ -126,7 +130,7 @@ def test_another_exception_arrives_with_its_text_and_place():
 
 
 @pytest.mark.parametrize(("how", "says"), [("killed", "killed by SIGKILL"), ("left", "status 3")])
-def test_a_worker_that_ends_is_told_in_one_line(how: str, says: str):
+def test_a_worker_that_ends_is_reported_in_one_line(how: str, says: str):
     dies = functools.partial(dies_at_five, how=how)
     with pytest.raises(MtkitError) as caught:
         list(ordered_map(dies, range(100), workers=2))
@@ -135,7 +139,7 @@ def test_a_worker_that_ends_is_told_in_one_line(how: str, says: str):
     assert "\n" not in str(caught.value)
 
 
-def test_a_worker_that_is_gone_is_told_when_it_is_given_something_too():
+def test_a_lost_worker_is_reported_also_when_it_is_sent_an_item():
     worker: Worker[int, int] = Worker(sleeps)
     os.kill(worker._process.pid or 0, signal.SIGKILL)
     worker._process.join()
@@ -146,7 +150,7 @@ def test_a_worker_that_is_gone_is_told_when_it_is_given_something_too():
 
 def test_who_has_enough_ends_all_processes_busy_as_they_are():
     results = ordered_map(sleeps, [0, *range(1, 100)], workers=2)
-    assert next(results) == 0
+    assert next(results) == (0, 0)
     assert len(active_children()) == 2
     results.close()  # type: ignore[attr-defined]
     assert active_children() == []
@@ -164,7 +168,7 @@ def test_an_error_among_the_items_ends_all_processes():
 
 def test_items_may_be_larger_than_what_a_pipe_holds():
     items = [bytes([number]) * 1_000_000 for number in range(8)]
-    assert list(ordered_map(bytes, items, workers=2)) == items
+    assert list(ordered_map(bytes, items, workers=2)) == [(item, item) for item in items]
 
 
 def test_cores_are_those_this_process_may_use():
@@ -200,7 +204,7 @@ from mtkit.processes import Worker, ordered_map
         "worker = Worker(squared)\nworker.send(1)\nprint(worker.receive())",
     ],
 )
-def test_a_script_that_works_when_it_is_imported_is_told_how_to_mend_it(work: str, tmp_path: Path):
+def test_a_script_that_starts_workers_at_import_gets_advice(work: str, tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(here=str(HERE), work=work))
     done = subprocess.run(
@@ -212,7 +216,7 @@ def test_a_script_that_works_when_it_is_imported_is_told_how_to_mend_it(work: st
     assert last.startswith(
         "mtkit.errors.MtkitError: this script starts workers when it is imported"
     )
-    assert last.endswith('put what it does under `if __name__ == "__main__":`')
+    assert last.endswith('put its code under `if __name__ == "__main__":`')
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])

@@ -388,7 +388,7 @@ def test_the_place_of_missing_lines_is_named(place: int, gap: int) -> None:
     assert first_shift(lengths[:place] + lengths[place + gap :], lengths) == place
 
 
-def test_the_last_line_alone_is_no_evidence_of_a_shift() -> None:
+def test_the_last_line_alone_is_not_evidence_of_a_shift() -> None:
     # 55 is nearer to 56 than to 50, by a logarithm of 0.08; translations vary by more than that.
     rng = random.Random(1)
     lengths = [rng.randint(10, 200) for _ in range(30)]

@@ -15,8 +15,8 @@ import sentencepiece as spm
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mtkit.encoder import BlockEncoder
 from mtkit.errors import MtkitError
+from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.tokenizer import ModelType, Tokenizer
 from mtkit.words import WordCounts, count_words
 
@@ -104,7 +104,7 @@ def test_bytes_that_spell_no_character_are_left_out_of_a_text(
 
 
 @given(ids=st.lists(st.integers(0, 299), max_size=40))
-def test_whatever_a_model_says_is_text(ids: list[int], tokenizer: Tokenizer) -> None:
+def test_all_output_of_a_model_decodes_to_text(ids: list[int], tokenizer: Tokenizer) -> None:
     text = tokenizer.decode(ids)
     assert "\ufffd" not in text
     assert text.encode().decode() == text
@@ -329,14 +329,14 @@ def odd_tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def block_encoder(odd_tokenizer: Tokenizer) -> BlockEncoder:
-    return BlockEncoder(odd_tokenizer, dtype=np.dtype("<u2"))
+def block_encoder(odd_tokenizer: Tokenizer) -> CachedEncoder:
+    return CachedEncoder(odd_tokenizer, dtype=np.dtype("<u2"))
 
 
 @given(st.lists(texts))
 @example(["", " ", "a  b", "x" * 300 + " " + "x" * 300])
 def test_a_block_is_encoded_as_its_lines_are(
-    block_encoder: BlockEncoder, odd_tokenizer: Tokenizer, lines: list[str]
+    block_encoder: CachedEncoder, odd_tokenizer: Tokenizer, lines: list[str]
 ) -> None:
     expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
     for _ in range(2):  # Unknown words first, remembered ones then.
@@ -345,7 +345,7 @@ def test_a_block_is_encoded_as_its_lines_are(
 
 @pytest.mark.parametrize("form", ["{0}", "{0}{0}", "a{0} {0}b", "a {0} b"])
 def test_every_character_is_encoded_in_a_block_as_it_is_alone(
-    block_encoder: BlockEncoder, odd_tokenizer: Tokenizer, form: str
+    block_encoder: CachedEncoder, odd_tokenizer: Tokenizer, form: str
 ) -> None:
     characters = [chr(i) for i in range(1 << 16) if not 0xD800 <= i < 0xE000]
     lines = [form.format(character) for character in characters]
@@ -353,11 +353,11 @@ def test_every_character_is_encoded_in_a_block_as_it_is_alone(
     assert ids_of(block_encoder.encode(lines), "<u2") == expected
 
 
-def test_a_block_is_encoded_the_same_when_there_is_no_room_to_remember(
+def test_a_block_is_encoded_the_same_when_the_cache_is_full(
     odd_tokenizer: Tokenizer,
 ) -> None:
     lines = odd_lines(200)
-    cramped = BlockEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=2000)
+    cramped = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u4"), max_bytes=2000)
     expected = [[*odd_tokenizer.encode(line), 2] for line in lines]
     for start in range(0, 200, 20):
         got = ids_of(cramped.encode(lines[start : start + 20]), "<u4")
@@ -369,14 +369,14 @@ def test_words_that_look_alike_to_a_machine_are_remembered_apart(odd_tokenizer: 
         words = ALIKE[start : start + 18]
         expected = [[*odd_tokenizer.encode(word), 2] for word in words]
         # Places for 32, so that many words are looked for where others are.
-        encoder = BlockEncoder(odd_tokenizer, dtype=np.dtype("<u2"), max_bytes=2600)
+        encoder = CachedEncoder(odd_tokenizer, dtype=np.dtype("<u2"), max_bytes=2600)
         for _ in range(3):
             assert ids_of(encoder.encode(words), "<u2") == expected
 
 
 def test_ids_that_do_not_fit_are_refused(odd_tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match="1050"):
-        BlockEncoder(odd_tokenizer, dtype=np.dtype("u1"))
+        CachedEncoder(odd_tokenizer, dtype=np.dtype("u1"))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -19,13 +19,16 @@ from typing import Any
 
 import torch
 
-from mtkit import cli, distributed, train
-from mtkit.checkpoint import Checkpoint, Run
+from mtkit import cli
+from mtkit.checkpoint import Checkpoint
 from mtkit.config import load_config
 from mtkit.data import PreparedData
-from mtkit.devices import given_rank
 from mtkit.errors import MtkitError
-from mtkit.trainer import Trainer
+from mtkit.processes import given_rank
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train import distributed
+from mtkit.train.trainer import Trainer
 
 
 def fail() -> None:

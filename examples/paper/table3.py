@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from statistics import mean, stdev
 
-from mtkit.checkpoint import Run
+from mtkit.run_folder import Run
 
 # The order of the table, with the paper's perplexity and BLEU (newstest2013).
 PAPER = {

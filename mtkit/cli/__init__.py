@@ -1,0 +1,147 @@
+"""The command line: one module for each command. They parse, call the other rooms and print.
+
+Standard output carries data only, in UTF-8 whatever the locale; notes, progress and errors go to
+standard error. What a command needs is imported inside it, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+
+import click
+
+from mtkit import __version__
+from mtkit.cli import export, prepare, score, train, translate
+from mtkit.cli.console import configure_logging, is_later_worker, is_worker, say, say_error
+from mtkit.cli.streams import standard_streams
+from mtkit.errors import MtkitError
+
+# Variables that set how threads wait for each other, and the values that mtkit sets if the user
+# sets none of them: spin for a moment, then sleep, so that other programs get the core. With the
+# default, threads spin so long that training takes 40 % longer while other programs run
+# (benchmarks/busy.py). GOMP_SPINCOUNT, in turns of the spin loop, is for the OpenMP library that
+# PyTorch uses on Linux; other libraries read OMP_WAIT_POLICY.
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+WAIT_BRIEFLY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
+
+
+def main() -> None:
+    """The program `mtkit`: runs a command, and reports an error as one line and an exit status."""
+    if not any(name in os.environ for name in WAITING):
+        os.environ.update(WAIT_BRIEFLY)  # before PyTorch is loaded
+    with standard_streams():
+        _run()
+
+
+def _run() -> None:
+    try:
+        # By default Click exits with status 1 on Ctrl-C; standalone_mode=False leaves that to us.
+        status = commands.main(prog_name="mtkit", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        if os.environ.get("LOCAL_RANK", "0") == "0" or not is_worker():
+            # All workers of a machine have the same command line; one of them reports the error.
+            message = error.format_message()
+            if isinstance(error, click.MissingParameter):
+                # Click prints one choice per line.
+                message = " ".join(message.split())
+            say_error(f"{message}{hint}")
+        sys.exit(error.exit_code)
+    except MtkitError as error:
+        if not error.reported:
+            say_error(str(error))
+        _leave(error.status)
+    except (KeyboardInterrupt, click.Abort) as error:
+        if not is_later_worker():
+            # Click has turned Ctrl-C into an Abort.
+            cause = error.__cause__ if isinstance(error, click.Abort) else error
+            reason = str(cause) if isinstance(cause, KeyboardInterrupt) else ""
+            say(f"mtkit: interrupted{f': {reason}' if reason else ''}")
+        _leave(130)
+    except BrokenPipeError:
+        # The reader closed the pipe.
+        _leave(1)
+    except Exception as error:
+        # A worker with such an error is restarted, if --max-restarts allows it.
+        if not is_worker() and (reason := _file_error(error)):
+            say_error(reason)
+            _leave(1)
+        # Our bug. Its status distinguishes it from an error that the user can fix.
+        if not is_worker():
+            raise
+        from mtkit.train import BROKEN
+
+        traceback.print_exc()
+        _leave(BROKEN)
+
+
+def _file_error(error: Exception) -> str:
+    """A message for an error of the operating system about a file; empty for any other error."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        name = error.filename
+        return f"{os.fsdecode(name) if isinstance(name, bytes) else name}: {error.strerror}"
+    encoding = sys.getfilesystemencoding()
+    if isinstance(error, UnicodeEncodeError) and encoding.lower() not in ("utf-8", "utf8"):
+        return (
+            f"{error.object}: cannot be the name of a file in this locale, whose encoding is "
+            f"{encoding}; set PYTHONUTF8=1"
+        )
+    return ""
+
+
+def _leave(status: int) -> None:
+    """End the program; a worker at once, because its connections to others may not close."""
+    if is_worker():
+        with suppress(OSError, MtkitError):
+            sys.stderr.flush()
+            sys.stdout.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""
+    \b
+    Shell completion (put the line into the start-up file of your shell):
+      bash: eval "$(_MTKIT_COMPLETE=bash_source mtkit)"
+      zsh:  eval "$(_MTKIT_COMPLETE=zsh_source mtkit)"
+      fish: _MTKIT_COMPLETE=fish_source mtkit | source
+    """,
+)
+@click.version_option(
+    __version__,
+    prog_name="mtkit",
+    message="%(prog)s %(version)s",
+    help="Print the version and exit.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+def commands(quiet: bool) -> None:
+    """Train and run machine translation with the Transformer of "Attention Is All You Need".
+
+    \b
+    From nothing to a scored translation:
+      mtkit prepare demo-en-de
+      mtkit train --config demo
+      mtkit translate < input.txt
+      mtkit score
+
+    mtkit COMMAND --help prints the options of a command.
+    """
+    configure_logging(quiet=quiet)
+
+
+for _command in (
+    prepare.prepare,
+    train.train,
+    translate.translate,
+    score.score,
+    export.export,
+):
+    commands.add_command(_command)

@@ -1,0 +1,270 @@
+"""What several commands share: groups of options, checks between options, and data, runs, text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from mtkit.cli.streams import standard_input
+
+if TYPE_CHECKING:
+    from mtkit.data import PreparedData
+    from mtkit.run_folder import Run
+    from mtkit.translate import Translator
+
+
+log = logging.getLogger(__name__)
+
+DATA_ROOT = Path("data")
+RUNS_ROOT = Path("runs")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+PathArgument = click.Path(path_type=Path)
+
+# Characters of the first column of a help page; a longer option has a line to itself.
+_OPTION_WIDTH = 26
+
+
+# ---------------------------------------------------------------------------------------------
+# Help
+
+
+class GroupedOption(click.Option):
+    """An option that is printed in a group of the help.
+
+    Attributes:
+        group: the heading of the group.
+    """
+
+    def __init__(self, *declarations: Any, group: str, **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.group = group
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        """What stands in brackets after the help: not the range, which an error names."""
+        return {key: fact for key, fact in super().get_help_extra(ctx).items() if key != "range"}
+
+
+class Command(click.Command):
+    """A command whose help has its options in groups, in the order of their first options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group; `--help` itself is in the last one."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None and isinstance(parameter, click.Option):
+                group = getattr(parameter, "group", INFORMATION)
+                groups.setdefault(group, []).append(row)
+        groups[INFORMATION] = groups.pop(INFORMATION)
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                # Padded, so that all groups have one second column.
+                padded = [(option.ljust(_OPTION_WIDTH), text) for option, text in rows]
+                formatter.write_dl(padded, col_max=_OPTION_WIDTH)
+
+
+def option_group(heading: str) -> Callable[..., Callable[[Function], Function]]:
+    """`click.option` for the options of one group of the help."""
+    return partial(click.option, cls=GroupedOption, group=heading)
+
+
+INFORMATION = "Information"
+in_out_option = option_group("Input and output")
+model_option = option_group("Model")
+search_option = option_group("Search")
+hardware_option = option_group("Hardware")
+information_option = option_group(INFORMATION)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: examples that run as printed."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+# ---------------------------------------------------------------------------------------------
+# Checks between options
+
+
+def given(*names: str) -> list[str]:
+    """Those of these options that are on the command line, as a user writes them.
+
+    Args:
+        names: of parameters of the command that runs.
+    """
+    context = click.get_current_context()
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE
+    ]
+
+
+def refuse_given(names: Iterable[str], why: str) -> None:
+    """Refuse options that do not go with the others.
+
+    Args:
+        names: of parameters of the command that runs.
+        why: what follows the option in the error, as in "requires --sentence".
+
+    Raises:
+        click.UsageError: naming the first of them that is on the command line.
+    """
+    if useless := given(*names):
+        raise click.UsageError(f"{useless[0]} {why}")
+
+
+# ---------------------------------------------------------------------------------------------
+# Shared options
+
+
+def device_option(function: Function) -> Function:
+    """`--device`."""
+    return hardware_option(
+        "--device",
+        type=click.Choice(["auto", "cpu", "cuda"]),
+        default="auto",
+        help="Device to compute on. auto (default): a GPU if there is one, else the CPU.",
+    )(function)
+
+
+def checkpoint_option(function: Function) -> Function:
+    """`--checkpoint`."""
+    return model_option(
+        "--checkpoint",
+        metavar="WHICH",
+        help="Checkpoint to use: average:N (the average of the newest N), best, last, or a step."
+        " Default: the average that the configuration of the run sets.",
+    )(function)
+
+
+def beam_options(function: Function) -> Function:
+    """`--beam-size` and `--length-penalty`."""
+    for option in (
+        search_option(
+            "--length-penalty",
+            type=float,
+            metavar="ALPHA",
+            help="Length penalty alpha: higher favours longer translations, 0 is off.",
+        ),
+        search_option(
+            "--beam-size", type=click.IntRange(1), metavar="N", help="Beam size. 1: greedy search."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def hardware_options(function: Function) -> Function:
+    """`--device`, `--workers`, `--precision` and `--batch-tokens` of a translation."""
+    for option in (
+        hardware_option(
+            "--batch-tokens",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Batch size in source tokens. Lower it if memory runs out.",
+        ),
+        hardware_option(
+            "--precision",
+            type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+            help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs: faster, and"
+            " slightly less accurate.",
+        ),
+        hardware_option(
+            "--workers",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Worker processes on this machine. Default: one per GPU, or one on the CPU.",
+        ),
+        device_option,
+    ):
+        function = option(function)
+    return function
+
+
+# ---------------------------------------------------------------------------------------------
+# Data, runs and text
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    """How the command line asks for translations.
+
+    Attributes:
+        checkpoint: the value of --checkpoint.
+        device: to compute on.
+        workers: processes; None for the default.
+        changes: settings of the run's `decode` section to change, by name.
+    """
+
+    checkpoint: str | None
+    device: str
+    workers: int | None
+    changes: dict[str, Any]
+
+    @classmethod
+    def parse(
+        cls, *, checkpoint: str | None, device: str, workers: int | None, **settings: Any
+    ) -> DecodeOptions:
+        """From the values of the decoding options; None leaves the setting of the run."""
+        changes = {key: value for key, value in settings.items() if value is not None}
+        return cls(checkpoint, device, workers, changes)
+
+    def setting(self, run: Run, name: str) -> Any:
+        """The value that a setting has: that of the option, else that of the run."""
+        return self.changes.get(name, getattr(run.config.decode, name))
+
+    def load(self, runs: Sequence[Run], *, workers: int | None = None) -> Translator:
+        """A translator with one run, or with several as an ensemble.
+
+        Args:
+            runs: the settings of the first one count.
+            workers: instead of those of the command line.
+        """
+        from mtkit.config import change_decoding
+        from mtkit.devices import workers_wanted
+        from mtkit.processes import given_rank
+        from mtkit.translate import Translator
+
+        config = change_decoding(runs[0].config.decode, self.changes)
+        workers = workers or self.workers
+        if workers is None:
+            # A worker among others has its GPU already.
+            workers = workers_wanted(self.device) if given_rank() is None else 1
+        return Translator.load(
+            runs, checkpoint=self.checkpoint, config=config, device=self.device, workers=workers
+        )
+
+
+def open_data(path: Path | None) -> PreparedData:
+    """A prepared folder; without a path the newest one."""
+    from mtkit import data
+
+    if path is None:
+        path = data.find_data(DATA_ROOT)
+        log.info("data: %s", path)
+    return data.PreparedData.open(path)
+
+
+def open_run(path: Path | None) -> Run:
+    """A run; without a path the newest one."""
+    from mtkit import run_folder
+
+    return run_folder.Run.open(path) if path else run_folder.find_run(RUNS_ROOT)
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """The lines of a file, or of standard input (-)."""
+    from mtkit.text import decode_lines, read_lines
+
+    if str(path) == "-":
+        return decode_lines(standard_input(), name="standard input")
+    return read_lines(path)

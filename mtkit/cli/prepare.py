@@ -1,0 +1,269 @@
+"""The command `mtkit prepare`."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtkit.cli.console import need_output, print_text, width
+from mtkit.cli.options import (
+    DATA_ROOT,
+    Command,
+    PathArgument,
+    examples,
+    hardware_option,
+    information_option,
+    option_group,
+    refuse_given,
+)
+
+if TYPE_CHECKING:
+    from mtkit.data import PreparedData
+    from mtkit.prepare import Report, Source
+
+log = logging.getLogger(__name__)
+
+data_option = option_group("Your data")
+cleaning_option = option_group("Cleaning and vocabulary")
+output_option = option_group("Output")
+
+
+@click.command(
+    cls=Command,
+    short_help="Clean and encode a parallel corpus.",
+    epilog=examples(
+        "mtkit prepare demo-en-de",
+        "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
+        "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
+        "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
+        "  --train-from pairs.tsv --valid-from valid.tsv --force",
+    ),
+)
+@click.argument("name", required=False)
+@data_option("--src-lang", metavar="L", help="Language code of the source, such as en.")
+@data_option("--tgt-lang", metavar="L", help="Language code of the target, such as de.")
+@data_option(
+    "--train",
+    type=(PathArgument, PathArgument),
+    multiple=True,
+    metavar="SRC TGT",
+    help="Training corpus as two files with one sentence per line, plain or compressed (.gz, .bz2,"
+    " .xz, .zst). Repeatable.",
+)
+@data_option(
+    "--train-from",
+    multiple=True,
+    metavar="SOURCE",
+    help="Training corpus in another form: a .tsv, .tmx, .parquet or .jsonl file with both sides;"
+    " hf:OWNER/DATASET[:CONFIG][:SPLIT] on the Hugging Face hub; or a file name without its"
+    " language, such as news for news.en and news.de. Repeatable.",
+)
+@data_option(
+    "--weight",
+    type=click.FloatRange(0, min_open=True),
+    multiple=True,
+    metavar="W",
+    help="Oversampling factor of each corpus: first of each --train, then of each --train-from."
+    " Give one per corpus, or none.",
+)
+@data_option(
+    "--valid",
+    type=(PathArgument, PathArgument),
+    metavar="SRC TGT",
+    help="Validation set as two files.",
+)
+@data_option("--valid-from", metavar="SOURCE", help="Validation set in a form of --train-from.")
+@data_option(
+    "--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set as two files."
+)
+@data_option("--test-from", metavar="SOURCE", help="Test set in a form of --train-from.")
+@cleaning_option(
+    "--vocab-size",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data.",
+)
+@cleaning_option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of cleaning or of BPE, as in max_ratio=3. Repeatable. --settings prints"
+    " all settings.",
+)
+@cleaning_option(
+    "--no-cleaning",
+    is_flag=True,
+    help="Drop only pairs that are empty, too long, or not UTF-8.",
+)
+@output_option(
+    "--out", type=PathArgument, metavar="FOLDER", help="Output folder. Default: data/NAME."
+)
+@output_option("--force", is_flag=True, help="Replace the output folder if it exists.")
+@output_option(
+    "--report",
+    "page_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Write statistics of the corpus to an HTML page.",
+)
+@hardware_option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes. Default: one per core."
+)
+@information_option(
+    "--dry-run",
+    is_flag=True,
+    help="Print how many pairs would be dropped, with samples. Write nothing.",
+)
+@information_option("--list", "list_corpora", is_flag=True, help="Print the catalogue of corpora.")
+@information_option(
+    "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
+)
+def prepare(
+    name: str | None,
+    list_corpora: bool,
+    list_settings: bool,
+    dry_run: bool,
+    page_path: Path | None,
+    out: Path | None,
+    force: bool,
+    workers: int | None,
+    vocab_size: int | None,
+    overrides: tuple[str, ...],
+    no_cleaning: bool,
+    **data: Any,
+) -> None:
+    """Clean a parallel corpus, learn BPE, and encode it for training.
+
+    NAME is a corpus of the catalogue, which --list prints. For your own data, NAME is any name;
+    give --src-lang, --tgt-lang, a training corpus and a validation set.
+
+    Every dropped pair is listed in dropped.tsv.gz, with file, line and reason. To resume an
+    interrupted run, run the same command again.
+    """
+    from mtkit.cli import tables
+
+    if list_corpora or list_settings:
+        need_output()
+        printed = tables.catalogue if list_corpora else tables.preparation_settings
+        print_text(printed(width=width()))
+        return
+    if name is None:
+        raise click.UsageError("give the NAME of a corpus; mtkit prepare --list prints them")
+    if Path(name).name != name or name.startswith("."):
+        raise click.UsageError(f"NAME: {name!r} cannot be the name of a folder under data/")
+    own = _OwnData(**data)
+    is_own = own.is_given()
+    if dry_run:
+        need_output()
+    target = out or DATA_ROOT / name
+    from mtkit.config import NO_CLEANING
+    from mtkit.prepare import prepare_corpus, prepare_files
+
+    common: dict[str, Any] = {
+        "workers": workers,
+        "force": force,
+        "dry_run": dry_run,
+        "on_finished": _page_writer(page_path) if page_path else None,
+        "vocab_size": vocab_size,
+        "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
+    }
+    if is_own:
+        done = prepare_files(name, target, **own.sources(), **common)
+    else:
+        done = prepare_corpus(name, target, **common)
+    if log.isEnabledFor(logging.INFO):
+        click.echo(tables.preparation(done), err=True, nl=False)
+    if dry_run:
+        print_text(tables.dropped_samples(done))
+        log.info("dry run: nothing was written")
+    else:
+        log.info("wrote %s", done.path)
+
+
+@dataclass(frozen=True)
+class _OwnData:
+    """The options that describe the user's own data; every field is the value of its option."""
+
+    src_lang: str | None
+    tgt_lang: str | None
+    train: tuple[tuple[Path, Path], ...]
+    train_from: tuple[str, ...]
+    weight: tuple[float, ...]
+    valid: tuple[Path, Path] | None
+    valid_from: str | None
+    test: tuple[Path, Path] | None
+    test_from: str | None
+
+    def is_given(self) -> bool:
+        """Whether there are such options at all, which then must be complete.
+
+        Raises:
+            click.UsageError: if something is missing, or given twice.
+        """
+        if self.valid:
+            refuse_given(["valid_from"], "cannot be combined with --valid")
+        if self.test:
+            refuse_given(["test_from"], "cannot be combined with --test")
+        required = {
+            "--src-lang": self.src_lang,
+            "--tgt-lang": self.tgt_lang,
+            "--train or --train-from": self.train or self.train_from,
+            "--valid or --valid-from": self.valid or self.valid_from,
+        }
+        missing = [option for option, value in required.items() if not value]
+        is_given = len(missing) < len(required) or bool(self.test or self.test_from)
+        if is_given and missing:
+            raise click.UsageError(
+                f"your own data requires {', '.join(required)}; missing: {', '.join(missing)}"
+            )
+        if self.weight and len(self.weight) != len(self.train) + len(self.train_from):
+            raise click.UsageError("--weight: give one for each --train and --train-from, or none")
+        for number in self.weight:
+            if not math.isfinite(number):
+                raise click.UsageError(f"--weight: expected a finite number, not {number}")
+        return is_given
+
+    def sources(self) -> dict[str, Any]:
+        """The data as arguments of `prepare_files`."""
+        from mtkit.prepare import parallel_files, parse_source
+
+        src_lang, tgt_lang = self.src_lang, self.tgt_lang
+        assert src_lang is not None
+        assert tgt_lang is not None
+
+        def source(place: tuple[Path, Path] | str, weight: float = 1.0) -> Source:
+            if isinstance(place, tuple):
+                return parallel_files(*place, weight=weight)
+            return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, weight=weight)
+
+        train: list[tuple[Path, Path] | str] = [*self.train, *self.train_from]
+        valid, test = self.valid or self.valid_from, self.test or self.test_from
+        assert valid is not None
+        return {
+            "src_lang": src_lang,
+            "tgt_lang": tgt_lang,
+            "train": list(map(source, train, self.weight or [1.0] * len(train))),
+            "valid": source(valid),
+            "test": source(test) if test else None,
+        }
+
+
+def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:
+    """Writes the report of a corpus to a file, all or nothing."""
+    from mtkit.prepare import check_page, write_page
+
+    # Now, not after hours of work.
+    check_page(path)
+
+    def write(data: PreparedData, done: Report) -> None:
+        write_page(path, data, done)
+        log.info("wrote %s", path)
+
+    return write

@@ -1,0 +1,372 @@
+"""The command `mtkit score`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtkit.cli.console import need_output, print_text, width
+from mtkit.cli.options import (
+    Command,
+    DecodeOptions,
+    PathArgument,
+    beam_options,
+    checkpoint_option,
+    examples,
+    given,
+    hardware_options,
+    in_out_option,
+    lines_of,
+    model_option,
+    open_run,
+    option_group,
+    refuse_given,
+)
+from mtkit.errors import MtkitError, one_line
+
+if TYPE_CHECKING:
+    from mtkit.data import PreparedData, Split
+    from mtkit.run_folder import Run
+    from mtkit.score import Metric, System
+
+log = logging.getLogger(__name__)
+
+metric_option = option_group("Metrics")
+analysis_option = option_group("Comparison and analysis")
+force_decoding_option = option_group("Log-probability of given translations")
+
+# Options about a run that translates, but for --device, which does no harm.
+TRANSLATING = (
+    *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
+    *("batch_tokens", "precision", "workers"),
+)
+# Options about scores, which --model-score does not compute.
+SCORING = (
+    *("references", "data_path", "split", "metrics", "protocol", "tgt_lang", "paired"),
+    *("sentence", "worst_first", "workers"),
+)
+
+
+@click.command(
+    cls=Command,
+    short_help="Score translations with BLEU, chrF or TER.",
+    epilog=examples(
+        "mtkit score",
+        "mtkit score output.de --reference test.de --metric bleu --metric chrf",
+        "mtkit score output.de other.de --reference test.de --paired",
+        "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
+    ),
+)
+@click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=PathArgument)
+@in_out_option(
+    "--reference",
+    "references",
+    type=PathArgument,
+    multiple=True,
+    metavar="FILE",
+    help="Reference translations for HYP. Repeatable, for several references per sentence.",
+)
+@in_out_option(
+    "--data",
+    "data_path",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Prepared folder with the test set. Default: the one that the run was trained on.",
+)
+@in_out_option(
+    "--split",
+    type=click.Choice(["test", "valid"]),
+    default="test",
+    help="Translate and score the test set (default) or the validation set.",
+)
+@in_out_option("--json", "as_json", is_flag=True, help="Print JSON.")
+@metric_option(
+    "--metric",
+    "metrics",
+    type=click.Choice(["bleu", "chrf", "ter"]),
+    multiple=True,
+    help="Metric. Repeatable. Default: bleu.",
+)
+@metric_option(
+    "--protocol",
+    type=click.Choice(["wmt", "paper"]),
+    default="wmt",
+    help="wmt (default): detokenised BLEU. paper: also the BLEU of the paper, with Moses"
+    " tokenisation and split compounds.",
+)
+@metric_option("--tgt-lang", metavar="L", help="Language code of HYP, for --protocol paper.")
+@analysis_option(
+    "--paired",
+    is_flag=True,
+    help="Test the difference of each system from the first: 95 % confidence intervals, and"
+    " p-values of paired bootstrap resampling and approximate randomisation.",
+)
+@analysis_option(
+    "--sentence",
+    is_flag=True,
+    help="Print sentence-level scores: line number, scores, translation and reference,"
+    " tab-separated.",
+)
+@analysis_option(
+    "--worst-first", is_flag=True, help="Sort --sentence by the first metric, worst score first."
+)
+@force_decoding_option(
+    "--model-score",
+    is_flag=True,
+    help="Print log P(hyp given src) for each line of --src and --hyp: line number,"
+    " log-probability, and score (with the length penalty), tab-separated. With --json, also of"
+    " each token.",
+)
+@force_decoding_option("--src", "src_path", type=PathArgument, metavar="FILE", help="Source text.")
+@force_decoding_option(
+    "--hyp", "hyp_path", type=PathArgument, metavar="FILE", help="Translations of --src."
+)
+@model_option(
+    "--run",
+    "run_paths",
+    type=PathArgument,
+    multiple=True,
+    metavar="FOLDER",
+    help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
+)
+@checkpoint_option
+@beam_options
+@hardware_options
+def score(
+    hypotheses: tuple[Path, ...],
+    references: tuple[Path, ...],
+    run_paths: tuple[Path, ...],
+    data_path: Path | None,
+    split: Split,
+    metrics: tuple[Metric, ...],
+    protocol: str,
+    tgt_lang: str | None,
+    paired: bool,
+    sentence: bool,
+    worst_first: bool,
+    model_score: bool,
+    src_path: Path | None,
+    hyp_path: Path | None,
+    as_json: bool,
+    **decode: Any,
+) -> None:
+    """Score translations with sacreBLEU, and print each score with its signature.
+
+    Without HYP, the newest run translates the test set of its data, and its translations are
+    scored. HYP is a file of detokenised translations, scored against --reference; - is standard
+    input.
+
+    Several files or several runs give a table. For runs that differ only in their seed, the table
+    also has the mean and standard deviation.
+    """
+    need_output()
+    options = DecodeOptions.parse(**decode)
+    if given("model_score", "src_path", "hyp_path"):
+        if not (model_score and src_path and hyp_path):
+            raise click.UsageError("--model-score, --src and --hyp require each other")
+        _print_log_probabilities(hypotheses, run_paths, src_path, hyp_path, options, as_json)
+        return
+    if hypotheses:
+        refuse_given(TRANSLATING, "cannot be combined with HYP, which is translated already")
+    else:
+        refuse_given(["references"], "requires HYP, the translations to score")
+    if not sentence:
+        refuse_given(["worst_first"], "requires --sentence")
+    if protocol != "paper" or not tgt_lang:
+        refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
+    runs = [] if hypotheses else [open_run(path) for path in run_paths or (None,)]
+    if len(hypotheses or runs) < 2:
+        refuse_given(["paired"], "requires two or more HYP or --run")
+    if paired or len(hypotheses or runs) > 1:
+        refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
+    if runs and tgt_lang is None:
+        tgt_lang = runs[0].manifest.data.tgt_lang or None
+    if protocol == "paper" and tgt_lang is None:
+        raise click.UsageError("--protocol paper requires --tgt-lang, for its tokeniser")
+    from mtkit import score as scoring
+
+    if paired:
+        # Before anything is translated.
+        scoring.check_seed()
+    if runs:
+        systems, reference_sets = _systems_of_runs(runs, data_path, split, options)
+    else:
+        systems, reference_sets = _systems_of_files(hypotheses, references)
+    wanted: list[Metric] = list(dict.fromkeys(metrics)) or ["bleu"]
+    if protocol == "paper":
+        # Both kinds of BLEU come first.
+        wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
+        log.info("%s", scoring.PAPER_NOTE)
+    if sentence:
+        _print_sentence_scores(
+            systems[0], reference_sets, wanted, tgt_lang, worst_first=worst_first, as_json=as_json
+        )
+    else:
+        _print_scores(
+            systems, reference_sets, wanted, tgt_lang, runs=runs, paired=paired, as_json=as_json
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# What is printed
+
+
+def _print_scores(
+    systems: Sequence[System],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[Metric],
+    tgt_lang: str | None,
+    *,
+    runs: Sequence[Run],
+    paired: bool,
+    as_json: bool,
+) -> None:
+    """Print the scores of whole texts, with tests of the differences if `paired`."""
+    from mtkit.cli import tables
+    from mtkit.run_folder import seed_groups
+    from mtkit.score import compare, note_twins
+    from mtkit.score import score as corpus_score
+
+    if paired:
+        note_twins(systems)
+        by_metric = [compare(systems, references, metric=m, tgt_lang=tgt_lang) for m in metrics]
+    else:
+        by_metric = [
+            [
+                corpus_score(system.translations, references, metric=metric, tgt_lang=tgt_lang)
+                for system in systems
+            ]
+            for metric in metrics
+        ]
+    names, groups = [one_line(system.name) for system in systems], seed_groups(runs)
+    print_text(tables.scores(names, by_metric, groups, as_json=as_json, width=width()))
+
+
+def _print_sentence_scores(
+    system: System,
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[Metric],
+    tgt_lang: str | None,
+    *,
+    worst_first: bool,
+    as_json: bool,
+) -> None:
+    """Print the scores of each sentence, and the signatures as notes."""
+    from mtkit.cli import tables
+    from mtkit.score import sentence_scores
+
+    by_metric = [
+        sentence_scores(system.translations, references, metric=metric, tgt_lang=tgt_lang)
+        for metric in metrics
+    ]
+    for scores in by_metric:
+        log.info("%s %s", scores[0].name, scores[0].signature)
+    print_text(
+        tables.sentences(system, references, by_metric, worst_first=worst_first, as_json=as_json)
+    )
+
+
+def _print_log_probabilities(
+    hypotheses: tuple[Path, ...],
+    run_paths: tuple[Path, ...],
+    src_path: Path,
+    hyp_path: Path,
+    options: DecodeOptions,
+    as_json: bool,
+) -> None:
+    """Force-decode given translations, and print their log-probabilities."""
+    from mtkit.cli import tables
+    from mtkit.score import refuse_unequal
+
+    refuse_given(SCORING, "cannot be combined with --model-score")
+    if hypotheses or len(run_paths) > 1:
+        raise click.UsageError("--model-score requires one --run at most, and no HYP: use --hyp")
+    if src_path == hyp_path == Path("-"):
+        raise click.UsageError("standard input (-) can be read once")
+    run = open_run(run_paths[0] if run_paths else None)
+    sources, translations = list(lines_of(src_path)), list(lines_of(hyp_path))
+    refuse_unequal(str(hyp_path), translations, str(src_path), sources)
+    translator = options.load([run], workers=1)
+    print_text(tables.model_scores(translator.score_given(sources, translations), as_json=as_json))
+
+
+# ---------------------------------------------------------------------------------------------
+# What is scored
+
+
+def _systems_of_files(
+    hypotheses: tuple[Path, ...], references: tuple[Path, ...]
+) -> tuple[list[System], list[list[str]]]:
+    """The translations in files, and the references; all of the same number of lines."""
+    from mtkit.score import System, refuse_unequal
+
+    if not references:
+        raise click.UsageError("HYP requires at least one --reference")
+    if [*hypotheses, *references].count(Path("-")) > 1:
+        raise click.UsageError("standard input (-) can be read once")
+    systems = [System(str(path), list(lines_of(path))) for path in hypotheses]
+    reference_sets = [list(lines_of(path)) for path in references]
+    for system in systems:
+        for path, lines in zip(references, reference_sets, strict=True):
+            refuse_unequal(system.name, system.translations, str(path), lines)
+    return systems, reference_sets
+
+
+def _systems_of_runs(
+    runs: list[Run], data_path: Path | None, split: Split, options: DecodeOptions
+) -> tuple[list[System], list[list[str]]]:
+    """The translations of every run, and the references; all of the same text."""
+    from mtkit.score import System
+
+    texts = [_data_of(run, data_path).text(split) for run in runs]
+    for run, text in zip(runs, texts, strict=True):
+        if text != texts[0]:
+            raise MtkitError(
+                f"{run.path} was trained on data with another {split} text than {runs[0].path}, so"
+                " their scores cannot be compared; give --data to translate the same text with all"
+            )
+    src, tgt = texts[0]
+    return [System(str(run.path), _translations(run, src, options)) for run in runs], [tgt]
+
+
+def _translations(run: Run, src: list[str], options: DecodeOptions) -> list[str]:
+    """The best translation of each line."""
+    from mtkit.cli.progress import shown_progress
+    from mtkit.translate import Window, windows
+
+    found: list[str] = []
+    with (
+        options.load([run]) as translator,
+        shown_progress(len(src), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
+    ):
+        given_windows = (Window(first, lines) for first, lines in windows(src, size=len))
+        for _, translations in translator.translate_windows(
+            given_windows, progress=progress.advance
+        ):
+            found += [best.text for best, *_ in translations]
+            progress.finish(len(found))
+    return found
+
+
+def _data_of(run: Run, path: Path | None) -> PreparedData:
+    """The data at a path, or else the data that a run was trained on, unchanged since then."""
+    from mtkit.data import PreparedData
+
+    if path is not None:
+        return PreparedData.open(path)
+    try:
+        data = PreparedData.open(run.data_path)
+    except MtkitError as error:
+        raise MtkitError(
+            f"the test set of {run.path} is missing ({error}); give --data, or HYP and --reference"
+        ) from error
+    if data.fingerprint != run.data_fingerprint:
+        raise MtkitError(
+            f"{data.path}: was prepared anew after {run.path} was trained on it; "
+            "give --data to score on it nevertheless"
+        )
+    return data

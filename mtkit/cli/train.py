@@ -1,0 +1,178 @@
+"""The command `mtkit train`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mtkit.cli.console import is_later_worker, need_output, print_text, width
+from mtkit.cli.options import (
+    DATA_ROOT,
+    RUNS_ROOT,
+    Command,
+    PathArgument,
+    device_option,
+    examples,
+    given,
+    hardware_option,
+    in_out_option,
+    information_option,
+    open_data,
+    option_group,
+)
+from mtkit.errors import MtkitError
+
+if TYPE_CHECKING:
+    from mtkit.config import Config
+
+configuration_option = option_group("Configuration")
+
+
+@click.command(
+    cls=Command,
+    short_help="Train a model on a prepared corpus.",
+    epilog=examples(
+        "mtkit train --config demo",
+        "mtkit train --config small --data data/mine --run runs/mine",
+        "mtkit train --config base --data data/mine --set train.max_steps=20000",
+    ),
+)
+@configuration_option(
+    "--config",
+    "config_name",
+    metavar="FILE_OR_PRESET",
+    help="YAML file, or name of a preset: base, big, small, demo, and others (--list prints them)."
+    "  [required]",
+)
+@configuration_option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="SECTION.KEY=VALUE",
+    help="Change a setting, as in train.max_steps=20000. Repeatable. --settings prints all"
+    " settings.",
+)
+@in_out_option(
+    "--data",
+    "data_path",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Prepared folder. Default: data.dir of the configuration, else the newest under data/.",
+)
+@in_out_option(
+    "--run",
+    "run_path",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small.",
+)
+@in_out_option(
+    "--restart",
+    is_flag=True,
+    help="Delete the checkpoints of the run and start from step 0.",
+)
+@device_option
+@hardware_option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Worker processes that train together on this machine. Default: one per GPU.",
+)
+@hardware_option(
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="If a worker fails, restart all workers, at most N times. Default: 0.",
+)
+@information_option(
+    "--dry-run",
+    is_flag=True,
+    help="Check the configuration and the data, print the configuration with estimates of memory,"
+    " time and cost, and stop.",
+)
+@information_option(
+    "--list", "list_presets", is_flag=True, help="Print the presets, with a line about each."
+)
+@information_option(
+    "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
+)
+def train(
+    config_name: str | None,
+    data_path: Path | None,
+    run_path: Path | None,
+    overrides: tuple[str, ...],
+    device: str,
+    workers: int | None,
+    max_restarts: int,
+    restart: bool,
+    dry_run: bool,
+    list_presets: bool,
+    list_settings: bool,
+) -> int:
+    """Train a model on a prepared corpus.
+
+    If the run folder has a checkpoint of the same configuration and data, training resumes from
+    it. Ctrl-C saves a checkpoint and stops.
+
+    \b
+    To train on several machines, start this on each, with torchrun:
+      torchrun OPTIONS -m -- mtkit train ...
+    """
+    if list_presets or list_settings:
+        from mtkit.cli import tables
+
+        need_output()
+        printed = tables.presets if list_presets else tables.training_settings
+        print_text(printed(width=width()))
+        return 0
+    if config_name is None:
+        raise click.UsageError("give --config; mtkit train --list prints the presets")
+    from mtkit import config as settings
+
+    config = settings.load_config(config_name, overrides)
+    data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
+    from mtkit.devices import workers_wanted
+    from mtkit.processes import given_rank
+    from mtkit.train import is_launched, launch
+
+    alone = given_rank() is None
+    if not alone and not is_launched() and (workers or max_restarts):
+        raise click.UsageError(
+            f"{given('workers', 'max_restarts')[0]} cannot be combined with torchrun, which has"
+            " started the workers already; use its --nproc-per-node and --max-restarts"
+        )
+    count = workers or workers_wanted(device)
+    if dry_run:
+        if not is_later_worker():
+            need_output()
+            print_text(_forecast(config, data_path, device, count))
+        return 0
+    data = open_data(data_path)
+    target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
+    if alone and (count > 1 or max_restarts):
+        # Workers that start later must not find a newer folder.
+        found = [f"--data={data.path}", f"--run={target}"]
+        command = ["-m", "mtkit", *sys.argv[1:], *found]
+        return launch(command, count, max_restarts=max_restarts)
+    from mtkit import train as training
+
+    finished = training.run(config, data, target, device=device, restart=restart, command=sys.argv)
+    return 0 if finished else 130
+
+
+def _forecast(config: Config, data_path: Path | None, device: str, world_size: int) -> str:
+    """The text that a dry run prints; without any prepared data, only what needs none."""
+    from mtkit import train as training
+    from mtkit.data import find_data
+
+    if data_path is None:
+        try:
+            find_data(DATA_ROOT)
+        except MtkitError:
+            return training.forecast_without_data(config)
+    data = open_data(data_path)
+    return training.forecast(config, data, device=device, world_size=world_size)

@@ -1,0 +1,512 @@
+"""The command `mtkit translate`."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from mtkit.cli.options import (
+    Command,
+    DecodeOptions,
+    PathArgument,
+    beam_options,
+    checkpoint_option,
+    examples,
+    hardware_options,
+    in_out_option,
+    lines_of,
+    model_option,
+    open_run,
+    option_group,
+    refuse_given,
+    search_option,
+)
+from mtkit.cli.streams import has_input, has_output, output_file
+from mtkit.errors import MtkitError
+
+if TYPE_CHECKING:
+    from mtkit.cli.progress import Progress
+    from mtkit.run_folder import Run
+    from mtkit.translate import Translation, Translator, Window
+
+log = logging.getLogger(__name__)
+
+sampling_option = option_group("Sampling")
+
+
+@click.command(
+    cls=Command,
+    short_help="Translate text, one line in, one line out.",
+    epilog=examples(
+        "echo 'The old woman buys a red umbrella.' | mtkit translate",
+        "mtkit translate --run runs/mine < test.en > output.de",
+        "mtkit translate --run runs/mine --input test.en --output output.de",
+        "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
+    ),
+    context_settings={"allow_extra_args": True},
+)
+@in_out_option(
+    "--input",
+    "input_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Input file, plain or compressed. Default, or -: standard input.",
+)
+@in_out_option(
+    "--output",
+    "output_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Output file. Default, or -: standard output.",
+)
+@in_out_option(
+    "--nbest",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Print the N best translations of each line: line number, score and text, tab-separated.",
+)
+@in_out_option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object per line: translations with scores and tokens, and the time taken.",
+)
+@in_out_option(
+    "--split-sentences/--no-split-sentences",
+    default=None,
+    help="Split each line into sentences, and translate them one by one. Requires"
+    " pip install 'mtkit[split]'.",
+)
+@in_out_option(
+    "--restart",
+    is_flag=True,
+    help="With --output: discard the partial results of an interrupted run and start over.",
+)
+@model_option(
+    "--run",
+    "run_paths",
+    type=PathArgument,
+    multiple=True,
+    metavar="FOLDER",
+    help="Run folder. Repeatable: several runs are an ensemble. Default: the newest under runs/.",
+)
+@checkpoint_option
+@beam_options
+@search_option(
+    "--min-length", type=click.IntRange(0), metavar="N", help="Minimum output length in subwords."
+)
+@search_option(
+    "--max-length", type=click.IntRange(1), metavar="N", help="Maximum output length in subwords."
+)
+@search_option(
+    "--no-repeat-ngram",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Block repeated n-grams of this size, in subwords. 0: off.",
+)
+@search_option(
+    "--target-prefix",
+    "prefix_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Forced beginnings of the translations: a file with one per line of input.",
+)
+@sampling_option(
+    "--sample/--no-sample", default=None, help="Sample translations instead of beam search."
+)
+@sampling_option(
+    "--mbr-samples",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Minimum Bayes risk decoding: take N samples, and choose the one with the highest mean"
+    " chrF to the others. 0: off.",
+)
+@sampling_option(
+    "--temperature",
+    type=click.FloatRange(0, min_open=True),
+    metavar="T",
+    help="Softmax temperature. Below 1: less random.",
+)
+@sampling_option(
+    "--top-k",
+    type=click.IntRange(0),
+    metavar="K",
+    help="Sample from the K most probable subwords only. 0: off.",
+)
+@sampling_option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="P",
+    help="Nucleus sampling threshold, at most 1: sample from the fewest subwords whose"
+    " probabilities sum to P.",
+)
+@sampling_option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    metavar="N",
+    help="Random seed. The same seed and line number give the same sample.",
+)
+@hardware_options
+def translate(
+    run_paths: tuple[Path, ...],
+    input_path: Path | None,
+    output_path: Path | None,
+    nbest: int | None,
+    as_json: bool,
+    prefix_path: Path | None,
+    restart: bool,
+    **decode: Any,
+) -> None:
+    """Translate text: one line in, one line out, in order.
+
+    With --output, partial results are kept next to the output file until it is complete. To
+    resume an interrupted run, run the same command again.
+
+    Options of search and sampling that are not given have the values of the run's configuration.
+
+    \b
+    To translate a file on several machines, start this on each, with torchrun:
+      torchrun OPTIONS -m -- mtkit translate --input FILE --output FILE
+    """
+    if words := click.get_current_context().args:
+        raise click.UsageError(_how_text_is_given(words))
+    runs = [open_run(path) for path in run_paths or (None,)]
+    options = DecodeOptions.parse(**decode)
+    _refuse_useless(runs[0], options, nbest=nbest)
+    input_path = None if str(input_path) == "-" else input_path
+    output_path = None if str(output_path) == "-" else output_path
+    if output_path is not None and output_path.is_symlink():
+        # A link stays a link, and two links to one file are one output.
+        output_path = output_path.resolve()
+    _check_files(input_path, output_path, prefix_path, restart=restart)
+    from mtkit.cli.progress import shown_progress
+    from mtkit.text import decode_lines, open_binary
+
+    with ExitStack() as stack:
+        if input_path is None:
+            lines = lines_of(Path("-"))
+        else:
+            source = stack.enter_context(open_binary(input_path))
+            lines = decode_lines(source, name=str(input_path))
+        prefixes = None if prefix_path is None else list(lines_of(prefix_path))
+        if prefixes is not None:
+            lines = _as_many_as(prefixes, lines, name=str(prefix_path))
+        translator = stack.enter_context(options.load(runs))
+        is_typed = input_path is None and sys.stdin.isatty()
+        if is_typed:
+            log.info("translating what you type; end with Ctrl-D")
+        total = _lines_to_show(input_path, output_path)
+        progress = stack.enter_context(shown_progress(total, is_wanted=total is not None))
+        line_translator = _LineTranslator(
+            translator, progress, nbest=nbest, as_json=as_json, prefixes=prefixes
+        )
+        if output_path is not None and _is_resumable(output_path):
+            _write_resumably(
+                output_path,
+                lines,
+                line_translator,
+                settings=_settings(runs, line_translator),
+                restart=restart,
+            )
+            return
+        output: IO[bytes] = sys.stdout.buffer
+        if output_path is not None:
+            output = stack.enter_context(output_file(output_path))
+        _write_at_once(output, lines, line_translator, is_typed=is_typed)
+
+
+# ---------------------------------------------------------------------------------------------
+# Checks before anything is loaded
+
+
+def _how_text_is_given(words: Sequence[str]) -> str:
+    """The usage error for text, or the name of a file, that is given as an argument."""
+    for word in words:
+        if os.path.isfile(word):
+            return f"{shlex.quote(word)} is a file: give it with --input {shlex.quote(word)}"
+    text = shlex.quote(" ".join(words))
+    if len(text) > 60:
+        text = "'...'"
+    return f"text comes from standard input: echo {text} | mtkit translate; a file with --input"
+
+
+def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> None:
+    """Refuse options that do not go with how this run translates."""
+    if not (options.setting(run, "sample") or options.setting(run, "mbr_samples")):
+        sampling = ("temperature", "top_k", "top_p", "seed")
+        refuse_given(sampling, "requires --sample or --mbr-samples N")
+    if options.setting(run, "split_sentences"):
+        why = "cannot be combined with --split-sentences"
+        if "split_sentences" not in options.changes:
+            why += ", a setting of this run; add --no-split-sentences"
+        refuse_given(["prefix_path"] if nbest == 1 else ["prefix_path", "nbest"], why)
+
+
+def _check_files(
+    source: Path | None, output: Path | None, prefixes: Path | None, *, restart: bool
+) -> None:
+    """Refuse files and streams that cannot be read or written; None is a standard stream."""
+    from mtkit.processes import given_world_size
+
+    if source is None and not has_input():
+        raise click.UsageError("standard input is closed; give --input")
+    if output is None and not has_output():
+        raise click.UsageError("standard output is closed; give --output")
+    if output is not None:
+        _refuse_to_replace(output, source, prefixes)
+    if restart and not (output is not None and _is_resumable(output)):
+        raise click.UsageError("--restart requires --output, and a file there")
+    if restart and given_world_size() > 1:
+        raise click.UsageError(
+            "--restart cannot be combined with torchrun; run it once without, or delete the parts"
+        )
+
+
+def _refuse_to_replace(output: Path, source: Path | None, prefixes: Path | None) -> None:
+    """Refuse an output that is one of the inputs."""
+    if not output.is_file():
+        return
+    if source is None and sys.stdin is not None:
+        with suppress(OSError, ValueError):  # it is not a file
+            if os.path.samestat(os.fstat(sys.stdin.fileno()), output.stat()):
+                raise click.UsageError("--output would replace the standard input")
+    for option, path in (("--input", source), ("--target-prefix", prefixes)):
+        if path is not None and path.exists() and output.samefile(path):
+            raise click.UsageError(f"--output would replace the {option}")
+
+
+def _is_resumable(output: Path) -> bool:
+    """Whether the output is a file, which appears when it is complete; not a device or a pipe."""
+    return output.is_file() or not output.exists()
+
+
+def _as_many_as(prefixes: list[str], lines: Iterator[str], *, name: str) -> Iterator[str]:
+    """The lines, if there are as many of them."""
+    count = 0
+    for line in lines:
+        if count == len(prefixes):
+            raise MtkitError(f"{name}: has {count:,} lines, but the input has more")
+        yield line
+        count += 1
+    if count < len(prefixes):
+        raise MtkitError(f"{name}: has {len(prefixes):,} lines, but the input has {count:,}")
+
+
+def _lines_to_show(source: Path | None, output: Path | None) -> int | None:
+    """Lines of the input, for a progress bar; None where no bar is wanted or possible."""
+    from mtkit.cli.progress import count_lines
+
+    # A bar would be in the way of translations that are printed on the same terminal.
+    is_wanted = sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())
+    if not is_wanted or not log.isEnabledFor(logging.INFO):
+        return None
+    return count_lines(source) if source is not None and source.is_file() else None
+
+
+# ---------------------------------------------------------------------------------------------
+# Translating and writing
+
+
+@dataclass(frozen=True)
+class _LineTranslator:
+    """Turns windows of lines into what the output has for them.
+
+    Attributes:
+        translator: with the models loaded.
+        progress: counts the lines that are translated and written.
+        nbest: the value of --nbest.
+        as_json: whether the output is JSON.
+        prefixes: what the translation of each line begins with.
+    """
+
+    translator: Translator
+    progress: Progress
+    nbest: int | None
+    as_json: bool
+    prefixes: list[str] | None
+
+    def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
+        """The output for each window; a window is the number of its first line, and its lines.
+
+        Each output comes with the number of the first line.
+        """
+        for window, found in self.translator.translate_windows(
+            self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
+        ):
+            yield window.first_line, self._formatted(found, window.first_line)
+            # Here the output is written: the next one is asked for.
+            self.progress.finish(window.first_line - 1 + len(found))
+
+    def _given(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[Window]:
+        from mtkit.translate import Window
+
+        for first_line, lines in windows:
+            self.progress.begin(first_line)
+            start = first_line - 1
+            yield Window(
+                first_line, lines, self.prefixes and self.prefixes[start : start + len(lines)]
+            )
+
+    def _formatted(self, found: list[list[Translation]], first_line: int) -> bytes:
+        numbered = enumerate(found, first_line)
+        if self.as_json:
+            return _objects(numbered)
+        if self.nbest is not None:
+            return _rows(numbered)
+        return "".join(f"{best.text}\n" for best, *_ in found).encode()
+
+
+def _write_resumably(
+    output: Path,
+    lines: Iterable[str],
+    line_translator: _LineTranslator,
+    *,
+    settings: dict[str, str],
+    restart: bool,
+) -> None:
+    """Write a file that appears when it is complete; an interrupted run can be resumed."""
+    from mtkit.processes import given_rank, given_world_size
+    from mtkit.translate import ResumableOutput, windows
+
+    rank, world_size = given_rank() or 0, given_world_size()
+    resumable = ResumableOutput(output, settings, restart=restart, rank=rank, world_size=world_size)
+    try:
+        resumable.run((window for _, window in windows(lines, size=len)), line_translator.outputs)
+    except KeyboardInterrupt:
+        saved = "no lines are saved yet"
+        if resumable.has_parts():
+            saved = "partial results are saved"
+            if world_size == 1 and line_translator.progress.done:
+                saved = f"the first {line_translator.progress.done:,} lines are saved"
+            saved += "; to continue, run the same command, without --restart"
+        raise KeyboardInterrupt(saved) from None
+
+
+def _write_at_once(
+    output: IO[bytes], lines: Iterable[str], line_translator: _LineTranslator, *, is_typed: bool
+) -> None:
+    """Write each translation as soon as it is ready.
+
+    Args:
+        output: a standard stream, a device or a pipe.
+        lines: of the input.
+        line_translator: translates them.
+        is_typed: whether a person types them.
+    """
+    from mtkit.translate import ready_lines
+
+    if is_typed and line_translator.prefixes is None:
+        ready = _typed_lines(f"{line_translator.translator.src_lang or 'source'}> ")
+    else:
+        ready = ready_lines(lines)
+    try:
+        for _, text in line_translator.outputs(_numbered(ready)):
+            output.write(text)
+            output.flush()
+    except KeyboardInterrupt:
+        if is_typed:
+            raise
+        raise KeyboardInterrupt(f"{line_translator.progress.done:,} lines were written") from None
+
+
+def _typed_lines(prompt: str) -> Iterator[list[str]]:
+    """The lines that a person types, until Ctrl-D; each is answered before the next is read."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - with it `input` edits lines and remembers earlier ones
+    # Bytes that are not UTF-8 must not end the session.
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    # In a file or pipe the prompt would be part of the data.
+    prompt = prompt if sys.stdout.isatty() else ""
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        yield [line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")]
+        # An empty window: there may be no more lines for a while.
+        yield []
+
+
+def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Each window with the number of its first line, from 1."""
+    first_line = 1
+    for window in windows:
+        yield first_line, window
+        first_line += len(window)
+
+
+# ---------------------------------------------------------------------------------------------
+# Formats
+
+
+def _rows(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
+    """A row for each translation: number of the line, score and text."""
+    return "".join(
+        f"{number}\t{translation.score:.6f}\t{translation.text}\n"
+        for number, translations in numbered
+        for translation in translations
+    ).encode()
+
+
+def _objects(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
+    """A JSON object for each line."""
+    return "".join(
+        json.dumps(
+            {
+                "line": number,
+                "translations": [
+                    {
+                        "text": found.text,
+                        "score": round(found.score, 6),
+                        "log_prob": round(found.log_prob, 6),
+                        "finished": found.finished,
+                        "tokens": [
+                            [piece, round(log_prob, 6)]
+                            for piece, log_prob in zip(found.pieces, found.log_probs, strict=True)
+                        ],
+                    }
+                    for found in translations
+                ],
+                "seconds": round(translations[0].seconds, 6),
+            },
+            ensure_ascii=False,
+        )
+        + "\n"
+        for number, translations in numbered
+    ).encode()
+
+
+def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str, str]:
+    """Everything that the output depends on besides its input; a resumed run must have the same."""
+    from mtkit.files import sha256_of_json
+
+    translator, prefixes = line_translator.translator, line_translator.prefixes
+    settings = translator.config.model_dump()
+    # The batch size changes no translation; the checkpoint is named below.
+    del settings["batch_tokens"], settings["average_checkpoints"]
+    names = [f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}" for run in runs]
+    return {
+        "run": ", ".join(names),
+        "checkpoint": translator.checkpoint,
+        **{f"decode.{name}": str(value) for name, value in settings.items()},
+        "--nbest": str(line_translator.nbest),
+        "--json": str(line_translator.as_json),
+        "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,130 @@
+"""Checks that an exported model gives the same translations and log-probabilities as the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from mtkit.convert.parts import Quantization
+from mtkit.score import score
+from mtkit.translate import Translator
+
+COMPARED_LINES = 32
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The requirements of a check.
+
+    Attributes:
+        identical: minimum share of lines with identical translations.
+        difference: maximum difference of the log-probabilities of a token.
+    """
+
+    identical: float
+    difference: float
+
+
+BOUNDS: dict[Quantization, Bounds] = {
+    "float32": Bounds(0.99, 1e-3),
+    "float16": Bounds(0.9, 0.1),
+    "int8": Bounds(0.5, 2.0),
+}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The comparison of an export with the run.
+
+    Attributes:
+        text: the name of the translated text.
+        lines: its number of lines.
+        identical: number of lines with identical translations.
+        bleu: BLEU of the export's translations against the run's.
+        difference: the largest difference of the log-probabilities of a token.
+        compared: number of lines whose log-probabilities were compared.
+    """
+
+    text: str
+    lines: int
+    identical: int
+    bleu: float
+    difference: float
+    compared: int
+
+    def holds(self, bounds: Bounds) -> bool:
+        """Whether it is within bounds; one line may always differ, because of a tie."""
+        # NaN is not within bounds.
+        allowed = max(1, int(self.lines * (1 - bounds.identical) + 1e-9))
+        return self.lines - self.identical <= allowed and self.difference <= bounds.difference
+
+    def __str__(self) -> str:
+        return (
+            f"{self.identical:,} of {self.lines:,} lines of {self.text} identical (greedy search), "
+            f"BLEU between both {self.bleu:.2f}, largest difference of a log-probability "
+            f"{self.difference:.1e} in {self.compared} lines"
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Loading it again, and comparing
+
+
+class LoadedModel(Protocol):
+    """A model loaded by some software, with its tokenizer."""
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
+
+    def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities (T,) of the tokens of each given translation, including EOS."""
+
+
+def compare(ours: LoadedModel, theirs: LoadedModel, lines: list[str], *, text: str) -> Agreement:
+    """Translate lines with two models, and score the first model's translations with both."""
+    mine, other = (list(map(_comparable, one.translate(lines))) for one in (ours, theirs))
+    batch = lines[:COMPARED_LINES], mine[:COMPARED_LINES]
+    differences = [
+        float((one - two).abs().max()) if len(one) == len(two) else torch.inf
+        for one, two in zip(ours.log_probs(*batch), theirs.log_probs(*batch), strict=True)
+    ]
+    return Agreement(
+        text=text,
+        lines=len(lines),
+        identical=sum(one == two for one, two in zip(mine, other, strict=True)),
+        bleu=score(other, [mine]).value,
+        # If one is NaN, this is NaN too.
+        difference=torch.tensor(differences).max().item(),
+        compared=len(differences),
+    )
+
+
+def _comparable(text: str) -> str:
+    """A translation without differences that are due to the tokenizers.
+
+    Marian removes a space at the end, and has U+FFFD for bytes that are not a character.
+    """
+    if "\ufffd" in text:
+        text = re.sub(" +", " ", text.replace("\ufffd", ""))
+    return text.strip()
+
+
+class RunModel:
+    """The model of a run folder."""
+
+    def __init__(self, translator: Translator) -> None:
+        self._translator = translator
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
+        return list(self._translator.translate(lines))
+
+    def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities of the tokens of each given translation."""
+        found = self._translator.score_given(sources, targets)
+        return [torch.tensor(scored.log_probs) for scored in found]

@@ -1,0 +1,163 @@
+"""Export to CTranslate2, which uses the weights unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mtkit.config import DecodeConfig
+from mtkit.convert.parts import (
+    ROWS_AT_A_TIME,
+    Quantization,
+    pieces_of,
+    rows_by_length,
+    split_pieces,
+)
+from mtkit.model import (
+    LAYER_NORM_EPSILON,
+    Transformer,
+    sinusoidal_positions,
+)
+from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Vocabularies
+
+
+def write_ctranslate2(
+    model: Transformer,
+    vocabularies: Vocabularies,
+    folder: Path,
+    *,
+    longest: int,
+    quantization: Quantization = "float32",
+) -> None:
+    """Write the model for CTranslate2, with its own specification classes.
+
+    Args:
+        model: accepted by `check_expressible`.
+        vocabularies: of the model.
+        folder: the output folder.
+        longest: number of positions to write; learned positions are all written.
+        quantization: the type of the stored matrices.
+    """
+    import ctranslate2
+    from ctranslate2.specs.transformer_spec import TransformerSpec
+
+    config = model.config
+    spec = TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.n_heads,
+        pre_norm=config.norm == "pre",
+        activation=ctranslate2.specs.Activation.RELU,
+    )
+
+    def array(tensor: Tensor) -> Any:
+        # A copy, because quantization changes arrays in place.
+        return tensor.detach().float().numpy().copy()
+
+    def linear(target: Any, weight: Tensor, bias: Tensor) -> None:
+        target.weight, target.bias = array(weight), array(bias)
+
+    def norm(target: Any, source: Any) -> None:
+        target.gamma, target.beta = array(source.weight), array(source.bias)
+
+    embedding = array(model.embedding.weight)
+    src_embedding = embedding
+    if model.src_embedding is not None:
+        src_embedding = array(model.src_embedding.weight)
+    if config.positions == "learned":
+        positions = array(model.learned_positions)
+    else:
+        positions = array(sinusoidal_positions(longest, config.d_model))
+    for target in (spec.encoder, spec.decoder):
+        target.scale_embeddings = True
+        target.position_encodings.encodings = positions
+    spec.encoder.embeddings[0].weight = src_embedding
+    spec.decoder.embeddings.weight = embedding
+    spec.decoder.projection.weight = embedding
+    if config.norm == "pre":
+        norm(spec.encoder.layer_norm, model.encoder_norm)
+        norm(spec.decoder.layer_norm, model.decoder_norm)
+
+    def feed_forward(target: Any, layer: Any, residual: Any) -> None:
+        inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+        linear(target.linear_0, inner.weight, inner.bias)
+        linear(target.linear_1, outer.weight, outer.bias)
+        norm(target.layer_norm, residual.norm)
+
+    def self_attention(target: Any, layer: Any) -> None:
+        attention = layer.self_attention
+        linear(target.linear[0], attention.in_proj.weight, attention.in_proj.bias)
+        linear(target.linear[1], attention.out_proj.weight, attention.out_proj.bias)
+        norm(target.layer_norm, layer.residuals[0].norm)
+
+    layer: Any
+    for target, layer in zip(spec.encoder.layer, model.encoder, strict=True):
+        self_attention(target.self_attention, layer)
+        feed_forward(target.ffn, layer, layer.residuals[1])
+    for target, layer in zip(spec.decoder.layer, model.decoder, strict=True):
+        self_attention(target.self_attention, layer)
+        cross = layer.cross_attention
+        parts = (cross.q_proj, cross.kv_proj, cross.out_proj)
+        for into, part in zip(target.attention.linear, parts, strict=True):
+            linear(into, part.weight, part.bias)
+        norm(target.attention.layer_norm, layer.residuals[1].norm)
+        feed_forward(target.ffn, layer, layer.residuals[2])
+
+    pieces = pieces_of(vocabularies.tgt)
+    spec.register_source_vocabulary(pieces_of(vocabularies.src))
+    spec.register_target_vocabulary(pieces)
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
+    spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    folder.mkdir(exist_ok=True)
+    spec.save(str(folder))
+
+
+class CTranslate2Model:
+    """A model loaded by CTranslate2.
+
+    Args:
+        folder: the folder of the export.
+        vocabularies: of the model.
+        decode: beam size, length penalty and limits.
+    """
+
+    def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
+        import ctranslate2
+
+        # The number of OpenMP's threads is that of the process, PyTorch's too.
+        self._engine = ctranslate2.Translator(str(folder), intra_threads=torch.get_num_threads())
+        self._vocabularies = vocabularies
+        self._decode = decode
+        self._ids = {piece: i for i, piece in enumerate(pieces_of(vocabularies.tgt))}
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The translation of each line."""
+        sources = [split_pieces(line, self._vocabularies.src) for line in lines]
+        translations = [""] * len(lines)
+        for length, rows in rows_by_length(sources):
+            found = self._engine.translate_batch(
+                [sources[row] for row in rows],
+                beam_size=self._decode.beam_size,
+                length_penalty=self._decode.length_penalty,
+                max_decoding_length=length + 1 + self._decode.max_extra_length,
+                # The default of 1 forbids an empty translation.
+                min_decoding_length=0,
+                max_batch_size=ROWS_AT_A_TIME,
+            )
+            for row, one in zip(rows, found, strict=True):
+                ids = [self._ids[piece] for piece in one.hypotheses[0]]
+                translations[row] = self._vocabularies.tgt.decode(ids)
+        return translations
+
+    def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities of the tokens of each given translation."""
+        src = [split_pieces(line, self._vocabularies.src) for line in sources]
+        tgt = [split_pieces(line, self._vocabularies.tgt) for line in targets]
+        return [torch.tensor(found.log_probs) for found in self._engine.score_batch(src, tgt)]

@@ -1,0 +1,302 @@
+"""Exports a trained model: for CTranslate2, for Hugging Face, or as a run folder of one checkpoint.
+
+Before the output folder appears, the exported files are loaded by the target software, which must
+give the same greedy translations and log-probabilities as the run. A setting that a format cannot
+express is refused by name.
+
+Every format supports one vocabulary for both sides or one for each.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import shlex
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from safetensors import SafetensorError
+
+import mtkit
+from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
+from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
+from mtkit.convert.huggingface import MarianModel, write_huggingface
+from mtkit.convert.parts import (
+    SENTENCEPIECE_FILES,
+    Quantization,
+    longest_sequence,
+    write_json,
+)
+from mtkit.data import PreparedData
+from mtkit.devices import memory_explained
+from mtkit.errors import MtkitError
+from mtkit.folders import check_writable, new_folder
+from mtkit.run_folder import Run
+from mtkit.text import read_lines
+from mtkit.tokenizer import Vocabularies
+from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
+
+Format = Literal["ctranslate2", "huggingface", "safetensors"]
+
+# For the check: lines that are translated, and lines whose log-probabilities are compared.
+CHECKED_LINES = 500
+
+_LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+# A folder with this file is an export.
+_FACTS = "export.json"
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """The record of an export, in this order.
+
+    Attributes:
+        format: the format.
+        quantization: the type of the matrices for CTranslate2.
+        run: name of the run folder.
+        checkpoint: as given to `Run.select`.
+        steps: the steps of the averaged checkpoints.
+        data: name and languages of the corpus.
+        versions: of the software.
+    """
+
+    format: Format
+    quantization: Quantization
+    run: str
+    checkpoint: str
+    steps: list[int]
+    data: dict[str, str]
+    versions: dict[str, str]
+
+
+@memory_explained("exporting; export on a machine with more memory")
+def export(
+    run: Run,
+    out: Path,
+    *,
+    format: Format,
+    checkpoint: str | None = None,
+    quantization: Quantization = "float32",
+    check: Path | None = None,
+    force: bool = False,
+) -> str:
+    """Export the model of a run to a folder, and check the exported files.
+
+    Args:
+        run: the run.
+        out: the output folder.
+        format: the format.
+        checkpoint: as in `Run.select`.
+        quantization: the type of the matrices for CTranslate2.
+        check: source text for the check; by default the validation text of the run's data, or the
+            samples of the run folder if the data are gone.
+        force: replace an earlier export.
+
+    Returns:
+        A few lines of code that use the folder.
+
+    Raises:
+        MtkitError: if the format cannot express the model, its library is missing, the folder
+            cannot be written, or the export does not agree with the run.
+    """
+    library = _LIBRARIES.get(format)
+    if library is not None and importlib.util.find_spec(library) is None:
+        raise MtkitError(f"--format {format} needs {library}: pip install 'mtkit[export]'")
+    check_expressible(run.config.model, format)
+    check_writable(
+        out,
+        force=force,
+        kind="an export",
+        place="OUT",
+        is_kind=lambda folder: (folder / _FACTS).is_file(),
+    )
+    steps = [chosen.step for chosen in run.chosen(checkpoint)]
+    greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
+    translator = Translator.load(
+        run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False
+    )
+    text, lines = _check_text(run, translator, check)
+    facts = _Facts(
+        format=format,
+        quantization=quantization,
+        run=run.name,
+        checkpoint=checkpoint or f"average:{len(steps)}",
+        steps=steps,
+        data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
+        versions={"mtkit": mtkit.__version__, **_version(library)},
+    )
+    with new_folder(out) as folder:
+        _write(translator, run, folder, facts)
+        log.info("written; now loading and checking the exported files")
+        try:
+            theirs = _load(folder, format, run.config.decode)
+        except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise MtkitError(
+                f"{out}: not written, because the export cannot be loaded: {reason[:300]}"
+            ) from error
+        agreement = compare(RunModel(translator), theirs, lines, text=text)
+        bounds = BOUNDS[quantization]
+        if not agreement.holds(bounds):
+            raise MtkitError(
+                f"{out}: not written, because the export does not agree with {run.path}: "
+                f"{agreement}; at least {bounds.identical:.0%} and at most {bounds.difference:g} "
+                "are required"
+            )
+        log.info("checked: %s", agreement)
+        # The local path of the text is left out.
+        checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
+        write_json(folder / _FACTS, asdict(facts) | {"check": checked})
+    return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
+
+
+def check_expressible(config: ModelConfig, format: Format) -> None:
+    """Refuse a model that a format cannot express.
+
+    Raises:
+        MtkitError: naming the setting.
+    """
+    if format == "safetensors":
+        return
+    name = {"ctranslate2": "CTranslate2's Transformer", "huggingface": "MarianMTModel"}[format]
+    width = config.d_model / config.n_heads
+    impossible = {
+        "attention_window": (config.attention_window is not None, "sees every position"),
+        "d_k": (config.key_width != width, f"has keys of d_model / n_heads, {width:g}"),
+        "d_v": (config.value_width != width, f"has values of d_model / n_heads, {width:g}"),
+    }
+    if format == "huggingface":
+        impossible["norm"] = (config.norm != "post", "normalises after the residual sum")
+        impossible["positions"] = (config.positions != "sinusoidal", "has sinusoidal ones")
+    for key, (is_so, difference) in impossible.items():
+        if is_so:
+            value = getattr(config, key)
+            value = config.value_width if value is None else value  # d_v follows d_k
+            raise MtkitError(
+                f"--format {format} cannot express model.{key} {value}: {name} {difference}; "
+                "--format safetensors takes every model"
+            )
+
+
+# ---------------------------------------------------------------------------------------------
+# The exported model and its data
+
+
+def _version(library: str | None) -> dict[str, str]:
+    if library == "transformers":
+        import transformers
+
+        # Its messages are about loading in general.
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+    return {library: importlib.metadata.version(library)} if library else {}
+
+
+def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[str, list[str]]:
+    """The text for the check: its name, and the lines.
+
+    Blank lines are left out, because other software translates them, and lines that would be cut.
+    """
+    if check is not None:
+        name, lines = str(check), list(read_lines(check))
+    else:
+        try:
+            data = PreparedData.open(run.data_path)
+            name, lines = f"the validation text of {data.path}", data.text("valid")[0]
+        except MtkitError as error:
+            rows = run.samples()
+            if not rows:
+                raise MtkitError(
+                    f"there is no text to check with ({error}); give source text as --check FILE"
+                ) from error
+            name = f"the samples of {run.path} (its data are gone; --check FILE gives other text)"
+            lines = [sample["src"] for sample in rows[-1]["samples"]]
+    decode = run.config.decode
+    longest = longest_sequence(run.config) - decode.max_extra_length
+    room = min(decode.max_source_tokens, longest) - 1  # one is EOS
+    src = translator.vocabularies.src
+    fitting = (line for line in lines if line.strip() and 0 < len(src.encode(line)) <= room)
+    chosen = list(islice(fitting, CHECKED_LINES))
+    if not chosen:
+        raise MtkitError(f"no line to check with in {name}; give source text as --check FILE")
+    return name, chosen
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def _write(translator: Translator, run: Run, folder: Path, facts: _Facts) -> None:
+    model, vocabularies = translator.model, translator.vocabularies
+    match facts.format:
+        case "ctranslate2":
+            write_ctranslate2(
+                model,
+                vocabularies,
+                folder,
+                longest=longest_sequence(run.config),
+                quantization=facts.quantization,
+            )
+            vocabularies.save(folder, SENTENCEPIECE_FILES)
+        case "huggingface":
+            write_huggingface(translator, run, folder)
+        case _:
+            manifest = run.manifest.model_copy(update={"exported": asdict(facts)})
+            exported = Run.create(folder, run.config, vocabularies, manifest=manifest)
+            weights = model.state_dict()
+            exported.save(max(facts.steps), weights=weights, optimizer=None, state={})
+
+
+def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
+    greedy = decode.greedy().model_copy(update={"precision": "fp32"})
+    match format:
+        case "ctranslate2":
+            vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
+            return CTranslate2Model(folder, vocabularies, greedy)
+        case "huggingface":
+            return MarianModel(folder, decode)
+        case _:
+            return RunModel(Translator.load(folder, config=greedy, device="cpu"))
+
+
+def _quoted(path: Path) -> str:
+    """The path as a Python string literal."""
+    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
+
+
+def _usage(out: Path, format: Format, config: Config, *, is_joint: bool) -> str:
+    beam = config.decode.beam_size
+    match format:
+        case "ctranslate2":
+            names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
+            src, tgt = names[0], names[-1]
+            files = dict(zip(names, SENTENCEPIECE_FILES.of(is_joint=is_joint), strict=True))
+            load = "".join(
+                f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
+                for name, file in files.items()
+            )
+            return f"""\
+import ctranslate2, sentencepiece
+{load}translator = ctranslate2.Translator({_quoted(out)})
+source = {src}.encode("Text to translate.", out_type=str)
+found = translator.translate_batch([source], beam_size={beam})
+print({tgt}.decode(found[0].hypotheses[0]))
+"""
+        case "huggingface":
+            return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
+model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
+source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
+found = model.generate(**source, num_beams={beam})
+print(*tokenizer.batch_decode(found, skip_special_tokens=True))
+"""
+        case _:
+            return f"mtkit translate --run {shlex.quote(str(out))} < input.txt\n"

@@ -1,0 +1,42 @@
+"""Data preparation: raw text to a prepared folder `data/NAME`. Nothing here loads PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtkit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mtkit.prepare.catalogue import CATALOGUE
+    from mtkit.prepare.passes import Report
+    from mtkit.prepare.pipeline import prepare_corpus, prepare_files
+    from mtkit.prepare.readers import parallel_files, parse_source
+    from mtkit.prepare.source import Source
+    from mtkit.prepare.statistics import check_page, write_page
+
+__all__ = [
+    "CATALOGUE",
+    "Report",
+    "Source",
+    "check_page",
+    "parallel_files",
+    "parse_source",
+    "prepare_corpus",
+    "prepare_files",
+    "write_page",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "CATALOGUE": "mtkit.prepare.catalogue",
+        "Report": "mtkit.prepare.passes",
+        "Source": "mtkit.prepare.source",
+        "check_page": "mtkit.prepare.statistics",
+        "parallel_files": "mtkit.prepare.readers",
+        "parse_source": "mtkit.prepare.readers",
+        "prepare_corpus": "mtkit.prepare.pipeline",
+        "prepare_files": "mtkit.prepare.pipeline",
+        "write_page": "mtkit.prepare.statistics",
+    },
+)

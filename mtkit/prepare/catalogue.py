@@ -1,0 +1,126 @@
+"""The catalogue of corpora that `prepare` knows by name: sources, sizes and licences.
+
+`CATALOGUE` lists them, each in both directions, and `find_corpus` looks one up. The text of the
+demo corpora is made by `demo`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+
+from mtkit.errors import MtkitError
+
+Pair = tuple[str, str]
+
+BUILT_IN = "built in"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One entry of the catalogue: a corpus, read in one direction.
+
+    `train_pairs` is the published size. `download_mb` is roughly the size of the first download
+    (None for a built-in corpus). `source` is the repository on the hub, or `BUILT_IN`. The other
+    fields give the layout of the repository: its configuration, the names of its splits, and
+    `column`, which holds a record with a field per language; None means a column per language.
+    """
+
+    family: str
+    src_lang: str
+    tgt_lang: str
+    vocab_size: int
+    train_pairs: int
+    download_mb: int | None
+    licence: str
+    source: str
+    config: str | None = None
+    column: str | None = None
+    train_split: str = "train"
+    valid_split: str = "validation"
+    test_split: str = "test"
+
+    @property
+    def name(self) -> str:
+        """The name `mtkit prepare` takes, such as "wmt14-en-de"."""
+        return f"{self.family}-{self.src_lang}-{self.tgt_lang}"
+
+    @property
+    def built_in(self) -> bool:
+        """Whether `demo` generates this corpus, so that nothing is downloaded."""
+        return self.source == BUILT_IN
+
+    def reversed(self) -> Corpus:
+        """The same corpus in the other direction."""
+        return replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang)
+
+
+def _both_directions(*corpora: Corpus) -> tuple[Corpus, ...]:
+    return tuple(way for corpus in corpora for way in (corpus, corpus.reversed()))
+
+
+# newstest2013 is the validation set and newstest2014 (all 3,003 sentences) the test set of WMT14.
+CATALOGUE: tuple[Corpus, ...] = _both_directions(
+    Corpus(
+        family="wmt14",
+        src_lang="en",
+        tgt_lang="de",
+        vocab_size=37_000,  # the paper, Section 5.1
+        train_pairs=4_508_785,
+        download_mb=820,
+        licence="research use; see statmt.org/wmt14",
+        source="wmt/wmt14",
+        config="de-en",
+        column="translation",
+    ),
+    Corpus(
+        family="wmt14",
+        src_lang="en",
+        tgt_lang="fr",
+        vocab_size=32_000,  # the paper, Section 5.1
+        train_pairs=40_836_715,
+        download_mb=7_400,
+        licence="research use; see statmt.org/wmt14",
+        source="wmt/wmt14",
+        config="fr-en",
+        column="translation",
+    ),
+    Corpus(
+        family="multi30k",
+        src_lang="en",
+        tgt_lang="de",
+        vocab_size=8_000,
+        train_pairs=29_000,
+        download_mb=5,
+        licence="research use; see github.com/multi30k/dataset",
+        source="bentrevett/multi30k",
+    ),
+    Corpus(
+        family="demo",
+        src_lang="en",
+        tgt_lang="de",
+        vocab_size=2_000,
+        train_pairs=30_000,
+        download_mb=None,
+        licence="MIT, as mtkit",
+        source=BUILT_IN,
+    ),
+)
+
+
+def find_corpus(name: str) -> Corpus:
+    """The catalogue entry with this name.
+
+    Raises `MtkitError` for an unknown name and suggests the most similar one.
+    """
+    by_name = {corpus.name: corpus for corpus in CATALOGUE}
+    if name in by_name:
+        return by_name[name]
+    typed = name.lower().replace("_", "-")
+    nearest = [known for known in by_name if typed and known.startswith(typed)]
+    nearest = nearest or difflib.get_close_matches(typed, by_name, n=1)
+    hint = f"did you mean '{nearest[0]}'? " if nearest else ""
+    raise MtkitError(
+        f"unknown corpus '{name}': {hint}`mtkit prepare --list` prints the catalogue, "
+        "and --train and --valid prepare your own files"
+    )

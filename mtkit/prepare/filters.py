@@ -1,0 +1,444 @@
+"""The filters that drop training pairs, and the reasons for which pairs are dropped.
+
+Every pair has a verdict, the number of a reason in `REASONS`; 0 keeps the pair. A pair is dropped
+for the first reason that applies. The filters run in this order:
+
+1. Per-pair filters, which need no other pair: `Cleaner`, on blocks of pairs in any process.
+2. Corpus-level filters: duplicates and repeats (`find_repeats`) and misaligned segments
+   (`find_shifts`). They read the records that `Cleaner` wrote to flat files, block by block, so
+   memory does not grow with the corpus.
+3. Subword-level filters: length in subwords, and wrong language (`LanguageOdds`).
+
+Sentences are compared after NFKC normalisation, with every run of white space as one space, by
+64-bit hashes: among 36 million different sentences, the probability that two have the same hash is
+one in 28,000.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import langcodes
+import langcodes.tag_parser
+import numpy as np
+import numpy.typing as npt
+import regex
+import xxhash
+from langcodes.data_dicts import LIKELY_SUBTAGS
+
+from mtkit.arrays import hash64
+from mtkit.config import PrepareConfig
+
+REASONS = (
+    "kept",
+    "not UTF-8",
+    "empty",
+    "too long",
+    "control characters",
+    "few letters",
+    "wrong script",
+    "identical sides",
+    "overlap",
+    "misaligned",
+    "duplicate",
+    "repeated side",
+    "length ratio",
+    "wrong language",
+)
+KEPT = 0
+_NUMBER = {reason: number for number, reason in enumerate(REASONS)}
+
+Verdicts = npt.NDArray[np.uint8]
+Keys = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.uint32]
+
+
+def verdict(reason: str) -> int:
+    """The number of a reason."""
+    return _NUMBER[reason]
+
+
+# ---------------------------------------------------------------------------------------------
+# Per-pair filters
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of the per-pair filters for the n pairs of a block.
+
+    Attributes:
+        verdicts: (n,), the number of the reason, or 0.
+        src_keys, tgt_keys: (n,), hashes of the normalised sentences.
+        src_chars, tgt_chars: (n,), lengths in characters.
+        overlaps: number of pairs whose source, target or both are in the validation or test set.
+    """
+
+    verdicts: Verdicts
+    src_keys: Keys
+    tgt_keys: Keys
+    src_chars: Counts
+    tgt_chars: Counts
+    overlaps: tuple[int, int, int]
+
+
+class Cleaner:
+    """Applies the per-pair filters to a block of pairs.
+
+    Args:
+        config: the rules.
+        src_lang, tgt_lang: language codes, which determine the expected scripts.
+        held_out: keys of the sources, and of the targets, of the validation and test sets.
+    """
+
+    def __init__(
+        self, config: PrepareConfig, src_lang: str, tgt_lang: str, held_out: tuple[Keys, Keys]
+    ) -> None:
+        self._config = config
+        self._languages = src_lang, tgt_lang
+        self._held_out = held_out
+
+    def __call__(self, block: tuple[list[bytes], list[bytes]]) -> Checked:
+        """The verdicts for a block of source and target sentences."""
+        config = self._config
+        sides = [
+            _Side(lines, language, config)
+            for lines, language in zip(block, self._languages, strict=True)
+        ]
+        src, tgt = sides
+        verdicts = np.zeros(len(block[0]), np.uint8)
+
+        def drop(reason: str, where: npt.NDArray[np.bool_]) -> None:
+            verdicts[(verdicts == KEPT) & where] = _NUMBER[reason]
+
+        drop("too long", src.is_oversized | tgt.is_oversized)
+        drop("not UTF-8", src.is_undecodable | tgt.is_undecodable)
+        drop("empty", (src.visible == 0) | (tgt.visible == 0))
+        drop("too long", np.maximum(src.chars, tgt.chars) > config.max_chars)
+        if config.drop_control_characters:
+            drop("control characters", (src.controls > 0) | (tgt.controls > 0))
+        for side in sides:
+            drop("few letters", side.letters + side.digits < config.min_letters * side.visible)
+        for side in sides:
+            if side.of_script is not None:
+                drop("wrong script", side.of_script < config.min_script * side.letters)
+        if config.drop_identical:
+            # Numbers and punctuation are the same in both languages.
+            drop("identical sides", (src.keys == tgt.keys) & (src.letters > 0))
+        in_held_out = [
+            np.isin(side.keys, keys) & (side.visible > 0)
+            for side, keys in zip(sides, self._held_out, strict=True)
+        ]
+        of_src, of_tgt, of_both = (
+            int(np.count_nonzero(found))
+            for found in (*in_held_out, in_held_out[0] & in_held_out[1])
+        )
+        if config.drop_overlap:
+            drop("overlap", in_held_out[0] | in_held_out[1])
+        return Checked(
+            verdicts, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both)
+        )
+
+
+class _Side:
+    """Character counts of one side of a block."""
+
+    def __init__(self, lines: list[bytes], language: str, config: PrepareConfig) -> None:
+        # A line of this many bytes has too many characters in any case, so it is not decoded.
+        limit = 4 * config.max_chars + 1
+        self.is_oversized = np.fromiter(map(len, lines), np.int64, len(lines)) >= limit
+        if self.is_oversized.any():
+            lines = [line if len(line) < limit else b"" for line in lines]
+        self.is_undecodable = np.zeros(len(lines), bool)
+        try:
+            text = b"\n".join(lines).decode()
+        except UnicodeDecodeError:
+            for index, line in enumerate(lines):
+                self.is_undecodable[index] = not _is_utf8(line)
+            lines = [
+                b"" if bad else line for line, bad in zip(lines, self.is_undecodable, strict=True)
+            ]
+            text = b"\n".join(lines).decode()
+        self.keys = keys_of(lines)
+        codes = np.frombuffer(text.encode("utf-32-le") + b"\n\0\0\0", np.uint32)
+        codes = np.minimum(codes, _END - 1)
+        kinds = _kinds()[codes]
+        ends = np.flatnonzero(codes == ord("\n"))
+        if len(ends) != len(lines):
+            raise ValueError("a sentence with a newline in it")
+        starts = np.concatenate(([0], ends[:-1] + 1))
+
+        def count(mask: npt.NDArray[Any]) -> Counts:
+            # With its line end, no line is empty here.
+            return np.add.reduceat(mask, starts, dtype=np.uint32)
+
+        self.chars: Counts = (ends - starts).astype(np.uint32)
+        self.visible = count((kinds & _INVISIBLE) == 0)
+        self.controls = count((kinds & _CONTROL) != 0)
+        is_letter = (kinds & _LETTER) != 0
+        self.letters = count(is_letter)
+        self.digits = count((kinds & _DIGIT) != 0)
+        self.of_script: Counts | None = None
+        table = _script_table(language) if config.min_script else None
+        if table is not None:
+            self.of_script = count(is_letter & table[codes])
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def keys_of(lines: Iterable[bytes]) -> Keys:
+    """(n,): a hash of each UTF-8 sentence, equal if the normalised sentences are equal."""
+    digest = xxhash.xxh3_64_intdigest
+    return np.array([digest(_normal_form(line)) for line in lines], np.uint64)
+
+
+def checksum_of(texts: Iterable[bytes]) -> str:
+    """Checksum of all bytes, against accidents; SHA-256 would take about ten times as long."""
+    digest = xxhash.xxh3_128()
+    for text in texts:
+        digest.update(text)
+    return digest.hexdigest()
+
+
+def _normal_form(line: bytes) -> bytes:
+    if not line.isascii():
+        line = unicodedata.normalize("NFKC", line.decode()).encode()
+    return b" ".join(line.split())
+
+
+_LETTER, _CONTROL, _INVISIBLE, _DIGIT = 1, 2, 4, 8
+
+# Unicode has no letters from here on; higher code points count as the last one, which is unused.
+_END = 0x40000
+
+
+@functools.cache
+def _kinds() -> npt.NDArray[np.uint8]:
+    """The properties of each code point below `_END`, as bits."""
+    # Marks are parts of letters in many scripts. Private-use characters and those of future
+    # Unicode versions count as visible.
+    of_category = {"L": _LETTER, "M": _LETTER, "N": _DIGIT, "Z": _INVISIBLE, "Cf": _INVISIBLE}
+    of_category |= dict.fromkeys(("Cc", "Zl", "Zp"), _CONTROL | _INVISIBLE)
+    kinds = np.zeros(_END, np.uint8)
+    for code in range(_END):
+        category = unicodedata.category(chr(code))
+        kinds[code] = of_category.get(category) or of_category.get(category[0], 0)
+    # A tab is white space; the newline is the line end added above.
+    kinds[[ord("\t"), ord("\n")]] = _INVISIBLE
+    # A byte-order mark within text, and the replacement character for invalid bytes.
+    kinds[[0xFEFF, 0xFFFD]] |= _CONTROL
+    return kinds
+
+
+# Scripts of ISO 15924 that are several scripts in Unicode.
+_SCRIPTS = {
+    "Hans": ("Hani",),
+    "Hant": ("Hani",),
+    "Jpan": ("Hani", "Hira", "Kana"),
+    "Kore": ("Hang", "Hani"),
+}
+
+
+@functools.cache
+def _script_table(language: str) -> npt.NDArray[np.bool_] | None:
+    """Which code points are letters in the scripts of a language; None if it is unknown."""
+    try:
+        tag = langcodes.get(language)
+    except langcodes.tag_parser.LanguageTagError:
+        return None
+    # For a language that it does not know, langcodes returns the most common script.
+    is_known = any(
+        broader in LIKELY_SUBTAGS
+        for broader in tag.broader_tags()
+        if broader.partition("-")[0] != "und"
+    )
+    script = tag.maximize().script if is_known else tag.script
+    if script is None or not langcodes.Language.get(tag.language or "und").is_valid():
+        return None
+    names = "".join(rf"\p{{Script={name}}}" for name in _SCRIPTS.get(script, (script,)))
+    try:
+        # Marks and letters shared by several scripts count for each of them.
+        pattern = regex.compile(rf"[{names}\p{{Script=Zinh}}\p{{Script=Zyyy}}]")
+    except regex.error:
+        return None
+    table = np.zeros(_END, bool)
+    everything = "".join(chr(code) for code in range(_END) if not 0xD800 <= code < 0xE000)
+    table[[ord(match) for match in pattern.findall(everything)]] = True
+    return table
+
+
+# ---------------------------------------------------------------------------------------------
+# Corpus-level filters
+
+
+_KEYS = ("src_keys", "tgt_keys")
+# Pairs read at a time by filters that need all pairs.
+_BLOCK = 1 << 20
+
+_NOTE_TYPES: dict[str, type[np.generic]] = {
+    "verdicts": np.uint8,
+    "src_keys": np.uint64,
+    "tgt_keys": np.uint64,
+    "src_chars": np.uint32,
+    "tgt_chars": np.uint32,
+}
+
+
+class Notes:
+    """The results of `Cleaner` for all pairs, in flat files: arrays named as in `Checked`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def write(cls, folder: Path, blocks: Iterable[Checked]) -> Notes:
+        """Write the records of all blocks, in order, to files in an existing folder."""
+        with contextlib.ExitStack() as stack:
+            files = {name: stack.enter_context((folder / name).open("wb")) for name in _NOTE_TYPES}
+            for checked in blocks:
+                for name, file in files.items():
+                    file.write(getattr(checked, name).tobytes())
+        return cls(folder)
+
+    def __len__(self) -> int:
+        return (self._folder / "verdicts").stat().st_size
+
+    def read(self, name: str, start: int, count: int) -> npt.NDArray[Any]:
+        """A part of one of the arrays; it is shorter at the end of the corpus."""
+        dtype = np.dtype(_NOTE_TYPES[name])
+        offset = start * dtype.itemsize
+        return np.fromfile(self._folder / name, dtype, count=count, offset=offset)
+
+    def counts(self) -> dict[str, int]:
+        """The number of pairs with each verdict."""
+        total = np.zeros(len(REASONS), np.int64)
+        for start in range(0, len(self), _BLOCK):
+            total += np.bincount(self.read("verdicts", start, _BLOCK), minlength=len(REASONS))
+        return {reason: n for reason, n in zip(REASONS, total.tolist(), strict=True) if n}
+
+    def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
+        """Set this reason for pairs that are not dropped yet."""
+        if len(pairs):
+            verdicts = np.memmap(self._folder / "verdicts", np.uint8, mode="r+")
+            verdicts[pairs[verdicts[pairs] == KEPT]] = _NUMBER[reason]
+            verdicts.flush()
+
+
+def find_repeats(
+    notes: Notes, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
+) -> None:
+    """Drop repeated pairs, and pairs whose source or target occurs more often than a limit.
+
+    The first ones in the order of the corpus are kept.
+
+    Args:
+        notes: the records of all pairs.
+        config: the rules.
+        advance: called with progress; the values add up to the number of pairs.
+    """
+    rules: list[tuple[str, int, tuple[str, ...]]] = []
+    if config.drop_duplicates:
+        rules.append(("duplicate", 1, _KEYS))
+    if config.max_repeats is not None:
+        rules += [("repeated side", config.max_repeats, (side,)) for side in _KEYS]
+    done = 0
+    for number, (reason, limit, names) in enumerate(rules, 1):
+        _drop_beyond(notes, limit, reason, names)
+        if advance is not None:
+            advance(number * len(notes) // len(rules) - done)
+            done = number * len(notes) // len(rules)
+
+
+def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) -> None:
+    """Drop pairs that are still kept, from the (limit + 1)th with the same keys on."""
+    total = len(notes)
+    # Equal keys are in the same part, and each part is sorted in memory.
+    parts = -(-total // _BLOCK)
+    for part in range(parts):
+        where, keys = [], []
+        for start in range(0, total, _BLOCK):
+            found = np.zeros(1, np.uint64)
+            for name in names:
+                found = hash64(found, 0) + notes.read(name, start, _BLOCK)
+            found = hash64(found, 1)
+            mine = notes.read("verdicts", start, _BLOCK) == KEPT
+            if parts > 1:
+                mine &= found % np.uint64(parts) == part
+            (indices,) = np.nonzero(mine)
+            where.append(indices + start)
+            keys.append(found[indices])
+        pairs, of_pair = np.concatenate(where), np.concatenate(keys)
+        order = np.argsort(of_pair, kind="stable")
+        of_pair = of_pair[order]
+        is_first = np.concatenate(([True], of_pair[1:] != of_pair[:-1]))[: len(order)]
+        place = np.arange(len(order))
+        rank = place - np.maximum.accumulate(np.where(is_first, place, 0))
+        notes.drop(reason, pairs[order[rank >= limit]])
+
+
+# ---------------------------------------------------------------------------------------------
+# Subword-level filters
+
+# A subword that occurs less often than this on both sides is ignored.
+_RARE = 5
+# The largest log-odds of a subword, in nats.
+_LOUDEST = 4.0
+# Limits for the sum of a sentence in the wrong language: 3,000 to 1, and half a nat per subword.
+_SENTENCE = 8.0
+_PER_PIECE = 0.5
+
+
+class LanguageOdds:
+    """Log-odds of each subword: this side of the corpus against the other.
+
+    A sentence whose subwords nearly all belong to the other side is in the wrong language: the
+    pair is swapped or untranslated. This needs no language model, and works for any two languages
+    that share a script, as long as most of the corpus is right.
+
+    Attributes:
+        log_odds: (V,), how much more frequent each subword is on this side, in nats; 0 if that is
+            unknown.
+    """
+
+    def __init__(self, odds: npt.NDArray[np.float64]) -> None:
+        self.log_odds = odds
+
+    @classmethod
+    def of(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> LanguageOdds:
+        """The log-odds for one side.
+
+        Args:
+            here, there: (V,), the counts of each subword of its vocabulary on this side, and on
+                the other side when that is segmented with the same vocabulary.
+        """
+        shares = [(side + 0.5) / (side.sum() + 1) for side in (here, there)]
+        odds = np.log(shares[0] / shares[1]).clip(-_LOUDEST, _LOUDEST)
+        # Subwords that both sides share are ignored: names, numbers, punctuation.
+        tells = (np.maximum(here, there) >= _RARE) & (np.abs(odds) > 1)
+        return cls(np.where(tells, odds, 0.0))
+
+    def foreign(
+        self, ids: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """(n,): whether each sentence is in the language of the other side.
+
+        Args:
+            ids: the subwords of all sentences, one sentence after another.
+            lengths: (n,), the number of subwords of each sentence, at least one.
+        """
+        if not len(lengths):
+            return np.zeros(0, bool)
+        sums = np.add.reduceat(self.log_odds[ids], np.cumsum(lengths) - lengths)
+        limits: npt.NDArray[np.float64] = np.maximum(_SENTENCE, _PER_PIECE * lengths)
+        return np.less(sums, -limits)

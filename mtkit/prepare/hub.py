@@ -1,0 +1,472 @@
+"""Downloads sentence pairs from the Hugging Face hub.
+
+`fetch` returns the pairs of a corpus of the catalogue, `fetch_split` those of any other dataset.
+
+Only this module uses the `datasets` library. It is slow to import, so it is imported where it is
+used. The user configures it by HF_ENDPOINT (another hub), HF_HOME (another cache), HF_TOKEN,
+HF_HUB_OFFLINE (use earlier downloads) and the usual proxy variables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtkit.errors import MtkitError
+from mtkit.prepare.catalogue import Corpus, Pair
+
+if TYPE_CHECKING:
+    from huggingface_hub import DatasetInfo
+    from huggingface_hub.hf_api import RepoSibling
+
+# Rows read at a time: a few hundred KB of text, for low memory and little overhead of Python.
+_BATCH_ROWS = 1000
+# How often a download is retried when the connection is reset.
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """The exact origin of a split; `revision` is the commit on the hub."""
+
+    repository: str
+    config: str | None
+    split: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class HubSplit:
+    """The pairs of one split, in the order of the repository: the same in every iteration.
+
+    ``len`` is their number. They are read from disk in batches and are not changed: a side may
+    contain a line break, or be empty (also if it is null in the repository).
+    """
+
+    source: HubSource
+    _rows: Any  # a datasets.Dataset with the columns src and tgt
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    def tables(self) -> Iterator[Any]:
+        """The same pairs as Arrow tables with the columns src and tgt, some rows at a time."""
+        yield from self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS)
+
+    def __iter__(self) -> Iterator[Pair]:
+        for table in self.tables():
+            columns = (table.column(side).to_pylist() for side in ("src", "tgt"))
+            for src, tgt in zip(*columns, strict=True):
+                yield src or "", tgt or ""
+
+
+@dataclass(frozen=True)
+class HubCorpus:
+    """A downloaded corpus, with its sides in the requested direction."""
+
+    train: HubSplit
+    valid: HubSplit
+    test: HubSplit
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The part of a repository to download, and its layout.
+
+    `records` are the columns that may hold both sides, in order of preference; None stands for a
+    column per language. All splits of the configuration are prepared together; with `alone`, only
+    the one. `advice` ends the error message if the repository has another layout.
+    """
+
+    repository: str
+    config: str | None
+    src_lang: str
+    tgt_lang: str
+    splits: tuple[str, ...]
+    records: tuple[str | None, ...]
+    alone: bool
+    advice: str
+
+    @property
+    def described(self) -> str:
+        return f"{self.repository} ({self.config})" if self.config else self.repository
+
+
+def fetch(corpus: Corpus) -> HubCorpus:
+    """The pairs of a corpus on the hub, from the cache if this revision is there.
+
+    New files are compared with the checksums on the hub before they are read. Progress bars are
+    shown on a terminal. With HF_HUB_OFFLINE set, the last downloaded copy is used.
+
+    Raises `MtkitError` if the hub cannot be reached (within about 15 seconds) or refuses access,
+    if the cache cannot be written, or if the layout of the repository is not that of the catalogue.
+    """
+    if corpus.built_in:
+        raise ValueError(f"{corpus.name} is built in: there is nothing to fetch")
+    wanted = _Wanted(
+        repository=corpus.source,
+        config=corpus.config,
+        src_lang=corpus.src_lang,
+        tgt_lang=corpus.tgt_lang,
+        splits=(corpus.train_split, corpus.valid_split, corpus.test_split),
+        records=(corpus.column,),
+        alone=False,
+        advice="it has changed since this version of mtkit; a newer version may support it",
+    )
+    train, valid, test = _fetch(wanted)
+    return HubCorpus(train=train, valid=valid, test=test)
+
+
+def fetch_split(
+    repository: str,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    config: str | None = None,
+    split: str = "train",
+) -> HubSplit:
+    """The pairs of one split of any dataset on the hub; other splits are not downloaded.
+
+    The sides are the columns named by the language codes, or the fields with these names in a
+    column "translation". Without `config` the dataset must have only one configuration. Otherwise
+    like `fetch`; `MtkitError` lists the configurations, splits or columns that exist.
+    """
+    wanted = _Wanted(
+        repository=repository,
+        config=config,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        splits=(split,),
+        records=("translation", None),
+        alone=True,
+        advice=f"a dataset is named as in hf:{repository}:CONFIG:SPLIT, and its sides are the "
+        f"columns '{src_lang}' and '{tgt_lang}', alone or within a column 'translation'",
+    )
+    return _fetch(wanted)[0]
+
+
+def _fetch(wanted: _Wanted) -> list[HubSplit]:
+    """The splits; raises `MtkitError` with an explanation of what went wrong."""
+    with _libraries_kept_quiet():
+        try:
+            builder = _prepared(wanted)
+            return [_split(builder, wanted, split) for split in wanted.splits]
+        except MtkitError:
+            raise
+        except Exception as error:
+            message = _explanation(error, wanted)
+            if message is None:
+                raise
+            raise MtkitError(message) from error
+
+
+def _prepared(wanted: _Wanted) -> Any:
+    """A `datasets` builder whose splits are in the cache and can be read."""
+    import datasets
+
+    place = f"hf://datasets/{wanted.repository}"  # never a local folder of that name
+    cache = Path(datasets.config.HF_DATASETS_CACHE)
+    if wanted.alone:
+        # A separate cache, because the library takes the files in it for the whole configuration.
+        cache = cache / "mtkit-splits" / wanted.splits[0]
+    if datasets.config.HF_HUB_OFFLINE:
+        try:
+            return datasets.load_dataset_builder(place, wanted.config, cache_dir=str(cache))
+        except (OSError, ValueError) as error:
+            what = f"'{wanted.splits[0]}' of {wanted.described}"
+            raise MtkitError(
+                f"HF_HUB_OFFLINE is set and {what if wanted.alone else wanted.described} was not "
+                "downloaded before: unset it, or prepare your own files with --train and "
+                "--valid"
+            ) from error
+    listing = _ask_hub(wanted.repository)
+    try:
+        builder = datasets.load_dataset_builder(
+            place, wanted.config, revision=listing.sha, cache_dir=str(cache)
+        )
+    except ValueError:  # such as an unknown configuration, or several and none was requested
+        _check_config(wanted, datasets.get_dataset_config_names(place, revision=listing.sha))
+        raise
+    if builder.hash != listing.sha:  # `datasets` silently used an older copy
+        raise MtkitError(_unreachable("it stopped answering"))
+    _check_config(wanted, list(builder.builder_configs))
+    if not Path(builder.cache_dir).exists():  # it is created as a whole
+        if wanted.alone:
+            _leave_out_other_splits(builder, wanted)
+        _download(builder, wanted.repository, listing)
+        builder.download_and_prepare()
+    return builder
+
+
+def _check_config(wanted: _Wanted, there: list[str]) -> None:
+    if wanted.config is None and len(there) > 1:
+        raise MtkitError(
+            f"{wanted.repository} on {_hub()} has several configurations, {', '.join(there)}: "
+            f"{wanted.advice}"
+        )
+    if wanted.config is not None and wanted.config not in there:
+        raise MtkitError(
+            f"{wanted.repository} on {_hub()} has no configuration '{wanted.config}', "
+            f"only {', '.join(there)}: {wanted.advice}"
+        )
+
+
+def _leave_out_other_splits(builder: Any, wanted: _Wanted) -> None:
+    import datasets
+
+    files, splits = builder.config.data_files, builder.info.splits
+    (name,) = wanted.splits
+    if name not in files:
+        raise MtkitError(_no_split(wanted, name, files))
+    builder.config.data_files = type(files)({name: files[name]})
+    # The number of pairs is still compared with the dataset card.
+    known = splits is not None and name in splits
+    builder.info.splits = datasets.SplitDict({name: splits[name]}) if known else None
+
+
+def _ask_hub(repository: str) -> DatasetInfo:
+    """The hub's information on a repository: its newest commit, its files and their checksums.
+
+    This is done first because it fails fast: one request with one time limit. The client's own
+    first request is tried six times, for a minute each.
+    """
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        return HfApi().dataset_info(
+            repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+        )
+    except HfHubHTTPError:
+        raise  # the hub was reached and refused
+    except HFValidationError as error:
+        raise MtkitError(
+            f"'{repository}' is not the name of a dataset, as in owner/dataset ({_one_line(error)})"
+        ) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise  # the cache could not be read
+        # No route, unknown host, proxy, certificate, an address that is not a hub: if this simple
+        # request fails, the cause is the connection.
+        raise MtkitError(_unreachable(_one_line(error) or type(error).__name__)) from error
+
+
+def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
+    """Download the files of the builder's configuration to the cache and verify their checksums.
+
+    The client itself compares only sizes.
+    """
+    urls = builder.config.data_files
+    paths = _brought(builder, repository)
+    listed = {file.rfilename: file for file in listing.siblings or ()}
+    prefix = f"hf://datasets/{repository}@{listing.sha}/"
+    for split in urls:
+        for url, path in zip(urls[split], paths[split], strict=True):
+            name = str(url).removeprefix(prefix)
+            if not _intact(Path(path), listed[name]):
+                # The cache has a link to a file named after its checksum: delete both.
+                Path(path).resolve().unlink()
+                Path(path).unlink(missing_ok=True)
+                raise MtkitError(
+                    f"{name} of {repository} arrived damaged (its checksum is not the one "
+                    f"{_hub()} lists) and was deleted: run the command again"
+                )
+
+
+def _brought(builder: Any, repository: str) -> Any:
+    """The cached files of the builder's configuration, in the order of its URLs.
+
+    The client itself resumes a download that times out or ends too early. If the connection is
+    reset, it gives up the current file but keeps the files before it.
+    """
+    import datasets
+    from huggingface_hub.errors import HfHubHTTPError
+
+    manager = datasets.DownloadManager(dataset_name=builder.dataset_name)
+    for tries in itertools.count(1):
+        try:
+            return manager.download(builder.config.data_files)
+        except Exception as error:
+            causes = list(_causes(error))
+            broken = next((cause for cause in causes if _is_of_the_connection(cause)), None)
+            if broken is None or any(isinstance(cause, HfHubHTTPError) for cause in causes):
+                raise
+            reset = any(isinstance(cause, ConnectionResetError) for cause in causes)
+            if not reset or tries == _TRIES:
+                raise MtkitError(
+                    f"the download of {repository} from {_hub()} was interrupted "
+                    f"({_one_line(broken) or type(broken).__name__}): run the command again; the "
+                    "files that are complete are kept"
+                ) from error
+            time.sleep(tries)
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _intact(path: Path, listed: RepoSibling) -> bool:
+    """Whether a file has the checksum on the hub: SHA-256 for large files, git's for the others."""
+    with path.open("rb") as file:
+        if listed.lfs is not None:
+            return hashlib.file_digest(file, "sha256").hexdigest() == listed.lfs.sha256
+        content = file.read()
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return blob.hexdigest() == listed.blob_id
+
+
+def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
+    import datasets
+
+    if name not in builder.info.splits:
+        raise MtkitError(_no_split(wanted, name, builder.info.splits))
+    rows = builder.as_dataset(split=name).flatten()
+    for record in wanted.records:
+        prefix = f"{record}." if record else ""
+        sides = {prefix + wanted.src_lang: "src", prefix + wanted.tgt_lang: "tgt"}
+        lacking = [column for column in sides if column not in rows.column_names]
+        if not lacking:
+            break
+    for column in lacking:
+        raise MtkitError(
+            f"{wanted.described} on {_hub()} has no column '{column}' in '{name}', "
+            f"only {', '.join(rows.column_names)}: {wanted.advice}"
+        )
+    for column in sides:
+        feature = rows.features[column]
+        if not (isinstance(feature, datasets.Value) and "string" in feature.dtype):
+            raise MtkitError(
+                f"{wanted.described} on {_hub()} has no text in the column '{column}' "
+                f"of '{name}': {wanted.advice}"
+            )
+    source = HubSource(wanted.repository, wanted.config, name, revision=builder.hash)
+    return HubSplit(source, rows.select_columns(list(sides)).rename_columns(sides))
+
+
+def _no_split(wanted: _Wanted, name: str, there: Iterable[str]) -> str:
+    return (
+        f"{wanted.described} on {_hub()} has no split '{name}', only {', '.join(there)}: "
+        f"{wanted.advice}"
+    )
+
+
+@contextmanager
+def _libraries_kept_quiet() -> Iterator[None]:
+    """Silence the libraries' warnings, and their progress bars unless on a terminal.
+
+    Errors are reported once, by `_explanation`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import datasets  # sets the level of its logger, so import before setting ours
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+
+        if not sys.stderr.isatty():
+            datasets.disable_progress_bars()
+            disable_progress_bars()
+        loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def _explanation(error: Exception, wanted: _Wanted) -> str | None:
+    """The message for the user; None if the user cannot fix the error."""
+    import datasets
+    from datasets import exceptions
+    from huggingface_hub.errors import HfHubHTTPError
+
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, HfHubHTTPError):
+            return _refusal(cause, wanted)
+        if isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
+            return (
+                f"{_hub()} refused {wanted.repository}: set HF_TOKEN to a token that may read it "
+                f"({_one_line(cause)})"
+            )
+        if _is_of_the_connection(cause):
+            return _unreachable(_one_line(cause) or type(cause).__name__)
+        if isinstance(cause, RuntimeError) and "Dataset scripts" in str(cause):
+            return (
+                f"{wanted.repository} on {_hub()} has a loading script, which mtkit does "
+                "not run: prepare a dataset that has only data files"
+            )
+    for cause in causes:
+        if isinstance(cause, FileNotFoundError) and cause.errno is None:
+            return f"{wanted.described} on {_hub()} holds no data files: {wanted.advice}"
+        if isinstance(cause, exceptions.SplitsVerificationError):
+            return (
+                f"{wanted.described} on {_hub()} does not have as many pairs as its card says: "
+                "it may be changing now, so try again later"
+            )
+        if isinstance(cause, OSError):
+            reason = cause.strerror or _one_line(cause)
+            if cause.errno is None and "disk space" not in reason:
+                return f"{wanted.repository} was not downloaded: run the command again ({reason})"
+            return (
+                f"cannot write {wanted.repository} to the cache {datasets.config.HF_CACHE_HOME}: "
+                f"make room there, or let HF_HOME name another folder ({reason})"
+            )
+    if isinstance(error, exceptions.DatasetGenerationError):
+        return f"cannot read the files of {wanted.described}: {_one_line(causes[-1])}"
+    return None
+
+
+def _is_of_the_connection(error: BaseException) -> bool:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # All errors of the HTTP client have the base class of the library's own error.
+    transport = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
+    return isinstance(error, (ConnectionError, TimeoutError, *transport))
+
+
+def _refusal(error: Any, wanted: _Wanted) -> str:
+    """The message for an HTTP status. `error` is a HfHubHTTPError, whose response is untyped."""
+    status = error.response.status_code
+    if status in (401, 403, 404):
+        return (
+            f"{_hub()} has no dataset {wanted.repository}, or it is private (HTTP {status}): "
+            "check HF_ENDPOINT and HF_TOKEN, or prepare your own files with --train and --valid"
+        )
+    return f"{_hub()} answered with HTTP {status} for {wanted.repository}: try again later"
+
+
+def _unreachable(reason: str) -> str:
+    return (
+        f"cannot reach {_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT; "
+        "or set HF_HUB_OFFLINE=1 to use earlier downloads, or prepare your own files with "
+        "--train and --valid"
+    )
+
+
+def _hub() -> str:
+    from huggingface_hub import constants
+
+    return f"the Hugging Face hub at {constants.ENDPOINT}"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and its chain of causes."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        # The libraries raise `from None`, which hides the cause that is needed here.
+        cause = cause.__cause__ or cause.__context__
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

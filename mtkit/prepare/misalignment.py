@@ -1,0 +1,223 @@
+"""Finds misaligned segments, where the translation of a line is some lines above or below it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mtkit.prepare.filters import Notes
+
+
+@dataclass(frozen=True)
+class Misalignment:
+    """A segment of pairs whose sides are misaligned.
+
+    Attributes:
+        start, end: indices of pairs, from 0; `end` is exclusive.
+        by: the offset: how many lines after its own the translation of a source is.
+    """
+
+    start: int
+    end: int
+    by: int
+
+
+# Pairs whose lengths are compared at a time.
+_SPAN = 1 << 17
+# The largest offset that is tried.
+_FARTHEST = 3
+# The number of pairs that must show the shift.
+_WINDOW = 20
+# How much better lengths must fit with a shift than without, in nats: 1 in half a billion.
+_EVIDENCE = 20.0
+# The cost of a change of the shift, in nats, when the exact ends of a segment are searched.
+_CHANGE = 8.0
+# The highest cost of a line: one that is not a translation says nothing about its neighbours.
+_MOST = 4.5
+
+
+def find_shifts(notes: Notes, start: int, end: int) -> list[Misalignment]:
+    """Misaligned segments of a source, for example after one file lost a line.
+
+    The lengths of a sentence and its translation are correlated (Gale and Church 1993). If, over 20
+    pairs, the lengths fit better with targets one to three lines off, the pairs are misaligned.
+    Nothing is found if pairs are in random order or all have the same length.
+
+    Args:
+        notes: the records of all pairs.
+        start, end: the pairs of one source; `end` is exclusive.
+
+    Returns:
+        The segments, in order. Pairs at their ends that may belong to them are included.
+    """
+    model = _LengthModel.of(notes, start, end)
+    if model is None:
+        return []
+    found: list[Misalignment] = []
+    for begin in range(start, end, _SPAN):
+        # A shift at the border of two spans is visible on both sides of it.
+        low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
+        costs = model.costs(notes, low, high)
+        for first, last in _suspicious(costs):
+            found += [
+                Misalignment(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)
+            ]
+    return _joined(found)
+
+
+_SHIFTS = range(-_FARTHEST, _FARTHEST + 1)
+
+
+@dataclass(frozen=True)
+class _LengthModel:
+    """The distribution of the lengths of translations, given those of their sources.
+
+    Attributes:
+        mean, deviation: of the logarithm of target over source length, at the offset that fits
+            best.
+    """
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, notes: Notes, start: int, end: int) -> _LengthModel | None:
+        """The model of a source; None if it is too short."""
+        if end - start < 4 * _WINDOW:
+            return None
+        ratios = _log_ratios(notes, start, min(end, start + _SPAN))
+        models = []
+        for row in ratios:
+            row = row[np.isfinite(row)]
+            mean = float(np.median(row))
+            # The standard deviation of a normal distribution with this median deviation.
+            spread = 1.4826 * float(np.median(np.abs(row - mean)))
+            models.append(cls(mean, max(spread, 0.1)))
+        return min(models, key=lambda model: model.deviation)
+
+    def costs(self, notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+        """(shifts, pairs): how badly each source fits the target at each offset, in nats."""
+        off = (_log_ratios(notes, start, end) - self.mean) / self.deviation
+        return np.minimum(off * off / 2, _MOST)
+
+
+def _log_ratios(notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+    """(shifts, pairs): log of target over source length; infinite beyond the ends."""
+    # Adding a few characters reduces the variation of short lines, which is largest.
+    src, tgt = (
+        np.log(notes.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
+    )
+    ratios = np.full((len(_SHIFTS), len(src)), np.inf)
+    for row, by in zip(ratios, _SHIFTS, strict=True):
+        here = slice(max(0, -by), len(src) - max(0, by))
+        there = slice(max(0, by), len(src) + min(0, by))
+        row[here] = tgt[there] - src[here]
+    return ratios
+
+
+def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Ranges where pairs fit better with some shift than without, roughly."""
+    sums = np.cumsum(costs, axis=1)
+    windows = sums[:, _WINDOW - 1 :].copy()
+    windows[:, 1:] -= sums[:, :-_WINDOW]
+    unshifted = windows[_FARTHEST]
+    best = np.delete(windows, _FARTHEST, axis=0).min(axis=0)
+    # If neither fits, or if both do, nothing can be concluded.
+    is_bad = (unshifted - best > _EVIDENCE) & (best < _WINDOW) & (unshifted > 1.5 * _WINDOW)
+    segments: list[tuple[int, int]] = []
+    for first in np.flatnonzero(is_bad).tolist():
+        last = first + _WINDOW
+        if segments and first <= segments[-1][1]:
+            segments[-1] = segments[-1][0], last
+        else:
+            segments.append((first, last))
+    return segments
+
+
+# The cost of a line without its translation, in nats: above the average cost of one that has it.
+_LOST = 1.5
+
+
+def _cut_out(
+    costs: npt.NDArray[np.float64], first: int, last: int
+) -> Iterable[tuple[int, int, int]]:
+    """The segments in and around a suspicious range, with their shifts: the cheapest path.
+
+    If targets are n lines late, n sources at the end of the segment have lost their translations;
+    if targets are early, n sources at its beginning.
+    """
+    low, high = max(0, first - 2 * _WINDOW), min(costs.shape[1], last + 2 * _WINDOW)
+    states, change = _paths()
+    here = np.stack(
+        [
+            np.full(high - low, _LOST) if is_lost else costs[by + _FARTHEST, low:high]
+            for by, is_lost in states
+        ]
+    )
+    total, came_from = here[:, 0].copy(), []
+    for pair in range(1, here.shape[1]):
+        ways = total + change
+        came_from.append(ways.argmin(axis=1))
+        total = ways.min(axis=1) + here[:, pair]
+    path = [int(total.argmin())]
+    for step in reversed(came_from):
+        path.append(int(step[path[-1]]))
+    path.reverse()
+    for by, group in itertools.groupby(range(len(path)), key=lambda pair: states[path[pair]][0]):
+        if by == 0:
+            continue
+        pairs = list(group)
+        # The path prefers no shift; the ends are moved out while it is unclear.
+        gain = costs[by + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
+        begin, end = pairs[0], pairs[-1] + 1
+        begin -= _unclear(gain[:begin][::-1])
+        end += _unclear(gain[end:])
+        yield begin + low, end + low, by
+
+
+@functools.cache
+def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
+    """States of a line (shift, and whether its translation is lost), and costs (to, from)."""
+    states = [(by, False) for by in _SHIFTS]
+    ways = {(number, number): 0.0 for number in range(len(states))}
+    for by in _SHIFTS:
+        if by == 0:
+            continue
+        # Late targets: the segment, then the lost lines. Early targets: the other way round.
+        lost = [len(states) + number for number in range(abs(by))]
+        states += [(by, True)] * abs(by)
+        chain = [by + _FARTHEST, *lost] if by > 0 else [*lost, by + _FARTHEST]
+        chain = [_FARTHEST, *chain, _FARTHEST]
+        for old, new in itertools.pairwise(chain):
+            ways[new, old] = _CHANGE if _FARTHEST in (old, new) else 0.0
+    change = np.full((len(states), len(states)), np.inf)
+    for way, cost in ways.items():
+        change[way] = cost
+    return states, change
+
+
+# A line is clearly not shifted from this many nats on: 3,000 to 1, because losing a few good pairs
+# is better than keeping a bad one.
+_CLEAR = 8.0
+
+
+def _unclear(gain: npt.NDArray[np.float64]) -> int:
+    """The number of next pairs that may still be shifted."""
+    is_clear = np.cumsum(gain) >= _CLEAR
+    return int(is_clear.argmax()) if is_clear.any() else len(gain)
+
+
+def _joined(shifts: Iterable[Misalignment]) -> list[Misalignment]:
+    """The same segments, with overlapping ones merged."""
+    joined: list[Misalignment] = []
+    for shift in sorted(shifts, key=lambda shift: shift.start):
+        if joined and shift.start < joined[-1].end and shift.by == joined[-1].by:
+            last = joined.pop()
+            shift = Misalignment(last.start, max(last.end, shift.end), shift.by)
+        joined.append(shift)
+    return joined

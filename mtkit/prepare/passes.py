@@ -1,0 +1,690 @@
+"""The three passes over a corpus: filter the pairs, learn the vocabulary, encode."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import hashlib
+import heapq
+import itertools
+import logging
+import os
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from tqdm import tqdm
+
+from mtkit.config import PrepareConfig
+from mtkit.data import IntArray, PreparedWriter, Split
+from mtkit.errors import MtkitError, one_line
+from mtkit.files import Record, read_record, write_record
+from mtkit.prepare.filters import (
+    KEPT,
+    REASONS,
+    Checked,
+    Cleaner,
+    LanguageOdds,
+    Notes,
+    Verdicts,
+    checksum_of,
+    find_repeats,
+    keys_of,
+    verdict,
+)
+from mtkit.prepare.misalignment import find_shifts
+from mtkit.prepare.source import Block, Source
+from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.processes import malloc_trim, ordered_map
+from mtkit.text import not_utf8
+from mtkit.tokenizer import Tokenizer, Vocabularies
+from mtkit.words import WordCounts, count_words
+
+log = logging.getLogger(__name__)
+
+
+Pair = tuple[str, str]
+SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+# Pairs that are sent to a process at a time.
+BLOCK = 10_000
+# Blocks that are saved together, so that a run that resumes need not repeat them.
+PART = 20
+# Memory for the words of one side, and for the cache of encoded words of a process.
+_WORDS_BYTES = 32 << 20
+# The number of most frequent words of a side that the subwords are counted in.
+_TELLING = 100_000
+# Samples of dropped pairs for each reason.
+_SAMPLES = 12
+_SAMPLE_CHARS = 300
+# If more than one in this many pairs is not UTF-8, the file has another encoding.
+_UNDECODABLE = 10
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The training, validation and test sources of a prepared folder."""
+
+    src_lang: str
+    tgt_lang: str
+    train: Sequence[Source]
+    valid: Source
+    test: Source | None = None
+
+    def of(self, split: Split) -> list[Source]:
+        """The sources of a split."""
+        if split == "train":
+            return list(self.train)
+        source = self.valid if split == "valid" else self.test
+        return [source] if source else []
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of a dropped pair; long sides are cut, and the file's name is one line."""
+
+    reason: str
+    file: str
+    line: int
+    src: str
+    tgt: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `prepare`.
+
+    Attributes:
+        path: the prepared folder.
+        pairs: number of pairs read, by split.
+        dropped: number of training pairs dropped, by reason.
+        overlaps: number of training pairs whose source, target, or both are in the validation or
+            test set, dropped or not.
+        fixed: number of lines that were fixed, by kind.
+        shifts: misaligned segments: source, first and last line, and offset.
+        samples: some dropped pairs for each reason, from all parts of the corpus.
+        vocab_sizes: vocabulary size, of both sides together or of each.
+        tokens: source and target tokens of the kept training pairs, with EOS.
+        seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
+    """
+
+    path: Path
+    pairs: dict[Split, int]
+    dropped: dict[str, int]
+    overlaps: tuple[int, int, int]
+    fixed: dict[str, int]
+    shifts: list[tuple[str, int, int, int]]
+    samples: list[Sample]
+    vocab_sizes: tuple[int, ...]
+    tokens: tuple[int, int]
+    seconds: dict[str, float]
+
+
+# ---------------------------------------------------------------------------------------------
+# The stages
+
+
+@dataclass
+class _Check:
+    """The result of the first stage, besides its `Notes`; lists have an entry for each source.
+
+    Attributes:
+        pairs: number of pairs.
+        digests: SHA-256 of the source side and of the target side, as lines of text.
+        blocks: checksums of the blocks, to detect a source that changes later.
+        fixed: number of lines that were fixed, by kind.
+        overlaps, shifts: as in `Report`.
+    """
+
+    pairs: list[int]
+    digests: list[list[str]]
+    blocks: list[list[str]]
+    fixed: list[dict[str, int]]
+    overlaps: list[int]
+    shifts: list[list[Any]]
+
+
+@dataclass
+class _Encode:
+    """The progress of the third stage; lists have an entry for each source.
+
+    Attributes:
+        blocks: number of finished blocks.
+        sizes: sizes of the files so far.
+        kept: number of kept pairs.
+        dropped: number of dropped pairs, by reason.
+        tokens: tokens of source and target side, with EOS.
+        samples: dropped pairs, by reason, each with the number that selected it.
+    """
+
+    blocks: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    kept: list[int] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    samples: dict[str, list[list[Any]]] = field(default_factory=dict)
+
+
+class Passes:
+    """The passes of one preparation."""
+
+    def __init__(
+        self, sources: Sources, config: PrepareConfig, writer: PreparedWriter, workers: int
+    ) -> None:
+        self._sources = sources
+        self._config = config
+        self._writer = writer
+        self._workers = workers
+        self._seconds: dict[str, float] = {}
+
+    def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
+        """Run all stages, and give the writer the contents of the manifest."""
+        held_out: dict[Split, list[Pair]] = {
+            split: [pair for source in self._sources.of(split) for pair in _texts(source)]
+            for split in SPLITS[1:]
+        }
+        for split in SPLITS[1:]:
+            _refuse_changed(self._sources.of(split), origins[split])
+        if not held_out["valid"]:
+            raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+        with self._timed("checking"):
+            check = self._checked(held_out, origins["train"])
+        with self._timed("learning"):
+            vocabularies, odds = self._learned(check)
+        with self._timed("encoding"):
+            encode = self._encoded(check, vocabularies, odds)
+            self._add_held_out(held_out, vocabularies)
+        pairs: dict[Split, int] = {"train": sum(check.pairs)}
+        pairs |= {split: len(texts) for split, texts in held_out.items()}
+        for split in SPLITS[1:]:
+            for facts in origins[split]:
+                facts["pairs"] = pairs[split]
+        for facts, count, kept, (src, tgt), fixed in zip(
+            origins["train"], check.pairs, encode.kept, check.digests, check.fixed, strict=True
+        ):
+            facts |= {"pairs": count, "kept": kept, "fixed": fixed}
+            facts |= {"text_sha256": {"src": src, "tgt": tgt}}
+        dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
+        src_overlap, tgt_overlap, both_overlap = check.overlaps
+        self._writer.describe(
+            sources=origins,
+            counts={
+                "pairs": pairs,
+                "kept": sum(encode.kept),
+                "dropped": dropped,
+                "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
+                "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
+            },
+            shifts=[
+                {"source": source, "first": first, "last": last, "by": by}
+                for source, first, last, by in check.shifts
+            ],
+        )
+        return Report(
+            path=out,
+            pairs=pairs,
+            dropped=dropped,
+            overlaps=(src_overlap, tgt_overlap, both_overlap),
+            fixed=dict(sum(map(Counter, check.fixed), Counter())),
+            shifts=[(source, first, last, by) for source, first, last, by in check.shifts],
+            samples=[
+                Sample(reason, *facts)
+                for reason in dropped
+                for _, *facts in sorted(encode.samples[reason])
+            ],
+            vocab_sizes=vocabularies.sizes,
+            tokens=(encode.tokens[0], encode.tokens[1]),
+            seconds=self._seconds,
+        )
+
+    # -- Check
+
+    def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
+        note = self._writer.scratch / "check.json"
+        if (found := _read_note(note)) is not None:
+            return _Check(**found)
+        texts = [
+            [pair[side].encode() for pairs in held_out.values() for pair in pairs]
+            for side in range(2)
+        ]
+        cleaner = Cleaner(
+            self._config,
+            self._sources.src_lang,
+            self._sources.tgt_lang,
+            (np.unique(keys_of(texts[0])), np.unique(keys_of(texts[1]))),
+        )
+        sources = self._sources.train
+        check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
+        notes = Notes.write(self._writer.scratch, self._judged(cleaner, check))
+        # Before the note is written, so that no run resumes with data of a changed source.
+        _refuse_changed(sources, origins)
+        if not len(notes):
+            raise MtkitError(f"{sources[0].name}: no train pairs in it")
+        start = 0
+        for source, count in zip(sources, check.pairs, strict=True):
+            if self._config.drop_misaligned:
+                for shift in find_shifts(notes, start, start + count):
+                    notes.drop("misaligned", np.arange(shift.start, shift.end))
+                    first, last = shift.start - start + 1, shift.end - start
+                    check.shifts.append([one_line(source.name), first, last, shift.by])
+            start += count
+        with _bar("looking for repeats", total=len(notes)) as bar:
+            find_repeats(notes, self._config, advance=bar.update)
+        _write_note(note, check)
+        return check
+
+    def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
+        """The verdicts on all blocks; fills in `check` meanwhile."""
+        undecodable = [0] * len(self._sources.train)
+        first_undecodable: dict[int, int] = {}
+
+        def blocks() -> Iterator[_Numbered]:
+            for number, source in enumerate(self._sources.train):
+                digests = [hashlib.sha256(), hashlib.sha256()]
+                check.blocks.append([])
+                for block in source.blocks(BLOCK):
+                    texts = _block_texts(block)
+                    for digest, text in zip(digests, texts, strict=True):
+                        digest.update(text)
+                    check.blocks[-1].append(checksum_of(texts))
+                    yield _Numbered(number, block)
+                check.digests.append([digest.hexdigest() for digest in digests])
+                check.fixed.append(dict(source.notes))
+
+        def refuse_encoding(number: int) -> None:
+            source, count = self._sources.train[number], check.pairs[number]
+            if undecodable[number] * _UNDECODABLE > count:
+                raise MtkitError(
+                    f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
+                    f"UTF-8, as in {source.unit} {first_undecodable[number]}; convert it, with "
+                    "iconv for example"
+                )
+
+        with _bar("checking") as bar:
+            check_block = functools.partial(_check_block, cleaner)
+            for (number, _), checked in ordered_map(check_block, blocks(), workers=self._workers):
+                source = self._sources.train[number]
+                (bad,) = np.nonzero(checked.verdicts == verdict("not UTF-8"))
+                if len(bad):
+                    first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
+                    undecodable[number] += len(bad)
+                check.pairs[number] += len(checked.verdicts)
+                # After a few blocks, because all damaged lines may be at the beginning.
+                if check.pairs[number] >= PART * BLOCK:
+                    refuse_encoding(number)
+                check.overlaps = [
+                    a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)
+                ]
+                yield checked
+                if number == len(self._sources.train) - 1 and (share := source.progress):
+                    bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
+                bar.update(len(checked.verdicts))
+        for number in range(len(self._sources.train)):
+            refuse_encoding(number)
+
+    # -- Learn
+
+    def _learned(self, check: _Check) -> tuple[Vocabularies, list[LanguageOdds]]:
+        note = self._writer.scratch / "odds.npz"
+        if note.is_file():
+            with np.load(note) as arrays:
+                return self._writer.tokenizers(), [
+                    LanguageOdds(arrays[side]) for side in ("src", "tgt")
+                ]
+        config = self._config
+        src, tgt = self._counted(check)
+
+        def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
+            try:
+                return Tokenizer.learn_from_counts(
+                    words,
+                    config.vocab_size,
+                    model_type=config.model_type,
+                    symbols=config.user_defined_symbols,
+                )
+            except MtkitError as error:
+                raise MtkitError(f"{of}{error}") from error
+
+        log.info(
+            "learning %s subwords%s from %s different words",
+            f"{config.vocab_size:,}",
+            "" if config.shared_vocab else " of each side",
+            f"{len(src.keys() | tgt.keys()):,}",
+        )
+        if config.shared_vocab:
+            vocabularies = Vocabularies.of(learn(_merged(src, tgt)))
+        else:
+            vocabularies = Vocabularies(
+                learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
+            )
+        self._writer.add_tokenizers(vocabularies)
+        # Both sides segmented with each vocabulary; a joint vocabulary is the same for both.
+        counts = {
+            tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
+            for tokenizer in vocabularies.distinct
+        }
+        odds = [
+            LanguageOdds.of(counts[tokenizer][side], counts[tokenizer][1 - side])
+            for side, tokenizer in enumerate(vocabularies)
+        ]
+        malloc_trim()
+        with (self._writer.scratch / "odds.partial").open("wb") as file:
+            np.savez(file, src=odds[0].log_odds, tgt=odds[1].log_odds)
+        os.replace(file.name, note)
+        return vocabularies, odds
+
+    def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
+        """The words of the source and target side, with their counts in the kept pairs."""
+        notes = Notes(self._writer.scratch)
+        verdicts = notes.counts()
+        kept = verdicts.get(REASONS[KEPT], 0)
+        if not kept:
+            raise _nothing_left(verdicts)
+        # Every n-th pair, so that a sample covers the whole corpus evenly.
+        stride = -(-kept // self._config.learn_from_pairs)
+
+        def chosen() -> Iterator[Block]:
+            seen = 0
+            for _, block, verdicts in self._blocks(check, notes):
+                (indices,) = np.nonzero(verdicts == KEPT)
+                yield _taken(block, indices[-seen % stride :: stride].tolist())
+                seen += len(indices)
+
+        counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
+        with _bar("counting words", total=-(-kept // stride)) as bar:
+            for block, of_sides in ordered_map(_count_block, chosen(), workers=self._workers):
+                for side, of_side in zip(counts, of_sides, strict=True):
+                    side.add(of_side)
+                bar.update(len(block[0]))
+        src, tgt = (dict(side.items()) for side in counts)
+        return src, tgt
+
+    # -- Encode
+
+    def _encoded(
+        self, check: _Check, vocabularies: Vocabularies, odds: list[LanguageOdds]
+    ) -> _Encode:
+        note = self._writer.scratch / "encode.json"
+        done = _Encode(kept=[0] * len(self._sources.train))
+        if (found := _read_note(note)) is not None:
+            done = _Encode(**found)
+        self._writer.back_to(done.sizes)
+        notes = Notes(self._writer.scratch)
+        encoding = _Encoding(vocabularies, odds, self._config, self._writer.token_type)
+        rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
+        with _bar("encoding", total=len(notes)) as bar:
+            bar.update(min(done.blocks * BLOCK, len(notes)))
+            for (place, block, _), (src, tgt, verdicts) in ordered_map(
+                encoding, rest, workers=self._workers
+            ):
+                self._writer.add_pairs("train", src, tgt)
+                self._note_dropped(done, place, block, verdicts)
+                done.kept[place.source] += len(src)
+                for side, sentences in enumerate((src, tgt)):
+                    size = sum(map(len, sentences))
+                    done.tokens[side] += size // self._writer.token_type.itemsize
+                done.blocks += 1
+                bar.update(len(verdicts))
+                if done.blocks % PART == 0:
+                    done.sizes = self._writer.end_part()
+                    _write_note(note, done)
+        if not sum(done.kept):
+            raise _nothing_left(done.dropped)
+        return done
+
+    def _note_dropped(self, done: _Encode, place: _Place, block: Block, verdicts: Verdicts) -> None:
+        name = self._sources.train[place.source].name
+        for index in np.flatnonzero(verdicts).tolist():
+            reason, line = REASONS[verdicts[index]], place.first + index
+            done.dropped[reason] = done.dropped.get(reason, 0) + 1
+            self._writer.drop(name, line, reason)
+            # The pairs with the smallest hashes are an even sample.
+            samples = done.samples.setdefault(reason, [])
+            chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
+            if len(samples) < _SAMPLES or chance < samples[-1][0]:
+                texts = [_shown(lines[index]) for lines in block]
+                bisect.insort(samples, [chance, one_line(name), line, *texts])
+                del samples[_SAMPLES:]
+
+    def _add_held_out(self, held_out: dict[Split, list[Pair]], vocabularies: Vocabularies) -> None:
+        for split, pairs in held_out.items():
+            if pairs:
+                self._writer.add_text(split, pairs)
+        src, tgt = (
+            encoder.encode([pair[side] for pair in held_out["valid"]])
+            for side, encoder in enumerate(_block_encoders(vocabularies, self._writer.token_type))
+        )
+        self._writer.add_pairs("valid", src, tgt)
+
+    # -- All stages
+
+    def _blocks(self, check: _Check, notes: Notes) -> Iterator[_Decided]:
+        """The blocks of all training sources in order, with the verdicts of the first stage.
+
+        Each block is first compared with the one that the first stage read.
+
+        Raises:
+            MtkitError: if a source has changed since then.
+        """
+        start = 0
+        for number, (source, checksums) in enumerate(
+            zip(self._sources.train, check.blocks, strict=True)
+        ):
+            first = 1
+            for block, checksum in itertools.zip_longest(_read_again(source), checksums):
+                if block is None or checksum_of(_block_texts(block)) != checksum:
+                    raise _changed(source)
+                verdicts = notes.read("verdicts", start, len(block[0]))
+                yield _Decided(_Place(number, first), block, verdicts)
+                first += len(block[0])
+                start += len(block[0])
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[stage] = time.perf_counter() - started
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The origin of a block: its training source, and the number of its first pair, from 1."""
+
+    source: int
+    first: int
+
+
+class _Numbered(NamedTuple):
+    """A block, and the number of its training source."""
+
+    source: int
+    block: Block
+
+
+class _Decided(NamedTuple):
+    """A block, and the verdicts of the first stage on its pairs."""
+
+    place: _Place
+    block: Block
+    verdicts: Verdicts
+
+
+class _Encoding:
+    """Segments the kept pairs of a block into subwords, and applies the subword-level filters."""
+
+    def __init__(
+        self,
+        vocabularies: Vocabularies,
+        odds: list[LanguageOdds],
+        config: PrepareConfig,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._vocabularies = vocabularies
+        self._odds = odds
+        self._config = config
+        self._dtype = dtype
+
+    @functools.cached_property
+    def _encoders(self) -> list[CachedEncoder]:
+        # Each process has its own encoders, which are not sent.
+        return _block_encoders(self._vocabularies, self._dtype)
+
+    def __call__(self, decided: _Decided) -> tuple[list[bytes], list[bytes], Verdicts]:
+        """The ids of both sides of the kept pairs, and a verdict on each pair."""
+        verdicts = decided.verdicts.copy()
+        (indices,) = np.nonzero(verdicts == KEPT)
+        src, tgt, verdicts[indices] = self._encode(_taken(decided.block, indices.tolist()))
+        return src, tgt, verdicts
+
+    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
+        """The same for a block whose pairs were all kept so far."""
+        ids = [
+            encoder.encode([line.decode() for line in lines])
+            for encoder, lines in zip(self._encoders, block, strict=True)
+        ]
+        # With EOS, as the model sees them.
+        lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
+        lengths //= self._dtype.itemsize
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+        verdicts = np.zeros(len(longer), np.uint8)
+        if self._config.drop_wrong_language:
+            for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
+                foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
+                verdicts[foreign] = verdict("wrong language")
+        verdicts[longer > self._config.max_ratio * shorter] = verdict("length ratio")
+        verdicts[longer > self._config.max_tokens] = verdict("too long")
+        verdicts[shorter == 1] = verdict("empty")
+        kept = np.flatnonzero(verdicts == KEPT).tolist()
+        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
+        return src_ids, tgt_ids, verdicts
+
+
+def _check_block(cleaner: Cleaner, numbered: _Numbered) -> Checked:
+    return cleaner(numbered.block)
+
+
+def _count_block(block: Block) -> tuple[Counter[str], Counter[str]]:
+    src, tgt = (count_words(line.decode() for line in lines) for lines in block)
+    return src, tgt
+
+
+def _block_texts(block: Block) -> list[bytes]:
+    """Both sides as text; their lines contain no newline, so the text is unambiguous."""
+    return [b"\n".join(lines) + b"\n" for lines in block]
+
+
+def _read_again(source: Source) -> Iterator[Block]:
+    """The blocks of a source that was read to its end before."""
+    try:
+        yield from source.blocks(BLOCK)
+    except MtkitError as error:
+        raise _changed(source, f" ({error})") from error
+
+
+def _refuse_changed(sources: Sequence[Source], origins: Sequence[dict[str, Any]]) -> None:
+    """Refuse sources that have changed since `origins` was recorded."""
+    for source, facts in zip(sources, origins, strict=True):
+        if source.facts() != facts:
+            raise _changed(source)
+
+
+def _changed(source: Source, why: str = "") -> MtkitError:
+    return MtkitError(
+        f"{source.name}: changed while it was being prepared; run the same command again{why}"
+    )
+
+
+def _taken(block: Block, indices: list[int]) -> Block:
+    """The pairs of a block with these indices."""
+    src, tgt = block
+    if len(indices) == len(src):
+        return block
+    return [src[index] for index in indices], [tgt[index] for index in indices]
+
+
+def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """The words of both sides, each once, with their counts."""
+    for word, count in src.items():
+        yield word, count + tgt.get(word, 0)
+    for word, count in tgt.items():
+        if word not in src:
+            yield word, count
+
+
+def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[CachedEncoder]:
+    """The encoders of source and target; for a joint vocabulary one, with one cache."""
+    encoders = {
+        tokenizer: CachedEncoder(tokenizer, dtype=dtype, max_bytes=_WORDS_BYTES)
+        for tokenizer in vocabularies.distinct
+    }
+    return [encoders[tokenizer] for tokenizer in vocabularies]
+
+
+def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
+    """(V,): how often each subword occurs, given the counts of the words."""
+    counts = np.zeros(len(tokenizer))
+    # Rare words are included, because frequent words consist of few subwords and rarely contain the
+    # short ones. But not the hundreds of thousands of words of a large corpus.
+    rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
+    while part := list(itertools.islice(rest, BLOCK)):
+        ids = tokenizer.encode_batch([word for word, _ in part])
+        weights = np.repeat([count for _, count in part], [len(of_word) for of_word in ids])
+        counts += np.bincount(
+            list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
+        )
+    return counts.astype(np.int64)
+
+
+def _texts(source: Source) -> Iterator[Pair]:
+    """The pairs of a validation or test set."""
+    line = 0
+    for block in source.blocks(BLOCK):
+        for pair in zip(*block, strict=True):
+            line += 1
+            try:
+                src, tgt = (side.decode() for side in pair)
+            except UnicodeDecodeError as error:
+                raise not_utf8(f"{source.name}, {source.unit} {line}", error) from None
+            yield src, tgt
+
+
+def _shown(line: bytes) -> str:
+    text = line[: 4 * _SAMPLE_CHARS].decode("utf-8", "replace")
+    return text if len(text) <= _SAMPLE_CHARS else text[: _SAMPLE_CHARS - 1] + "…"
+
+
+def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
+    return MtkitError(f"every training pair was dropped: {reasons}")
+
+
+class _Note(Record):
+    """The record of a finished stage, for a run that resumes."""
+
+    content: dict[str, Any]
+
+
+def _write_note(path: Path, value: _Check | _Encode) -> None:
+    write_record(path, _Note(content=asdict(value)))
+
+
+def _read_note(path: Path) -> dict[str, Any] | None:
+    """The record that a stopped run left; None if there is none, or it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return read_record(path, _Note, advice="this stage is repeated").content
+    except MtkitError as error:
+        log.warning("%s", error)
+        return None
+
+
+def _bar(title: str, *, total: int | None = None) -> tqdm[NoReturn]:
+    """Progress in pairs, on a terminal."""
+    return tqdm(total=total, desc=title, unit=" pairs", unit_scale=True, leave=False, disable=None)

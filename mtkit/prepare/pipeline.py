@@ -1,0 +1,242 @@
+"""Prepares a folder from a corpus name or files: download, filter, learn subwords, encode.
+
+The training pairs are read three times, block by block, and processed on all cores:
+
+1. **Check.** The per-pair filters are applied to every pair. The data for comparing pairs is
+   written to flat files, in which duplicates and misaligned segments are then searched.
+2. **Learn.** The words of the kept pairs, or of an even sample of them, are counted, and the
+   subword vocabulary is learned from the counts.
+3. **Encode.** The kept pairs are segmented into subwords, filtered by these, and written.
+
+The later stages compare every block with the one that the first stage read, before it is used: a
+source that changes meanwhile is refused, so its lines are never paired wrongly.
+
+Memory is bounded for any size of the corpus. A block gives the same results in any process, and
+blocks are joined in their order, so the bytes of the folder depend only on the input and the
+settings. A run with the same input and settings resumes a stopped one: the first two stages are
+reused as a whole, the third in parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mtkit
+from mtkit.config import PrepareConfig, prepare_config
+from mtkit.data import PreparedData, check_free
+from mtkit.errors import MtkitError, encodable, one_line
+from mtkit.prepare.catalogue import find_corpus
+from mtkit.prepare.passes import (
+    BLOCK,
+    SPLITS,
+    Passes,
+    Report,
+    Sources,
+)
+from mtkit.prepare.readers import catalogue_sources, parallel_files
+from mtkit.prepare.source import Source
+from mtkit.processes import available_cores
+from mtkit.tokenizer import SENTENCEPIECE_VERSION
+
+log = logging.getLogger(__name__)
+
+# The format of the records for a run that resumes; change the number when they change.
+_NOTES_FORMAT = 3
+# The most processes per core; more would only use memory.
+_WORKERS_PER_CORE = 8
+
+
+# Called with the finished data and its report.
+OnFinished = Callable[[PreparedData, Report], None]
+
+
+def prepare_corpus(
+    name: str,
+    out: Path,
+    *,
+    workers: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    on_finished: OnFinished | None = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> Report:
+    """Prepare a corpus of the catalogue.
+
+    Args:
+        name: such as `wmt14-en-de`.
+        out: the folder to write.
+        workers: number of processes; by default one per core.
+        force: replace the folder if it exists.
+        dry_run: do everything, then delete the result.
+        on_finished: called with the finished data and its report.
+        overrides: settings as text, such as `max_ratio=3`.
+        settings: of `PrepareConfig`; the default `vocab_size` is that of the catalogue.
+
+    Raises:
+        MtkitError: for an unknown name, a hub that cannot be reached, a folder that cannot be
+            written, or a vocabulary size that is too large for the text.
+    """
+    corpus = find_corpus(name)
+    if settings.get("vocab_size") is None:
+        settings["vocab_size"] = corpus.vocab_size
+    config = prepare_config(settings, overrides)
+    _check_place(out, force=force, dry_run=dry_run)
+    if not corpus.built_in:
+        log.info("fetching %s from %s", corpus.name, corpus.source)
+    of_split = catalogue_sources(corpus)
+    sources = Sources(
+        corpus.src_lang,
+        corpus.tgt_lang,
+        [of_split["train"]],
+        of_split["valid"],
+        of_split["test"],
+    )
+    facts = {"name": name, "licence": corpus.licence}
+    return _prepare(
+        sources,
+        config,
+        out,
+        facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
+    )
+
+
+def prepare_files(
+    name: str,
+    out: Path,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    train: Sequence[Source | tuple[Path, Path]],
+    valid: Source | tuple[Path, Path],
+    test: Source | tuple[Path, Path] | None = None,
+    workers: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    on_finished: OnFinished | None = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> Report:
+    """Prepare your own sentence pairs.
+
+    Args:
+        name: the name of the data.
+        out: the folder to write.
+        src_lang, tgt_lang: language codes.
+        train: sources, from `readers`, or pairs of a source and a target file, plain or
+            compressed, one sentence per line.
+        valid, test: likewise, one each.
+        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
+        settings: of `PrepareConfig`.
+
+    Raises:
+        MtkitError: naming the file, and the line if there is one, that must be fixed.
+    """
+    config = prepare_config(settings, overrides)
+    _check_place(out, force=force, dry_run=dry_run)
+    for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
+        _check_language(option, language)
+    if not train:
+        raise MtkitError("there is no training data; give at least one training source")
+    sources = Sources(
+        src_lang,
+        tgt_lang,
+        [_as_source(source) for source in train],
+        _as_source(valid),
+        _as_source(test) if test else None,
+    )
+    facts = {"name": encodable(name)}
+    return _prepare(
+        sources,
+        config,
+        out,
+        facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
+    )
+
+
+def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
+    """Refuse, before any work is done, a folder that cannot be written."""
+    try:
+        os.lstat(out)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # the name is too long, or not possible
+        reason = getattr(error, "strerror", None) or error
+        raise MtkitError(f"{out}: cannot be written: {reason}") from error
+    if not dry_run:
+        check_free(out, force=force)
+
+
+def _check_language(option: str, language: str) -> None:
+    """Refuse text that does not have the form of a language code."""
+    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
+        raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
+    if one_line(language) != language:
+        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
+
+
+def _number_of_workers(workers: int | None) -> int:
+    if workers is None:
+        return available_cores()
+    if workers < 1:
+        raise MtkitError(f"workers: there must be at least one, not {workers}")
+    most = _WORKERS_PER_CORE * available_cores()
+    if workers > most:
+        log.info("starting %d workers; more would not be faster on this machine", most)
+    return min(workers, most)
+
+
+def _as_source(source: Source | tuple[Path, Path]) -> Source:
+    return parallel_files(*source) if isinstance(source, tuple) else source
+
+
+def _prepare(
+    sources: Sources,
+    config: PrepareConfig,
+    out: Path,
+    facts: dict[str, Any],
+    *,
+    workers: int | None,
+    force: bool,
+    dry_run: bool,
+    on_finished: OnFinished | None,
+) -> Report:
+    number = _number_of_workers(workers)
+    facts |= {
+        "src_lang": sources.src_lang,
+        "tgt_lang": sources.tgt_lang,
+        "settings": config.model_dump(mode="json"),
+        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
+    }
+    origins = {split: [source.facts() for source in sources.of(split)] for split in SPLITS}
+    depends_on = [_NOTES_FORMAT, BLOCK, facts, origins]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
+        writer.describe(**facts)
+        try:
+            report = Passes(sources, config, writer, number).run(out, origins)
+        except KeyboardInterrupt:
+            if not dry_run:
+                log.warning("stopped; run the same command again to continue")
+            raise
+        if on_finished is not None and dry_run:
+            on_finished(writer.finish(), report)
+    if on_finished is not None and not dry_run:
+        # An error from here on loses no work.
+        on_finished(PreparedData.open(out), report)
+    return report

@@ -1,0 +1,583 @@
+"""Readers of sentence pairs: files in several formats, the hub, the demo corpora, a list.
+
+Every reader is a `Source`, which yields its pairs as blocks of bytes, any number of times and in
+bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` create one. A
+missing file, a folder, a pipe and missing columns are reported when the source is created, other
+errors when it is read. Nothing is filtered here, not even invalid UTF-8; `pipeline` does that.
+
+Only this module uses pyarrow. It is slow to import, so it is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mtkit.data import Split
+from mtkit.errors import MtkitError
+from mtkit.files import sha256_of
+from mtkit.prepare.catalogue import Corpus
+from mtkit.prepare.demo import demo_corpus
+from mtkit.prepare.hub import HubSplit, fetch, fetch_split
+from mtkit.prepare.source import (
+    CRLF,
+    MARK,
+    Block,
+    Reading,
+    Source,
+    check_regular,
+    in_one_line,
+    listed,
+    on_one_line,
+    regrouped,
+)
+from mtkit.prepare.tmx import TmxUnits
+from mtkit.text import OLD_LINE_ENDS, has_old_line_ends, open_binary
+
+# Bytes read from a file at a time: a few thousand lines, which fit in the processor's cache.
+_CHUNK = 1 << 18
+# Rows that are decoded at a time, in formats with rows.
+_BATCH_ROWS = 1000
+_COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HUB_PREFIX = "hf:"
+
+
+def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
+    r"""Two files, plain or compressed, in which line n of one translates line n of the other.
+
+    Lines end only at \n. A byte-order mark at the start and the \r of a \r\n are not part of a
+    line; the last line may lack its line end.
+
+    Raises:
+        MtkitError: for a file that is missing, or that cannot be read more than once. While
+            reading: for damaged compression, and if the files have different numbers of lines.
+    """
+    return _ParallelFiles(Path(src), Path(tgt), weight=weight)
+
+
+def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0) -> Source:
+    """The source that the text of an option names.
+
+    Args:
+        text: one of
+
+            - FILE.tsv: one pair per line, source and target in two columns; or in the columns
+              named in the first line, if it names both languages. Quotation marks are text.
+            - FILE.tmx: one pair per translation unit. The variants in the two languages are used,
+              and of these the text without inline codes. A unit without one of the languages
+              has an empty side. Entities must not be declared, because they could expand a small
+              file without limit.
+            - FILE.parquet: one pair per row, in the columns named by the language codes, or in
+              the fields of the column "translation".
+            - FILE.jsonl: one object per line, likewise.
+            - PREFIX, where PREFIX.<src_lang> and PREFIX.<tgt_lang> are two text files.
+            - hf:OWNER/DATASET[:CONFIG][:SPLIT], on the Hugging Face hub; the default split is
+              "train", the default configuration the only one (hf:OWNER/DATASET::SPLIT).
+
+            Files except Parquet may be compressed, as in FILE.tsv.gz or PREFIX.en.xz. The file
+            ending may be in capitals.
+        src_lang, tgt_lang: language codes, as spelled in the source.
+        weight: the oversampling factor.
+
+    Raises:
+        MtkitError: if the format is unknown, or the source or a column is missing.
+    """
+    languages = src_lang, tgt_lang
+    if text.startswith(_HUB_PREFIX):
+        return _hub_source(text, languages, weight=weight)
+    path = Path(text)
+    plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
+    kind = plain.suffix.lower()
+    if kind in _FORMATS:
+        return _FORMATS[kind](path, languages, weight=weight)
+    sides = [_side_of_prefix(text, language) for language in languages]
+    if sides[0] is not None and sides[1] is not None:
+        return parallel_files(sides[0], sides[1], weight=weight)
+    if os.path.isfile(path):
+        raise MtkitError(
+            f"{text}: the file ending is unknown; known endings: {', '.join(_FORMATS)}. "
+            "For two text files, give both, or the common prefix of their names"
+        )
+    lacking = [
+        f"{text}.{language}"
+        for language, side in zip(languages, sides, strict=True)
+        if side is None
+    ]
+    raise MtkitError(
+        f"{text}: no such file, and no pair of files with that prefix: there is no "
+        f"{' nor '.join(lacking)}, plain or compressed ({' '.join(_COMPRESSIONS)})"
+    )
+
+
+def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
+    """The splits of a corpus of the catalogue, downloaded from the hub if needed.
+
+    Raises:
+        MtkitError: as `hub.fetch`.
+    """
+    if corpus.built_in:
+        demo = demo_corpus()
+        return {
+            "train": _built_in(corpus, "train", demo.train),
+            "valid": _built_in(corpus, "valid", demo.valid),
+            "test": _built_in(corpus, "test", demo.test),
+        }
+    hub = fetch(corpus)
+    return {
+        "train": _HubSource(hub.train),
+        "valid": _HubSource(hub.valid),
+        "test": _HubSource(hub.test),
+    }
+
+
+def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
+    """A source of pairs that are in memory."""
+    return _Memory(name, pairs, {"kind": "memory"})
+
+
+# ---------------------------------------------------------------------------------------------
+# Lines
+
+
+def _lines(
+    path: Path, size: int, reading: Reading, *, skip: int = 0
+) -> Generator[list[bytes], None, None]:
+    r"""The lines of a file without line ends, `size` at a time, without the first `skip`."""
+    ready: list[bytes] = []
+    begun: list[bytes] = []  # the parts of a line whose end was not read yet
+    with reading.open(path) as stream:
+        is_one_line = True
+        chunk = stream.read(_CHUNK)
+        if chunk.startswith(_BYTE_ORDER_MARK):
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK) or stream.read(_CHUNK)
+            reading.found[MARK] += 1
+        while chunk:
+            lines = chunk.split(b"\n")
+            begun.append(lines[0])
+            if len(lines) > 1:
+                is_one_line = False
+                lines[0] = b"".join(begun)
+                begun = [lines.pop()]
+                if b"\r" in chunk or lines[0].endswith(b"\r"):
+                    lines = _without_returns(lines, reading.found)
+                ready += lines[skip:]
+                skip = max(0, skip - len(lines))
+                whole = len(ready) - len(ready) % size
+                for start in range(0, whole, size):
+                    yield ready[start : start + size]
+                del ready[:whole]
+            chunk = stream.read(_CHUNK)
+        last = [b"".join(begun)]
+        if is_one_line and has_old_line_ends(last[0]):
+            raise MtkitError(f"{path}: {OLD_LINE_ENDS}")
+        if last[0] and not skip:
+            ready += _without_returns(last, reading.found)
+        if ready:  # while the files are open, so that `progress` is still known
+            yield ready
+
+
+def _without_returns(lines: list[bytes], found: Counter[str]) -> list[bytes]:
+    returns = sum(line.endswith(b"\r") for line in lines)
+    if not returns:
+        return lines
+    found[CRLF] += returns
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+class _ParallelFiles(Source):
+    def __init__(self, src: Path, tgt: Path, *, weight: float) -> None:
+        for path in (src, tgt):
+            _check_file(path)
+        super().__init__(f"{src} and {tgt}", unit="line", weight=weight)
+        self._src, self._tgt = src, tgt
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        count = 0
+        with ExitStack() as stack:
+            # Closed if reading the other file fails.
+            sides = [
+                stack.enter_context(closing(_lines(path, size, reading)))
+                for path in (self._src, self._tgt)
+            ]
+            for src, tgt in itertools.zip_longest(*sides, fillvalue=[]):
+                if len(src) != len(tgt):
+                    counts = [
+                        count + len(lines) + sum(map(len, side))
+                        for lines, side in zip((src, tgt), sides, strict=True)
+                    ]
+                    raise MtkitError(
+                        f"{self._src} has {counts[0]} lines and {self._tgt} has {counts[1]}; "
+                        "line n of one must translate line n of the other"
+                    )
+                count += len(src)
+                yield src, tgt
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "kind": "lines",
+            "src": str(self._src),
+            "tgt": str(self._tgt),
+            "src_sha256": _sha256(self._src),
+            "tgt_sha256": _sha256(self._tgt),
+        }
+
+
+def _check_file(path: Path) -> None:
+    # Before opening: a pipe would block, and it can be read only once.
+    check_regular(path)
+    open_binary(path).close()
+
+
+def _sha256(path: Path) -> str:
+    check_regular(path)
+    return sha256_of(path)
+
+
+def _side_of_prefix(prefix: str, language: str) -> Path | None:
+    """The one file of a language, plain or compressed; None if there is none."""
+    plain = f"{prefix}.{language}"
+    folder, name = os.path.split(plain)
+    endings: Iterable[str] = ("", *_COMPRESSIONS)
+    # The folder may be missing or unreadable.
+    with suppress(OSError):
+        beside = os.listdir(folder or ".")
+        endings = [other[len(name) :] for other in sorted(beside) if other.startswith(name)]
+    there = [
+        f"{plain}{ending}"
+        for ending in endings
+        if ending.lower() in ("", *_COMPRESSIONS) and os.path.lexists(f"{plain}{ending}")
+    ]
+    if len(there) > 1:
+        raise MtkitError(
+            f"{prefix}: {' and '.join(there)} both exist; remove one, or name the two files"
+        )
+    return Path(there[0]) if there else None
+
+
+# ---------------------------------------------------------------------------------------------
+# One file with both sides
+
+
+class _File(Source):
+    """A file that holds both sides."""
+
+    kind: str
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, unit: str, weight: float) -> None:
+        _check_file(path)
+        super().__init__(str(path), unit=unit, weight=weight)
+        self._path = path
+        self._languages = languages
+
+    def _place(self) -> dict[str, Any]:
+        return {"kind": self.kind, "path": str(self._path), "sha256": _sha256(self._path)}
+
+
+class _Tsv(_File):
+    kind = "tsv"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        super().__init__(path, languages, unit="line", weight=weight)
+        self._header, self._columns, self._width = self._layout()
+        if self._header:
+            self.unit = "row"  # so that the first pair is row 1, although it is on line 2
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        if self._layout() != (self._header, self._columns, self._width):
+            raise _changed(self._path)
+        number = 1 + self._header
+        src, tgt = self._columns
+        for lines in _lines(self._path, size, reading, skip=int(self._header)):
+            for line, text in enumerate(lines, start=number):
+                if text.count(b"\t") != self._width - 1:
+                    columns = text.count(b"\t") + 1
+                    raise MtkitError(
+                        f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} "
+                        f"and must have {self._width}, separated by tabs; {self._expected()}"
+                    )
+            number += len(lines)
+            # All lines at once, which takes half the time of a list per line.
+            cells = b"\t".join(lines).split(b"\t")
+            yield cells[src :: self._width], cells[tgt :: self._width]
+
+    def _layout(self) -> tuple[bool, list[int], int]:
+        """Whether the first line is a header, the columns of both sides, and how many there are."""
+        first = next(_lines(self._path, 1, Reading()), [b""])[0]
+        header = [cell.strip().lower() for cell in first.split(b"\t")]
+        names = [language.lower().encode() for language in self._languages]
+        if all(name in header for name in names):
+            if twice := [name.decode() for name in names if header.count(name) > 1]:
+                raise MtkitError(
+                    f"{self._path}: the first line names the column '{twice[0]}' twice"
+                )
+            return True, [header.index(name) for name in names], len(header)
+        return False, [0, 1], 2
+
+    def _expected(self) -> str:
+        if self._header:
+            return "the columns named in the first line"
+        return (
+            "the source and the target, or the columns named in the first line if both "
+            f"{' and '.join(self._languages)} are among the names"
+        )
+
+
+class _JsonLines(_File):
+    kind = "jsonl"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        super().__init__(path, languages, unit="line", weight=weight)
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        number = itertools.count(1)
+        for lines in _lines(self._path, size, reading):
+            rows = [self._pair(line, next(number)) for line in lines]
+            src, tgt = ([row[side] for row in rows] for side in (0, 1))
+            yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
+
+    def _pair(self, line: bytes, number: int) -> list[bytes]:
+        place = f"{self._path}, line {number}"
+        try:
+            # Invalid UTF-8 is passed through, as in the other formats.
+            record = json.loads(line.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError) as error:
+            raise MtkitError(f"{place}: not JSON ({in_one_line(error)})") from error
+        if isinstance(record, dict) and isinstance(record.get("translation"), dict):
+            record = record["translation"]
+        if not isinstance(record, dict):
+            raise MtkitError(
+                f"{place}: not an object, as in "
+                + json.dumps(dict.fromkeys(self._languages, "…"), ensure_ascii=False)
+            )
+        sides = []
+        for language in self._languages:
+            if language not in record:
+                raise MtkitError(f"{place}: no field '{language}', only {listed(record)}")
+            side = record[language]
+            if side is not None and not isinstance(side, str):
+                raise MtkitError(f"{place}: the field '{language}' is not text")
+            sides.append(_encoded(side or ""))
+        return sides
+
+
+class _Parquet(_File):
+    kind = "parquet"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        if path.suffix.lower() != ".parquet":
+            raise MtkitError(f"{path}: Parquet has its own compression; decompress the file")
+        super().__init__(path, languages, unit="row", weight=weight)
+        with self._errors_reported(), self._open() as file:
+            self._schema = file.schema_arrow
+        columns = {column.name: column.type for column in self._schema}
+        record: Any = columns.get("translation")
+        fields = {f.name: f.type for f in record} if _is_record(record) else {}
+        if all(language in columns for language in languages):
+            prefix, types = "", columns
+        elif all(language in fields for language in languages):
+            prefix, types = "translation.", fields
+        else:
+            raise MtkitError(
+                f"{path}: no columns '{languages[0]}' and '{languages[1]}', and no column "
+                f"'translation' with these, only {listed(columns)}"
+            )
+        self._columns = [prefix + language for language in languages]
+        for column, language in zip(self._columns, languages, strict=True):
+            if not _is_text(types[language]):
+                raise MtkitError(f"{path}: the column '{column}' is not text but {types[language]}")
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._batches(reading), size)
+
+    def _batches(self, reading: Reading) -> Iterator[Block]:
+        from pyarrow import Table
+
+        with self._errors_reported(), self._open() as file:
+            if not file.schema_arrow.equals(self._schema):
+                raise _changed(self._path)
+            total, done = file.metadata.num_rows, 0
+            batches = file.iter_batches(_BATCH_ROWS, columns=self._columns, use_threads=False)
+            for batch in batches:
+                done += batch.num_rows
+                reading.share = done / total if total else None
+                table = Table.from_batches([batch]).flatten()
+                yield _block(table, self._columns, reading.found)
+
+    def _open(self) -> Any:
+        from pyarrow import parquet
+
+        check_regular(self._path)
+        # With a buffer, because a row group may be as large as the file.
+        return parquet.ParquetFile(self._path, buffer_size=_CHUNK, pre_buffer=False)
+
+    @contextmanager
+    def _errors_reported(self) -> Iterator[None]:
+        from pyarrow import ArrowException
+
+        try:
+            yield
+        except (ArrowException, OSError) as error:
+            raise MtkitError(f"{self._path}: cannot be read: {in_one_line(error)}") from error
+
+
+def _is_record(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return isinstance(kind, pa.StructType)
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
+    """Two text columns of an Arrow table without records; null becomes empty."""
+    import pyarrow as pa
+
+    def side(name: str) -> list[bytes]:
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        # The conversion to binary is free: the bytes are the same.
+        values: list[bytes] = column.cast(pa.large_binary()).fill_null(b"").to_pylist()
+        return on_one_line(values, found)
+
+    return side(columns[0]), side(columns[1])
+
+
+# ---------------------------------------------------------------------------------------------
+# Translation memory
+
+
+class _Tmx(_File):
+    """TMX 1.4b (Localization Industry Standards Association, 2005) and earlier versions."""
+
+    kind = "tmx"
+
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
+        super().__init__(path, languages, unit="unit", weight=weight)
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._units(reading), size)
+
+    def _units(self, reading: Reading) -> Iterator[Block]:
+        units = TmxUnits(self._path, self._languages, reading.found)
+        with reading.open(self._path) as stream:
+            while chunk := stream.read(_CHUNK):
+                units.feed(chunk)
+                yield units.take()
+            units.finish()
+            yield units.take()
+
+
+_FORMATS: dict[str, Callable[..., Source]] = {
+    ".tsv": _Tsv,
+    ".tmx": _Tmx,
+    ".parquet": _Parquet,
+    ".jsonl": _JsonLines,
+}
+
+# ---------------------------------------------------------------------------------------------
+# Sources that are not files
+
+
+def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Source:
+    named = re.fullmatch(
+        r"(?P<repository>[^/:\s]+/[^/:\s]+)(:(?P<config>[^:]*))?(:(?P<split>\w+([.-]\w+)*))?",
+        text.removeprefix(_HUB_PREFIX),
+    )
+    if named is None:
+        raise MtkitError(
+            f"{text}: write a dataset on the hub as hf:owner/dataset, "
+            "hf:owner/dataset:config, hf:owner/dataset:config:split or hf:owner/dataset::split"
+        )
+    split = fetch_split(
+        named["repository"],
+        src_lang=languages[0],
+        tgt_lang=languages[1],
+        config=named["config"] or None,
+        split=named["split"] or "train",
+    )
+    source = _HubSource(split, weight=weight)
+    if named["config"]:
+        source.name = f"{named['repository']} {named['config']} {split.source.split}"
+    return source
+
+
+class _HubSource(Source):
+    def __init__(self, split: HubSplit, *, weight: float = 1.0) -> None:
+        origin = split.source
+        super().__init__(f"{origin.repository} {origin.split}", unit="row", weight=weight)
+        self._split = split
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        return regrouped(self._batches(reading), size)
+
+    def _batches(self, reading: Reading) -> Iterator[Block]:
+        done = 0
+        for table in self._split.tables():
+            done += table.num_rows
+            reading.share = done / len(self._split)
+            yield _block(table, ("src", "tgt"), reading.found)
+
+    def _place(self) -> dict[str, Any]:
+        return {"kind": "hub", **asdict(self._split.source)}
+
+
+class _Memory(Source):
+    def __init__(self, name: str, pairs: Sequence[tuple[str, str]], place: dict[str, Any]) -> None:
+        super().__init__(name, unit="row", weight=1.0)
+        self._pairs = pairs
+        self._where = place
+
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        for start in range(0, len(self._pairs), size):
+            pairs = self._pairs[start : start + size]
+            reading.share = (start + len(pairs)) / len(self._pairs)
+            src, tgt = ([_encoded(pair[side]) for pair in pairs] for side in (0, 1))
+            yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
+
+    def _place(self) -> dict[str, Any]:
+        digest = hashlib.sha256()
+        for src, tgt in self._pairs:
+            digest.update(_encoded(src) + b"\0" + _encoded(tgt) + b"\n")
+        return {**self._where, "sha256": digest.hexdigest()}
+
+
+def _built_in(corpus: Corpus, split: Split, pairs: Sequence[tuple[str, str]]) -> Source:
+    # The demo corpus is English first.
+    turned = pairs if corpus.src_lang == "en" else [(tgt, src) for src, tgt in pairs]
+    place = {"kind": corpus.source, "corpus": corpus.name, "split": split}
+    return _Memory(f"{corpus.name} {split}", turned, place)
+
+
+def _encoded(text: str) -> bytes:
+    """The text as UTF-8; a lone surrogate, which is not a character, becomes invalid UTF-8."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        pass
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="surrogatepass")
+
+
+def _changed(path: Path) -> MtkitError:
+    return MtkitError(
+        f"{path}: its columns changed since it was opened; run the same command again"
+    )

@@ -1,0 +1,171 @@
+"""The base class of all readers of sentence pairs.
+
+A `Source` yields its pairs as blocks of bytes, any number of times and in bounded memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from mtkit.errors import MtkitError, encodable
+from mtkit.text import damage_reported, open_binary
+
+# n source and n target sentences: unchanged bytes, without line ends.
+Block = tuple[list[bytes], list[bytes]]
+# With a larger weight an epoch would never end.
+_LARGEST_WEIGHT = 1_000_000
+
+# The kinds that `Source.notes` counts.
+MARK = "byte-order mark"
+CRLF = "CRLF line end"
+BREAK = "line break within a sentence"
+
+
+@dataclass
+class Reading:
+    """A running iteration: what was fixed so far, and its progress."""
+
+    found: Counter[str] = field(default_factory=Counter)
+    files: list[tuple[IO[bytes], int]] = field(default_factory=list)
+    share: float | None = None
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the input read so far; None if unknown."""
+        if not self.files:
+            return self.share
+        size = sum(size for _, size in self.files)
+        done = sum(size if file.closed else file.tell() for file, size in self.files)
+        return min(1.0, done / size) if size else None
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[IO[bytes]]:
+        """Open a file, decompressed; records its position and turns errors into `MtkitError`."""
+        check_regular(path)
+        with damage_reported(path), path.open("rb", buffering=0) as raw:
+            self.files.append((raw, path.stat().st_size))
+            with open_binary(path, raw=raw) as stream:
+                yield stream
+
+
+class Source(ABC):
+    """Sentence pairs from one place, which can be read any number of times.
+
+    Attributes:
+        name: the name in messages and reports, such as "train.en and train.de".
+        unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
+        weight: the oversampling factor.
+        notes: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
+    """
+
+    def __init__(self, name: str, *, unit: str, weight: float) -> None:
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise MtkitError(f"{name}: the weight must be a number, not {weight!r}")
+        if not 0 < weight <= _LARGEST_WEIGHT:
+            raise MtkitError(
+                f"{name}: the weight must be above 0 and at most {_LARGEST_WEIGHT:,}, not {weight}"
+            )
+        self.name = name
+        self.unit = unit
+        self.weight = weight
+        self._reading: Reading | None = None
+        self._notes: dict[str, int] = {}
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller.
+
+        Raises:
+            MtkitError: naming the file, and the line or row if there is one, that must be fixed.
+        """
+        reading = self._reading = Reading()
+        try:
+            yield from self._read(size, reading)
+            self._notes = dict(reading.found)
+        finally:
+            if self._reading is reading:
+                self._reading = None
+
+    @property
+    def progress(self) -> float | None:
+        """Share of the input that the running iteration has read; None if unknown.
+
+        For files it is the share of their bytes, before decompression.
+        """
+        return None if self._reading is None else self._reading.progress
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """Counts of what the last full iteration fixed, by kind."""
+        return dict(self._notes)
+
+    def facts(self) -> dict[str, Any]:
+        """The entry in the manifest, as JSON: kind, location, SHA-256, weight."""
+        place = {
+            key: encodable(value) if isinstance(value, str) else value
+            for key, value in self._place().items()
+        }
+        return {**place, "weight": self.weight}
+
+    @abstractmethod
+    def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        """The blocks that `blocks` yields."""
+
+    @abstractmethod
+    def _place(self) -> dict[str, Any]:
+        """The facts without the weight."""
+
+
+def check_regular(path: Path) -> None:
+    """Refuse anything but a regular file, because it could not be read again."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
+
+
+# ---------------------------------------------------------------------------------------------
+# Shared by several readers
+
+
+def regrouped(blocks: Iterable[Block], size: int) -> Iterator[Block]:
+    """The same pairs in blocks of `size`."""
+    src: list[bytes] = []
+    tgt: list[bytes] = []
+    for block in blocks:
+        src += block[0]
+        tgt += block[1]
+        whole = len(src) - len(src) % size
+        for start in range(0, whole, size):
+            yield src[start : start + size], tgt[start : start + size]
+        del src[:whole], tgt[:whole]
+    if src:
+        yield src, tgt
+
+
+def on_one_line(sentences: list[bytes], found: Counter[str]) -> list[bytes]:
+    """The sentences with line breaks replaced by spaces, so that each is one line of text."""
+    together = b"".join(sentences)  # one search shows whether there is anything to replace
+    if b"\n" not in together and b"\r" not in together:
+        return sentences
+    fixed = [re.sub(rb"[\r\n]+", b" ", sentence) for sentence in sentences]
+    found[BREAK] += sum(map(bytes.__ne__, sentences, fixed))
+    return fixed
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some names, cut to a readable length."""
+    first = list(itertools.islice(names, 21))
+    cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
+    return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
+
+
+def in_one_line(error: BaseException) -> str:
+    """The text of an error without its line breaks."""
+    return " ".join(str(error).split())

@@ -1,0 +1,118 @@
+"""Reads lines of text files, plain or compressed."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import logging
+import lzma
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from mtkit.errors import MtkitError, one_line
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+log = logging.getLogger(__name__)
+
+
+# The exceptions of reading a file; the last three are from damaged compression.
+_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
+
+
+def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
+    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
+
+    Args:
+        path: its ending, in any case, gives the compression.
+        raw: the open file, for a caller that needs the position in it; the caller closes it.
+
+    Raises:
+        MtkitError: if it cannot be opened.
+    """
+    place = path if raw is None else raw
+    try:
+        match path.suffix.lower():
+            case ".gz":
+                return gzip.open(place)  # type: ignore[return-value]
+            case ".bz2":
+                return bz2.open(place)
+            case ".xz":
+                return lzma.open(place)
+            case ".zst":
+                return zstd.open(place)  # type: ignore[return-value, unused-ignore]
+            case _:
+                return path.open("rb") if raw is None else raw
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # the name is not possible
+        raise MtkitError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Report errors while the file is read, such as damaged compression, in one line."""
+    try:
+        yield
+    except _DAMAGE as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise MtkitError(f"{path}: cannot be read: {reason}") from error
+
+
+def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
+    r"""The lines of a byte stream, which end only at \n.
+
+    A byte-order mark at the start and the \r of a \r\n are not part of a line. A stream without
+    any \n that has several \r is one line; this gives a warning.
+
+    Args:
+        stream: chunks that end after each \n, as binary files yield them.
+        name: of the stream, for messages.
+
+    Raises:
+        MtkitError: for the first line that is not UTF-8, with its number.
+    """
+    for number, raw in enumerate(stream, start=1):
+        if number == 1 and has_old_line_ends(raw):
+            log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise not_utf8(f"{name}, line {number}", error) from None
+
+
+# The message about such text; the command can be pasted into a shell.
+OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
+
+
+def has_old_line_ends(text: bytes) -> bool:
+    r"""Whether all line ends of a text are \r, as on old Macs."""
+    return text.count(b"\r") > 1 and b"\n" not in text
+
+
+def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
+    """The error for invalid UTF-8."""
+    return MtkitError(
+        f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
+        f"{error.start + 1}); convert the file, with iconv for example"
+    )
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a plain or compressed text file, one at a time.
+
+    Raises:
+        MtkitError: if the file is missing, damaged or not UTF-8.
+    """
+    with open_binary(path) as stream, damage_reported(path):
+        yield from decode_lines(stream, name=str(path))

@@ -1,0 +1,32 @@
+"""Training: a prepared folder to a run folder `runs/NAME`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mtkit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from mtkit.train.assembly import forecast, forecast_without_data, run
+    from mtkit.train.distributed import BROKEN, is_launched, launch
+
+__all__ = [
+    "BROKEN",
+    "forecast",
+    "forecast_without_data",
+    "is_launched",
+    "launch",
+    "run",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BROKEN": "mtkit.train.distributed",
+        "forecast": "mtkit.train.assembly",
+        "forecast_without_data": "mtkit.train.assembly",
+        "is_launched": "mtkit.train.distributed",
+        "launch": "mtkit.train.distributed",
+        "run": "mtkit.train.assembly",
+    },
+)

@@ -1,0 +1,444 @@
+"""Sets up a training run: run folder, data and workers; also the forecast of `--dry-run`.
+
+`run` only connects the parts; the training loop is in `trainer`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+import mtkit
+from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
+from mtkit.data import PreparedData
+from mtkit.devices import (
+    choose_device,
+    describe_device,
+    disable_malloc_trim,
+    memory_explained,
+    select_matmul_backend,
+    total_memory,
+)
+from mtkit.errors import MtkitError, one_line
+from mtkit.files import Held
+from mtkit.model import Transformer, parameter_counts
+from mtkit.run_folder import DataOrigin, Run, RunManifest
+from mtkit.tokenizer import PAD_ID
+from mtkit.train.diagnostics import rate_in_words, rate_too_high
+from mtkit.train.distributed import (
+    Workers,
+    init_workers,
+    is_restarted,
+    launch_id,
+    threads_for,
+    worker_names,
+)
+from mtkit.train.flops import training_flops
+from mtkit.train.loss import first_decayed
+from mtkit.train.meter import Meter
+from mtkit.train.progress import clock
+from mtkit.train.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+# Weight, gradient and Adam's two moments, in float32.
+_BYTES_PER_PARAMETER = 16
+
+
+def run(
+    config: Config,
+    data: PreparedData,
+    run_path: Path,
+    *,
+    device: str = "auto",
+    restart: bool = False,
+    command: list[str] | None = None,
+) -> bool:
+    """Train in a run folder, from its last checkpoint if it has one.
+
+    Args:
+        config: the configuration.
+        data: the training data.
+        run_path: the run folder, created if needed.
+        device: `auto`, `cpu` or `cuda`.
+        restart: delete existing checkpoints.
+        command: recorded in the run's manifest.
+
+    Returns:
+        False if a signal ended the training early; a checkpoint was saved then.
+
+    Raises:
+        MtkitError: if the folder has a run with another configuration or other data, which the
+            message names, or if the workers have different ones.
+    """
+    place = choose_device(device)
+    with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
+        return _run(config, data, run_path, place, workers, restart=restart, command=command)
+
+
+def _run(
+    config: Config,
+    data: PreparedData,
+    run_path: Path,
+    place: torch.device,
+    workers: Workers,
+    *,
+    restart: bool,
+    command: list[str] | None,
+) -> bool:
+    _check_direction(config, data)
+    _check_agreed(workers, config, data)
+    # The first worker decides: on a shared file system the others may see an older state.
+    if workers.is_rank_zero and not Run.may_create(run_path):
+        if run_path.is_dir() and not Run.is_run(run_path):
+            Run.open(run_path)  # reports a run that has lost its manifest
+        raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
+    with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
+        return _run_locked(
+            config, data, run_path, place, workers, held, restart=restart, command=command
+        )
+
+
+def _run_locked(
+    config: Config,
+    data: PreparedData,
+    run_path: Path,
+    place: torch.device,
+    workers: Workers,
+    held: Held | None,
+    *,
+    restart: bool,
+    command: list[str] | None,
+) -> bool:
+    """Train in a folder that the first worker has locked."""
+    if workers.is_rank_zero:
+        data.verify()
+    restarted = workers.any(is_restarted())
+    continues = workers.any(
+        workers.run_on_all_ranks(
+            lambda: (
+                workers.is_rank_zero
+                and _continues(run_path, config, data, restart=restart, restarted=restarted)
+            )
+        )
+    )
+    existing = workers.run_on_all_ranks(
+        lambda: _run_to_continue(run_path, config, data) if continues else None
+    )
+    disable_malloc_trim()
+    route = select_matmul_backend(place)
+    check_room(config, data, place, world_size=workers.world_size)
+    with memory_explained("building the model; choose a smaller one (model.d_model)"):
+        trainer = Trainer(config, data, device=place, workers=workers)
+    # No worker may write before all workers have looked.
+    workers.barrier()
+    folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
+    if workers.is_rank_zero:
+        log.info(
+            "training %s on %s: %s, %s, matrices by %s, %s parameters",
+            run_path,
+            data.path,
+            describe_device(place)
+            + (f", {workers.world_size} workers" if workers.world_size > 1 else ""),
+            trainer.precision,
+            route,
+            f"{sum(parameter_counts(trainer.model).values()):,}",
+        )
+        if existing is None:
+            manifest = _manifest(config, data, command)
+            folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
+    if held is not None:
+        folder.guard(held)
+    if existing is not None:
+        trainer.resume(folder)
+        if trainer.step >= config.train.max_steps:
+            if workers.is_rank_zero:
+                further = "to train further, set train.max_steps above that"
+                decayed = first_decayed(config.train.max_steps, config.train.decay_steps)
+                if decayed is not None and trainer.step >= decayed:
+                    further = (
+                        "its learning rate has decayed, so it cannot continue: start a new run "
+                        "with a higher train.max_steps (--run, or --restart)"
+                    )
+                log.info(
+                    "%s has reached step %d of %d already; %s",
+                    run_path,
+                    trainer.step,
+                    config.train.max_steps,
+                    further,
+                )
+            return True
+        if workers.is_rank_zero:
+            folder.write_config()
+    if workers.is_rank_zero and (warning := rate_too_high(config)) is not None:
+        log.warning("%s", warning)
+    trainer.check_memory()
+    finished = trainer.fit(folder)
+    cost = trainer.cost
+    if workers.is_rank_zero:
+        log.info(
+            "trained on %s target tokens in %s: %s",
+            f"{cost.tokens:,}",
+            clock(cost.seconds),
+            _cost(cost.flops, cost.seconds, config),
+        )
+    return finished
+
+
+def check_room(
+    config: Config, data: PreparedData, device: torch.device, *, world_size: int
+) -> None:
+    """Refuse, before anything is allocated, a model that is larger than the memory.
+
+    Raises:
+        MtkitError: naming the needed and the available memory.
+    """
+    vocabularies = data.tokenizers()
+    with torch.device("meta"):
+        model = Transformer(config.model, len(vocabularies.tgt), PAD_ID, vocabularies.own_src_size)
+    count = sum(parameter_counts(model).values())
+    needed = _BYTES_PER_PARAMETER * count
+    if config.train.fsdp and device.type == "cuda":
+        needed //= world_size
+    there = total_memory(device)
+    if needed > there:
+        raise MtkitError(
+            f"a model of {count:,} parameters needs {_gigabytes(needed)} for weights, gradients "
+            f"and optimizer, and {describe_device(device)} has {_gigabytes(there)}; choose a "
+            "smaller one (model.d_model, model.d_ff, the number of layers)"
+        )
+
+
+def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> RunManifest:
+    return RunManifest(
+        data=DataOrigin(
+            name=data.name,
+            path=str(data.path.resolve()),
+            fingerprint=data.fingerprint,
+            src_lang=data.src_lang,
+            tgt_lang=data.tgt_lang,
+        ),
+        versions={
+            "mtkit": mtkit.__version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        },
+        seed=config.train.seed,
+        command=command or sys.argv,
+        launch=launch_id(),
+    )
+
+
+def forecast(
+    config: Config, data: PreparedData, *, device: str = "auto", world_size: int = 1
+) -> str:
+    """The output of `--dry-run`: the full configuration as YAML, with the forecast as comments.
+
+    Builds the model, runs the largest batch, and measures the time of a few batches; writes
+    nothing. This is the work of one worker, with the whole model, in this process.
+
+    Args:
+        config: the configuration.
+        data: the training data.
+        device: `auto`, `cpu` or `cuda`.
+        world_size: number of workers in the training.
+    """
+    _check_direction(config, data)
+    data.verify()
+    place = choose_device(device)
+    disable_malloc_trim()
+    select_matmul_backend(place)
+    if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads_for(world_size))
+    # A single worker cannot shard the model.
+    whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
+    check_room(config, data, place, world_size=world_size)
+    with memory_explained("building the model; choose a smaller one (model.d_model)"):
+        trainer = Trainer(whole if world_size > 1 else config, data, device=place)
+    trainer.micro_batches.choose(trainer.batches, world_size)
+    try:
+        trainer.check_memory()
+    except MtkitError as error:
+        if world_size == 1 or not config.train.fsdp:
+            raise
+        raise MtkitError(
+            f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
+        ) from error
+    # Seconds and tokens of a few batches, each as its own update.
+    meter = Meter(trainer.cost)
+    batches = (batch for update in trainer.batches for batch in update)
+    while trainer.step < 3 and trainer.cost.seconds < 10.0:
+        meter.add(trainer.update([next(batches)]))
+        speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
+    pairs = data.pairs("train")
+    updates = trainer.batches.updates_in_epoch
+    tokens = pairs.epoch_tokens()
+    flops = sum(
+        weight * training_flops(config.model, len(trainer.tokenizer), src, tgt)
+        for weight, src, tgt in pairs.epoch_lengths()
+    )
+    epochs = config.train.max_steps / updates
+    seconds = epochs * tokens / speed / world_size
+    several = world_size > 1
+    return _forecast(
+        config,
+        [
+            f"data: {one_line(str(data.path))} ({data.src_lang} to {data.tgt_lang})",
+            *_facts_of_model(trainer.model),
+            f"learning rate: {rate_in_words(config)}",
+            f"an update: {tokens / updates:,.0f} target tokens, "
+            f"{trainer.batches.per_update * trainer.micro_batches.per_batch} micro-batches",
+            f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
+            f"device: {describe_device(place)}" + (f", {world_size} workers" if several else ""),
+            f"memory at the largest batch: {_peak(place)}"
+            + (", before the model is sharded" if several and config.train.fsdp else ""),
+            f"speed: {speed:,.0f} target tokens/s over {trainer.step} batches"
+            + (", by one worker alone" if several else ""),
+            f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"
+            + (f", if all {world_size} workers keep that speed" if several else ""),
+            f"cost: {_cost(epochs * flops, seconds, config)}",
+        ],
+    )
+
+
+def forecast_without_data(config: Config) -> str:
+    """The forecast of `--dry-run` for a configuration without data.
+
+    It assumes the vocabulary of the paper, and sentences of 30 tokens, about the average of WMT14.
+    """
+    vocab_size = PrepareConfig().vocab_size
+    with torch.device("meta"):
+        model = Transformer(config.model, vocab_size, PAD_ID)
+    tokens = config.train.batch_tokens * config.train.max_steps
+    flops = training_flops(config.model, vocab_size, [30], [30]) / 30 * tokens
+    return _forecast(
+        config,
+        [
+            "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
+            *_facts_of_model(model),
+            f"learning rate: {rate_in_words(config)}",
+            f"an update: {config.train.batch_tokens:,} target tokens",
+            f"cost: {_cost(flops, None, config)}, for {config.train.max_steps:,} updates",
+        ],
+    )
+
+
+def _forecast(config: Config, lines: list[str]) -> str:
+    if (warning := rate_too_high(config)) is not None:
+        log.warning("%s", warning)
+    return "".join(f"# {line}\n" for line in lines) + dump_config(config)
+
+
+def _facts_of_model(model: Transformer) -> list[str]:
+    counts = parameter_counts(model)
+    total = sum(counts.values())
+    parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+    pieces = f"{model.vocab_size:,}"
+    if model.src_vocab_size is not None:
+        pieces = f"{model.src_vocab_size:,} source and {pieces} target"
+    return [
+        f"vocabulary: {pieces} subwords",
+        f"parameters: {total:,} ({parts})",
+        f"memory: {_gigabytes(_BYTES_PER_PARAMETER * total)} for weights, gradients and optimizer",
+    ]
+
+
+def _cost(flops: float, seconds: float | None, config: Config) -> str:
+    """The counted operations, and the paper's estimate if it can be made."""
+    text = f"{flops:.2e} floating-point operations by the model and its tokens"
+    if seconds is None:
+        return text
+    text += f" ({flops / max(seconds, 1e-9):.1e} a second)"
+    if (sustained := config.train.sustained_flops) is not None:
+        text += (
+            f"; {seconds * sustained:.2e} as the paper estimates it, "
+            f"time times {sustained:.2g} a second"
+        )
+    return text
+
+
+def _check_agreed(workers: Workers, config: Config, data: PreparedData) -> None:
+    """Refuse workers that were started with different settings or data."""
+    for what, value in (("data", data.fingerprint), ("settings", dump_config(config))):
+        values = workers.gather(value)
+        if others := [rank for rank, theirs in enumerate(values) if theirs != values[0]]:
+            raise MtkitError(f"{worker_names(others)}: started with other {what} than worker 0")
+
+
+def _continues(
+    path: Path, config: Config, data: PreparedData, *, restart: bool, restarted: bool
+) -> bool:
+    """Whether there is a run to continue.
+
+    Args:
+        path: the run folder.
+        config, data: the configuration and data of this training.
+        restart: whether the command line has --restart.
+        restarted: whether these workers are restarted after a failure.
+
+    Raises:
+        MtkitError: if there is a different run without checkpoints.
+    """
+    if not Run.is_run(path):
+        return False
+    if restart and not restarted:
+        return False
+    if not Run(path, config, RunManifest()).checkpoints():
+        if not restart:
+            # The same run, killed before its first checkpoint, has nothing to lose.
+            _run_to_continue(path, config, data)
+        return False
+    # Restarted workers continue the run that they began themselves, and never an older one,
+    # regardless of --restart.
+    return not restart or Run.open(path).manifest.launch == launch_id()
+
+
+def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
+    run = Run.open(path)
+    if run.manifest.exported is not None:
+        raise MtkitError(
+            f"{run.path}: was made by mtkit export, so training cannot continue; "
+            "give another --run, or --restart"
+        )
+    if run.data_fingerprint != data.fingerprint:
+        raise MtkitError(
+            f"{run.path}: was trained on other data than {data.path} "
+            f"({run.manifest.data.name}, by checksum); give another --run, or --restart"
+        )
+    changed = differences(run.config, config, ignore=MAY_CHANGE)
+    if changed:
+        raise MtkitError(
+            f"{run.path}: was begun with other settings: {', '.join(changed)}; "
+            "give another --run, or --restart"
+        )
+    return run
+
+
+def _check_direction(config: Config, data: PreparedData) -> None:
+    for key in ("src_lang", "tgt_lang"):
+        wanted, found = getattr(config.data, key), getattr(data, key)
+        if wanted is not None and wanted != found:
+            raise MtkitError(
+                f"data.{key}: the configuration wants {wanted}, {data.path} has {found}"
+            )
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 2**30:.2f} GiB"
+
+
+def _peak(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{_gigabytes(torch.cuda.max_memory_allocated(device))} on the device"
+    import resource
+
+    # Linux counts in KiB, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f"{_gigabytes(peak)} for the whole process"

@@ -1,0 +1,601 @@
+"""Distributed training: workers, their communication, and starting them.
+
+Workers are processes, one per GPU, or several on a CPU. `launch` starts them on this machine with
+PyTorch's elastic engine, `torchrun` on several machines; `init_workers` finds the other workers by
+the usual environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). All communication goes through
+`Workers`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from mtkit.errors import MtkitError
+from mtkit.processes import available_cores, given_rank
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing import PContext
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+    from torch.distributed.fsdp import FSDPModule
+
+log = logging.getLogger(__name__)
+
+Tensors = dict[str, Tensor]
+T = TypeVar("T")
+
+# Exit statuses of a worker, besides those of every command, for `launch` to act on.
+BROKEN = 70  # may succeed the next time: a traceback, a stall
+LEFT_ALONE = 75  # another worker ended first
+_LAUNCH = "MTKIT_LAUNCH"
+
+# How long the workers may take to find each other. After that, `Watch` detects stalled workers
+# before PyTorch's own time limit is reached.
+_MEETING = datetime.timedelta(minutes=10)
+_LONG = datetime.timedelta(days=1)
+
+
+# ---------------------------------------------------------------------------------------------
+# Workers
+
+
+class Workers:
+    """The group of processes that train one model, as seen by one of them.
+
+    Every worker must make the same calls in the same order. Each call marks that this worker waits
+    for the others; `Watch` uses this and `progress`.
+
+    Attributes:
+        rank: of this process, from 0.
+        world_size: number of workers.
+        moves: increases with all progress of this worker.
+        is_waiting: whether this worker waits for the others.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.moves = 0
+        self.is_waiting = False
+        self._sharded: FSDPModule | None = None
+
+    @property
+    def is_rank_zero(self) -> bool:
+        """Whether this is the worker that writes and prints."""
+        return self.rank == 0
+
+    def progress(self) -> None:
+        """Mark progress."""
+        self.moves += 1
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Mark that this worker waits for the others."""
+        self.moves += 1
+        self.is_waiting = True
+        try:
+            yield
+        finally:
+            self.moves += 1
+            self.is_waiting = False
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of the tensors of all workers, in place."""
+        if self.world_size > 1:
+            with self.waiting():
+                dist.all_reduce(tensor)
+                if tensor.is_cuda:
+                    # Only queued so far; reading it would wait without being marked as waiting.
+                    torch.cuda.synchronize(tensor.device)
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag of any worker is set."""
+        return bool(self.sum(torch.tensor(int(flag))))
+
+    def barrier(self) -> None:
+        """Return when all workers have called this."""
+        self.any(False)
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all workers, in the order of ranks; JSON must be able to hold them."""
+        if self.world_size == 1:
+            return [value]
+        # As JSON, because PyTorch would pickle.
+        text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = torch.zeros(self.world_size, dtype=torch.int64)
+        lengths[self.rank] = len(text)
+        self.sum(lengths)
+        padded = nn.functional.pad(text, (0, int(lengths.max()) - len(text)))
+        found = [torch.empty_like(padded) for _ in range(self.world_size)]
+        with self.waiting():
+            dist.all_gather(found, padded)
+        return [
+            json.loads(bytes(row[:length].tolist()))
+            for row, length in zip(found, lengths.tolist(), strict=True)
+        ]
+
+    def run_on_all_ranks(self, action: Callable[[], T]) -> T:
+        """The local result of the action, after it has succeeded on all workers.
+
+        Raises:
+            MtkitError: the same one on all workers, naming those where the action raised one.
+        """
+        if self.world_size == 1:
+            return action()
+        reason = None
+        try:
+            result = action()
+        except MtkitError as error:
+            reason = str(error)
+        reasons = self.gather(reason)
+        failed = [rank for rank, said in enumerate(reasons) if said is not None]
+        if failed:
+            who = "" if len(failed) == self.world_size else f"{worker_names(failed)}: "
+            raise MtkitError(f"{who}{reasons[failed[0]]}")
+        return result
+
+    def share_gradients(self, model: nn.Module) -> nn.Module:
+        """The model with a backward pass that gives all workers the mean of all gradients (DDP)."""
+        if self.world_size == 1:
+            return model
+        with self.waiting():
+            # One bucket size: by default the first bucket is smaller, and then sums would depend on
+            # how often the buckets were filled before.
+            return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=25)
+
+    def shard(self, model: nn.Module, layers: Iterable[nn.Module]) -> nn.Module:
+        """The model sharded over the workers: each holds a part of every layer (FSDP2)."""
+        if self.world_size == 1:
+            raise MtkitError("train.fsdp: needs several workers; give --workers")
+        # Imported here, because it takes a second and few runs need it.
+        from torch.distributed.fsdp import fully_shard
+
+        with self.waiting():
+            for layer in layers:
+                fully_shard(layer)
+            self._sharded = fully_shard(model)
+        return model
+
+    @contextmanager
+    def no_sync(self, parallel: nn.Module) -> Iterator[None]:
+        """Within it, a backward pass adds up gradients locally, without communication."""
+        if isinstance(parallel, DistributedDataParallel):
+            with parallel.no_sync():
+                yield
+        elif self._sharded is not None:
+            self._sharded.set_requires_gradient_sync(False)
+            # The parts of the model still come from the others.
+            with self.waiting():
+                yield
+            self._sharded.set_requires_gradient_sync(True)
+        else:
+            yield
+        self.progress()
+
+
+def worker_names(ranks: Iterable[int]) -> str:
+    """Such as "worker 1, worker 3"."""
+    return ", ".join(f"worker {rank}" for rank in ranks)
+
+
+def whole_weights(model: nn.Module) -> Tensors:
+    """The full weights of a sharded model, for the first worker, on the CPU."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    return get_model_state_dict(model, options=options)  # type: ignore[return-value]
+
+
+def whole_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[Tensors, dict[str, Tensors]]:
+    """The full weights of a sharded model, and its optimizer's state by parameter name.
+
+    The first worker gets them, on the CPU; the others get nothing.
+    """
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights, state = get_state_dict(model, optimizer, options=options)
+    return weights, state.get("state", {})  # type: ignore[return-value]
+
+
+def load_whole_state(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    weights: Tensors,
+    moments: Mapping[str, Tensors],
+) -> None:
+    """Load the result of `whole_state` into a sharded model; every worker has all of it."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+
+    groups = [{**group, "params": list(moments)} for group in optimizer.param_groups]
+    set_state_dict(
+        model,
+        optimizer,
+        model_state_dict=weights,  # type: ignore[arg-type]
+        optim_state_dict={"state": dict(moments), "param_groups": groups},  # type: ignore[arg-type]
+        options=StateDictOptions(full_state_dict=True),
+    )
+
+
+def is_launched() -> bool:
+    """Whether `launch` started this process."""
+    return _LAUNCH in os.environ
+
+
+def launch_id() -> str:
+    """An id of the launch, the same for all workers and after restarts."""
+    return os.environ.get(_LAUNCH) or os.environ.get("TORCHELASTIC_RUN_ID", "")
+
+
+def is_restarted() -> bool:
+    """Whether this process replaces one that ended; workers may have different answers."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+@contextmanager
+def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
+    """The group of workers of this process; only itself if it was started alone.
+
+    Args:
+        device: the device of this worker.
+        stall_timeout: seconds without progress after which a stalled worker ends the run.
+
+    Raises:
+        TransientError: if the workers do not find each other.
+        PeerLostError: if another worker is lost.
+    """
+    rank = given_rank()
+    if rank is None:
+        yield Workers()
+        return
+    workers = Workers(rank, int(os.environ["WORLD_SIZE"]))
+    try:
+        store = _meet(workers)
+    except (dist.DistError, RuntimeError, ValueError) as error:
+        raise TransientError(
+            f"the workers did not find each other: {_first_line(error)}"
+        ) from error
+    # Gloo is used for CPU tensors, also between workers with GPUs.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    try:
+        with Watch(workers, store, patience=stall_timeout):
+            with workers.waiting():
+                dist.init_process_group(
+                    backend,
+                    store=PrefixStore("group", store),
+                    rank=rank,
+                    world_size=workers.world_size,
+                    timeout=_LONG,
+                )
+            yield workers
+            dist.destroy_process_group()
+    except MtkitError as error:
+        if workers.world_size > 1:
+            # The same message from another worker is the same error.
+            what = str(error).replace(f" on worker {rank}", "")
+            error.reported = _was_reported(what, store)
+        raise
+    except RuntimeError as error:
+        if workers.world_size > 1 and _is_about_others(error):
+            raise PeerLostError(rank, _first_line(error)) from error
+        raise
+
+
+def _meet(workers: Workers) -> Store:
+    """The store of the workers, once all of them have joined."""
+    store: Store = next(rendezvous("env://", timeout=_MEETING))[0]
+    store.set(f"here/{workers.rank}", "")
+    store.wait([f"here/{rank}" for rank in range(workers.world_size)], _MEETING)
+    store.set_timeout(_LONG)
+    return store
+
+
+class TransientError(MtkitError):
+    """An error that may not occur again after a restart."""
+
+    status = BROKEN
+
+
+class PeerLostError(MtkitError):
+    """Another worker was lost, so this one cannot continue; the other one's message says why.
+
+    Args:
+        rank: of this worker.
+        how: the first line of the error that showed the loss.
+    """
+
+    status = LEFT_ALONE
+
+    def __init__(self, rank: int, how: str) -> None:
+        super().__init__(f"worker {rank}: lost contact with the other workers ({how})")
+        # One line per machine is enough; `launch` prints it if there is no other error.
+        self.reported = is_launched() or os.environ.get("LOCAL_RANK", "0") != "0"
+        if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
+            # The engine reads `ProcessFailure.message` from this file.
+            Path(file).write_text(json.dumps({"message": str(self)}), encoding="utf-8")
+
+
+def _was_reported(message: str, store: Store) -> bool:
+    """Whether another worker has reported the same error, for example wrong settings."""
+    try:
+        return store.add(f"reported/{message}", 1) > 1
+    except (dist.DistError, RuntimeError):
+        # The first worker holds the store; it has ended, and has reported its error.
+        return True
+
+
+def _is_about_others(error: RuntimeError) -> bool:
+    if isinstance(error, dist.DistError):
+        return True
+    text = str(error)
+    return "gloo" in text or "NCCL" in text or "Connection closed by peer" in text
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+class Watch:
+    """Detects stalled workers: each reports its progress to the first one, once a second.
+
+    A worker that is stopped or swapped out sends no reports. One that hangs in its own work
+    reports no progress, while the others report that they wait.
+
+    Args:
+        workers: the group of workers.
+        store: the store for their reports.
+        patience: seconds without progress.
+        interval: seconds between two reports.
+    """
+
+    def __init__(
+        self, workers: Workers, store: Store, *, patience: float, interval: float = 1.0
+    ) -> None:
+        self._workers = workers
+        self._store = store
+        self._patience = patience
+        self._interval = min(interval, patience / 4)
+        self._parent = os.getppid()
+        self._done = threading.Event()
+        self._seen: dict[int, _Seen] = {}
+
+    def __enter__(self) -> Watch:
+        self._seen = {rank: _Seen() for rank in range(self._workers.world_size)}
+        if self._workers.world_size > 1:
+            # Two threads, because communicating with a stopped worker may block forever.
+            threading.Thread(target=self._talk, name="talk", daemon=True).start()
+        if self._workers.world_size > 1 or is_launched():
+            threading.Thread(target=self._look, name="watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+
+    def _talk(self) -> None:
+        """Report to the first worker, which reads all reports; the others read its report."""
+        mine = self._workers
+        store: Any = self._store.clone()  # type: ignore[attr-defined]
+        others = [rank for rank in self._seen if mine.is_rank_zero or rank == 0]
+        beats = 0
+        while not self._done.wait(self._interval):
+            beats += 1
+            report = [beats, mine.moves, mine.is_waiting, socket.gethostname()]
+            try:
+                store.set(f"watch/{mine.rank}", json.dumps(report))
+                for rank in others:
+                    if rank == mine.rank:
+                        self._seen[rank].hear(report)
+                    elif store.check([f"watch/{rank}"]):
+                        self._seen[rank].hear(json.loads(store.get(f"watch/{rank}")))
+            except (dist.DistError, RuntimeError):
+                # The process with the store has ended, so training will end too.
+                return
+
+    def _look(self) -> None:
+        """End the process if a worker has stalled or the parent process is gone."""
+        while not self._done.wait(self._interval):
+            if is_launched() and os.getppid() != self._parent:
+                # The process that started the workers was killed; no other process would stop them.
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            if self._workers.is_rank_zero:
+                self._judge_all()
+            elif self._workers.world_size > 1 and self._seen[0].silent_for() > self._patience:
+                self._give_up("worker 0 has been silent", self._seen[0].silent_for())
+
+    def _judge_all(self) -> None:
+        if self._workers.world_size == 1:
+            return
+        for rank, record in self._seen.items():
+            if record.silent_for() > self._patience:
+                self._give_up(f"worker {rank}{record.place} has been silent", record.silent_for())
+        stuck = min(record.stuck_for() for record in self._seen.values())
+        if stuck > self._patience:
+            working = [rank for rank, record in self._seen.items() if not record.waiting]
+            names = ", ".join(f"worker {rank}{self._seen[rank].place}" for rank in working)
+            if working:
+                others = ", and the others wait," if len(working) < len(self._seen) else ""
+                self._give_up(f"{names} made no progress{others}", stuck)
+            self._give_up("all workers wait for each other", stuck)
+
+    def _give_up(self, what: str, seconds: float) -> None:
+        # The main thread may hang in code that no exception can interrupt.
+        message = f"{what} for {seconds:.0f} seconds (train.stall_timeout is {self._patience:g})"
+        log.error("%s; stopping the run", message)
+        sys.stderr.flush()
+        os._exit(BROKEN)
+
+
+class _Seen:
+    """The last report of a worker, and its time."""
+
+    def __init__(self) -> None:
+        self._beats = self._moves = -1
+        self._beat_at = self._moved_at = time.monotonic()
+        self.waiting = False
+        self.place = ""
+
+    def hear(self, report: list[Any]) -> None:
+        beats, moves, self.waiting, host = report
+        now = time.monotonic()
+        if beats != self._beats:
+            self._beats, self._beat_at = beats, now
+        if moves != self._moves:
+            self._moves, self._moved_at = moves, now
+        self.place = "" if host == socket.gethostname() else f" on {host}"
+
+    def silent_for(self) -> float:
+        return time.monotonic() - self._beat_at
+
+    def stuck_for(self) -> float:
+        return time.monotonic() - self._moved_at
+
+
+# ---------------------------------------------------------------------------------------------
+# Starting workers on this machine
+
+
+def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> int:
+    """Run Python with these arguments in `count` workers, and restart them if they fail.
+
+    Signals that ask this process to end (Ctrl-C, SIGTERM, a closed terminal) are passed on to the
+    workers, which save and stop, unless this process ignores them, as after `nohup`.
+
+    Args:
+        arguments: of Python, such as ["-m", "mtkit", "train"].
+        count: number of workers.
+        max_restarts: how often to restart them; never after an `MtkitError`, because the same
+            command would fail again.
+
+    Returns:
+        The exit status. Errors are reported by the worker or here.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
+
+    # Its messages are replaced by one line below.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    identity = uuid.uuid4().hex
+    for again in range(max_restarts + 1):
+        with tempfile.TemporaryDirectory(prefix="mtkit-") as folder:
+            start = partial(
+                start_processes,
+                name="mtkit",
+                entrypoint=sys.executable,
+                args=dict.fromkeys(range(count), tuple(arguments)),
+                envs=_environments(count, again, identity),
+                logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
+            )
+            with _started(start) as (context, stopped):
+                result = context.wait(timeout=-1, period=0.1)
+            context.close()
+        assert result is not None  # it waits without a time limit
+        if not result.failures:
+            return 0
+        # The first worker that fails ends the others, by a signal or by the lost connection.
+        consequences = (-signal.SIGTERM, LEFT_ALONE)
+        failures = list(result.failures.values())
+        causes = [f for f in failures if f.exitcode not in consequences][:1] or failures
+        status = causes[0].exitcode
+        if stopped or status in (1, 2, 130):
+            return 130 if stopped and status < 0 else abs(status)
+        # One of each kind; without a cause it is unknown which came first.
+        what = "; ".join({f.exitcode: _how(f) for f in reversed(causes)}.values())
+        if again < max_restarts:
+            log.warning(
+                "%s; restarting from the last checkpoint (%d of %d)",
+                what,
+                again + 1,
+                max_restarts,
+            )
+        else:
+            log.error("%s; the same command continues from the last checkpoint", what)
+    return 1
+
+
+def threads_for(count: int) -> int:
+    """Threads for each of `count` workers on this machine, so that together they take all cores."""
+    return max(1, available_cores() // count)
+
+
+def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        # Another process may take the port first; then the first worker ends as BROKEN.
+        port = free.getsockname()[1]
+    common = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": str(again),
+        # The first worker holds the store, even if an outer torchrun has set something else.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        _LAUNCH: identity,
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
+        # By default every worker would take all cores.
+        common["OMP_NUM_THREADS"] = str(threads_for(count))
+    return {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
+
+
+@contextmanager
+def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int]]]:
+    """Workers that are sent SIGINT for every signal that asks this process to end.
+
+    Yields the workers, and a list to which these signals are appended.
+    """
+    received: list[int] = []
+    # The signals for which PyTorch installs a handler that raises when it starts processes.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    previous = {number: signal.getsignal(number) for number in numbers}
+    context = start()
+
+    def pass_on(number: int, _: Any) -> None:
+        received.append(number)
+        for pid in context.pids().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+
+    for number, handler in previous.items():
+        # Ignored signals stay ignored, as with nohup.
+        signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
+    try:
+        yield context, received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _how(failure: ProcessFailure) -> str:
+    """How a worker ended."""
+    who, exitcode = f"worker {failure.local_rank}", failure.exitcode
+    if exitcode < 0:
+        return f"{who} was killed by {signal.Signals(-exitcode).name}"
+    if exitcode == LEFT_ALONE:
+        return str(failure.message)
+    return f"{who} broke down" if exitcode == BROKEN else f"{who} ended with status {exitcode}"

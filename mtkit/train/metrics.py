@@ -1,0 +1,153 @@
+"""Writes the metrics of a run: `metrics.jsonl`, TensorBoard files, samples, and the page.
+
+A write error, such as a full disk, never stops training; it gives one warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from mtkit.checkpoint import validation_scores
+from mtkit.config import dump_config
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.train.report_page import RunFacts, run_page
+from mtkit.translate import Translation
+
+log = logging.getLogger(__name__)
+
+SAMPLES = 6
+
+
+class MetricsLogger:
+    """Logs the metrics of a run, from a step on.
+
+    Args:
+        run: the run.
+        step: updates made before.
+        active: False for workers that do not write.
+    """
+
+    def __init__(self, run: Run, step: int, *, active: bool = True) -> None:
+        self._run = run
+        self._step = step
+        self._active = active
+        self._failed = False
+        # The file of TensorBoard's events.
+        self._board: str | None = None
+        # Read only once, because every validation uses all of them several times.
+        self._rows: list[dict[str, Any]] = []
+        if active:
+            self._attempt(self._read)
+            self._open_board()
+
+    def log(self, row: Mapping[str, float | int]) -> None:
+        """Write a row of training or validation metrics, with its `step`."""
+        if not self._active:
+            return
+        self._rows.append(dict(row))
+        self._attempt(lambda: self._run.log(dict(row)))
+        kind = "valid" if "valid_loss" in row else "train"
+        scalars = {key.removeprefix("valid_"): row[key] for key in row if key != "step"}
+        values = [{"tag": f"{kind}/{key}", "simple_value": value} for key, value in scalars.items()]
+        self._write_events({"step": int(row["step"]), "summary": {"value": values}})
+
+    def add_samples(
+        self,
+        step: int,
+        src: Sequence[str],
+        tgt: Sequence[str],
+        translations: Sequence[Translation],
+    ) -> None:
+        """Store a few translations of a validation, of the same lines every time."""
+        if not self._active:
+            return
+        places = [place * len(src) // SAMPLES for place in range(min(SAMPLES, len(src)))]
+        samples = [
+            {"src": src[place], "ref": tgt[place], "hyp": translations[place].text}
+            for place in dict.fromkeys(places)
+        ]
+        self._attempt(lambda: self._run.add_samples(step, samples))
+
+    def validations(self) -> list[dict[str, Any]]:
+        """The rows of all validations so far, oldest first."""
+        return [row for row in self._rows if "valid_loss" in row]
+
+    def losses(self) -> list[float]:
+        """The training losses of the last rows, oldest first."""
+        return [row["loss"] for row in self._rows if "loss" in row][-20:]
+
+    def write_page(self, summary: Mapping[str, str], findings: Sequence[str]) -> None:
+        """Write `report.html` again."""
+        if not self._active:
+            return
+
+        def write() -> None:
+            best_metric = self._run.config.train.best_metric
+            best = max(validation_scores(self.validations(), best_metric), default=None)
+            facts = RunFacts(
+                name=self._run.name,
+                summary=summary,
+                config_yaml=dump_config(self._run.config),
+                metrics=self._rows,
+                samples=self._run.samples(),
+                findings=findings,
+                best_step=best.step if best else None,
+            )
+            self._run.write_page(run_page(facts))
+
+        self._attempt(write)
+
+    def _read(self) -> None:
+        self._rows = self._run.metrics()
+
+    def _open_board(self) -> None:
+        # Files differ by second and step.
+        now = int(time.time())
+        self._board = f"events.out.tfevents.{now}.{socket.gethostname()}.{self._step}"
+        first = {"file_version": "brain.Event:2"}
+        if not self._step:
+            self._write_events(first)
+            return
+        # Rows after the step from which a run resumes are written again.
+        again = self._step + 1
+        self._write_events(first, {"step": again, "session_log": {"status": "START"}})
+
+    def _write_events(self, *events: Mapping[str, Any]) -> None:
+        """Write events for TensorBoard, unless that has failed before."""
+        if self._board is None:
+            return
+        content = b"".join(_record(event) for event in events)
+        if not self._attempt(partial(self._run.add_to_board, self._board, content)):
+            # TensorBoard cannot read beyond an event that was only partly written.
+            self._board = None
+
+    def _attempt(self, write: Callable[[], object]) -> bool:
+        """Whether writing succeeded."""
+        try:
+            write()
+        except (MtkitError, OSError) as error:
+            if not self._failed:
+                log.warning("%s; training continues, the metrics will have gaps", error)
+            self._failed = True
+            return False
+        return True
+
+
+def _record(event: Mapping[str, Any]) -> bytes:
+    """An event in TensorBoard's file format: length, checksum, message, checksum."""
+    # tensorboardX has TensorBoard's messages without its dependencies. Its own writer has a thread,
+    # which ends when the disk is full, and then waits for it forever.
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    message = Event(wall_time=time.time(), **event).SerializeToString()
+    length = struct.pack("<Q", len(message))
+    parts = (length, struct.pack("<I", masked_crc32c(length)))
+    return b"".join((*parts, message, struct.pack("<I", masked_crc32c(message))))

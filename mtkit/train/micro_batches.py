@@ -1,0 +1,155 @@
+"""Splits an update into micro-batches that fit in the memory of a device.
+
+The tokens of a micro-batch are those of its larger side with padding: pairs times longest sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from mtkit.batches import TokenBatches, split
+from mtkit.config import Config
+from mtkit.data import IntArray, SentencePairs, TokenArray
+from mtkit.errors import MtkitError
+from mtkit.tokenizer import EOS_ID, Vocabularies
+from mtkit.train.bpe_dropout import GROWTH, BpeDropout
+
+# Target tokens, and source tokens, that are assumed to fit on a device at a time.
+DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
+
+# Pairs, and the indices of those that are used.
+Selected = tuple[SentencePairs, IntArray]
+
+
+def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
+    """The tokens of the larger side of a micro-batch, with padding."""
+    lengths = (side.lengths[indices] for side in (pairs.src, pairs.tgt))
+    return len(indices) * max(int(length.max(initial=0)) for length in lengths)
+
+
+class MicroBatches:
+    """Splits updates into micro-batches, and segments their sentences if BPE-dropout is on.
+
+    Args:
+        config: of the run.
+        pairs: the training pairs.
+        vocabularies: of both sides.
+        device_type: "cuda" or "cpu".
+
+    Attributes:
+        limit: tokens on a device at a time.
+        per_batch: micro-batches of a batch; `choose` sets it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        pairs: SentencePairs,
+        vocabularies: Vocabularies,
+        *,
+        device_type: str,
+    ) -> None:
+        settings = config.train
+        self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[device_type]
+        self.per_batch = 1
+        self._config = config
+        self._pairs = pairs
+        self._vocabularies = vocabularies
+        # For source and target, or none.
+        self._dropout = [
+            BpeDropout(tokenizer, probability=settings.bpe_dropout, seed=settings.seed)
+            for tokenizer in vocabularies
+            if settings.bpe_dropout
+        ]
+
+    @property
+    def are_segmented_anew(self) -> bool:
+        """Whether only the worker that computes a micro-batch knows its lengths."""
+        return bool(self._dropout)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest side of a training pair."""
+        return int(max(self._pairs.src.lengths.max(), self._pairs.tgt.lengths.max()))
+
+    def choose(self, batches: TokenBatches, world_size: int) -> None:
+        """Set `per_batch` so that every micro-batch fits and all workers have equally many.
+
+        Args:
+            batches: of the run.
+            world_size: how many workers share an update.
+
+        Raises:
+            MtkitError: if the longest pair does not fit.
+        """
+        limit = self.limit
+        if self._dropout:
+            # Sentences with more subwords must fit too.
+            limit = int(limit / GROWTH)
+        if self.longest > limit:
+            more = f", and up to {GROWTH} times as many with train.bpe_dropout"
+            raise MtkitError(
+                f"train.device_batch_tokens: {self.limit} tokens at a time cannot hold the longest "
+                f"pair, which has {self.longest}{more if self._dropout else ''}; raise it"
+            )
+        self.per_batch = batches.parts_that_fit(limit)
+        while self.per_batch * batches.per_update % world_size:
+            self.per_batch += 1
+
+    def of_update(
+        self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int
+    ) -> list[tuple[int, Selected]]:
+        """The micro-batches of an update that a worker computes, each with its index."""
+        shares = list(enumerate(split(batches, self.per_batch)))[rank::world_size]
+        return [
+            (place, self._segmented(batches[place // self.per_batch], indices, step))
+            for place, indices in shares
+        ]
+
+    def largest(self, batches: TokenBatches) -> tuple[IntArray, Selected]:
+        """The largest micro-batch of an epoch, without and with the growth by BPE-dropout."""
+        indices = batches.largest(self.per_batch)
+        if not self._dropout:
+            return indices, (self._pairs, indices)
+        longest = self._may_grow_to(indices)
+        # A subword of both vocabularies.
+        least = min(self._vocabularies.sizes)
+        ids = np.full((len(indices), longest), least - 1)
+        ids[:, -1] = EOS_ID
+        side = TokenArray(ids.ravel(), np.full(len(indices), longest))
+        return indices, (SentencePairs(side, side), np.arange(len(indices)))
+
+    def smaller(self, indices: IntArray) -> Iterator[IntArray]:
+        """Half of a micro-batch, half of that, and so on; finally the longest pair alone."""
+        tokens = padded_tokens(self._pairs, indices)
+        width = tokens // len(indices)
+        while tokens > self.longest:
+            some = indices[: tokens // 2 // width]
+            if padded_tokens(self._pairs, some) < self.longest:
+                lengths = np.maximum(self._pairs.src.lengths, self._pairs.tgt.lengths)
+                some = np.array([lengths.argmax()])
+            tokens = padded_tokens(self._pairs, some)
+            yield some
+
+    def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> Selected:
+        """Pairs of a batch, in their segmentation for this step."""
+        if not self._dropout or not len(indices):
+            return self._pairs, indices
+        # A limit that does not depend on how the batch is split.
+        longest = self._may_grow_to(batch)
+        sides = (self._pairs.src, self._pairs.tgt)
+        src, tgt = (
+            dropout.sample(side, indices, step=step, side=number, longest=longest)
+            for number, (dropout, side) in enumerate(zip(self._dropout, sides, strict=True))
+        )
+        return SentencePairs(src, tgt), np.arange(len(indices))
+
+    def _may_grow_to(self, indices: IntArray) -> int:
+        """Tokens that a sentence of these pairs may have with BPE-dropout."""
+        sides = (self._pairs.src, self._pairs.tgt)
+        longest = int(GROWTH * max(int(side.lengths[indices].max()) for side in sides))
+        if self._config.model.positions == "learned":
+            longest = min(longest, self._config.model.max_positions)
+        return longest

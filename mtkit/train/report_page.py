@@ -1,0 +1,169 @@
+"""The HTML page about a training run: curves, validations, samples and configuration.
+
+The values come from the caller, which also writes the file. The template is `templates/run.html`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mtkit.html import LARGEST, ONE, TWO, Chart, Line, brief, render
+
+# Samples grow with a run's length, and the page is written at each validation.
+_MAX_VALIDATIONS_WITH_SAMPLES = 30
+_MAX_SAMPLES = 50
+_LARGEST_STEP = 10**15
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The contents of the page of a run.
+
+    Attributes:
+        name: of the run.
+        summary: short facts by label, in the order in which they are shown.
+        config_yaml: the whole configuration.
+        metrics: rows of `metrics.jsonl`, of training (`loss`, `lr`, `tokens_per_second`) and of
+            validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`), each with
+            its `step`; a row may lack any of the others.
+        samples: for every validation, oldest first, its `step` and `samples`, each with `src`,
+            `ref` and `hyp`.
+        findings: sentences about problems.
+        best_step: the step of the best checkpoint.
+    """
+
+    name: str
+    summary: Mapping[str, str]
+    config_yaml: str
+    metrics: Sequence[Mapping[str, Any]]
+    samples: Sequence[Mapping[str, Any]]
+    findings: Sequence[str]
+    best_step: int | None
+
+
+def run_page(facts: RunFacts) -> str:
+    """The page about a training run, as HTML in UTF-8."""
+    # A damaged record may have any step.
+    rows = [row for row in facts.metrics if row["step"] <= _LARGEST_STEP]
+    samples = [row for row in facts.samples if row["step"] <= _LARGEST_STEP]
+    return render(
+        "run.html",
+        title=facts.name,
+        kind="Training run",
+        facts=facts,
+        charts=_charts(rows, facts.best_step),
+        validations=[row for row in reversed(rows) if any(key.startswith("valid_") for key in row)],
+        samples=_some_validations(samples, facts.best_step),
+        number_of_samples=len(samples),
+        max_samples=_MAX_SAMPLES,
+        differences=_differences,
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Curves
+
+# Title, scale of the y axis, and lines: key, label, colour, marker.
+_CHARTS: tuple[
+    tuple[str, Literal["linear", "from zero", "log"], tuple[tuple[str, str, str, str], ...]], ...
+] = (
+    ("Loss", "log", (("loss", "training", ONE, ""), ("valid_loss", "validation", TWO, "o"))),
+    (
+        "Translation quality",
+        "linear",
+        (("valid_bleu", "BLEU", ONE, "o"), ("valid_chrf", "chrF", TWO, "s")),
+    ),
+    ("Learning rate", "from zero", (("lr", "learning rate", ONE, ""),)),
+    ("Tokens per second", "from zero", (("tokens_per_second", "tokens/s", ONE, ""),)),
+)
+
+
+def _charts(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> list[Chart]:
+    """The charts that have data."""
+    charts = []
+    for title, scale, columns in _CHARTS:
+        lines, left_out = [], 0
+        for key, label, color, marker in columns:
+            values = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+            # False for NaN as well.
+            points = sorted((x, y) for x, y in values if abs(y) < LARGEST)
+            left_out += len(values) - len(points)
+            if points:
+                lines.append(Line(label, points, color, marker, dashed=marker == "s"))
+        steps = [step for line in lines for step, _ in line.points]
+        has_best = best_step is not None and any(line.marker for line in lines)
+        if lines or left_out:
+            charts.append(
+                Chart(
+                    title,
+                    " ".join(map(_in_words, lines)),
+                    lines,
+                    "step",
+                    scale,
+                    mark=(best_step, "best checkpoint")
+                    if has_best and best_step is not None and best_step <= max(steps)
+                    else None,
+                    note=f"{left_out:,} not shown: not a finite number." if left_out else "",
+                )
+            )
+    return charts
+
+
+def _in_words(line: Line) -> str:
+    values = [value for _, value in line.points]
+    (first, start), (last, end) = line.points[0], line.points[-1]
+    if len(values) == 1:
+        return f"{line.label}: {brief(start)} at step {first:,.0f}."
+    return (
+        f"{line.label}: {brief(start)} at step {first:,.0f}, {brief(end)} at step {last:,.0f}, "
+        f"lowest {brief(min(values))}, highest {brief(max(values))}."
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Samples
+
+
+def _some_validations(
+    validations: Sequence[Mapping[str, Any]], best_step: int | None
+) -> list[Mapping[str, Any]]:
+    """The newest validation, the best one, and others evenly between, newest first."""
+    last, most = len(validations) - 1, _MAX_VALIDATIONS_WITH_SAMPLES
+    chosen = {round(i * last / (most - 1)) for i in range(most)} if last >= most else None
+    return [
+        validations[i]
+        for i in range(last, -1, -1)
+        if chosen is None or i in chosen or validations[i]["step"] == best_step
+    ]
+
+
+# A word between spaces; a character in scripts that do not separate words.
+_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\s+|[^\s\u3040-\u30ff\u3400-\u9fff]+")
+_EDGES = re.compile(r"^\W+|\W+$")
+
+
+def _differences(reference: str, translation: str) -> list[tuple[str, bool]]:
+    """The parts of the translation, each with whether it is missing in the reference.
+
+    Words are counted: the second "the" of a translation is missing in a reference with only one.
+    Punctuation around a word is not compared.
+    """
+    left = Counter(_core(word) for word in _WORDS.findall(reference))
+    parts: list[tuple[str, bool]] = []
+    for word in _WORDS.findall(translation):
+        core = _core(word)
+        is_missing = bool(reference.strip()) and not word.isspace() and left[core] == 0
+        left[core] -= 1
+        if parts and parts[-1][1] == is_missing:
+            parts[-1] = (parts[-1][0] + word, is_missing)
+        else:
+            parts.append((word, is_missing))
+    return parts
+
+
+def _core(word: str) -> str:
+    return _EDGES.sub("", word) or word

@@ -1,0 +1,640 @@
+"""The training loop of a run (Section 5): updates, validation and checkpoints.
+
+`Trainer.fit` is the loop, `Trainer.update` one optimizer step. Every worker runs the same code on
+its share of an update; the first one writes and prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mtkit import __version__
+from mtkit.batches import TokenBatches, make_batch, plan_batches
+from mtkit.checkpoint import Tensors, validation_scores
+from mtkit.config import Config
+from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer, parameter_counts
+from mtkit.run_folder import Run
+from mtkit.score import score
+from mtkit.tokenizer import PAD_ID
+from mtkit.train.checkpoint_writer import CheckpointWriter
+from mtkit.train.diagnostics import is_flat, paragraph
+from mtkit.train.distributed import (
+    Workers,
+    load_whole_state,
+    whole_state,
+    whole_weights,
+)
+from mtkit.train.flops import TrainingCost, training_flops
+from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
+from mtkit.train.meter import Meter
+from mtkit.train.metrics import MetricsLogger
+from mtkit.train.micro_batches import MicroBatches, Selected, padded_tokens
+from mtkit.train.observer import Observer
+from mtkit.train.progress import TrainingProgress, clock
+from mtkit.train.signals import stop_on_signal
+from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
+from mtkit.train.validation import Validation
+from mtkit.translate import Translation, Translator
+
+log = logging.getLogger(__name__)
+
+_CONTINUE = "to continue, run the same command, without --restart"
+
+
+class Trainer:
+    """Owns the model, the optimizer, the batches and the counters of a run.
+
+    Args:
+        config: of the run.
+        data: the training data.
+        device: the device of this process.
+        workers: the group of workers; by default only this process.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: PreparedData,
+        *,
+        device: torch.device,
+        workers: Workers | None = None,
+    ) -> None:
+        self.config = config
+        self.settings = config.train
+        self.device = device
+        self.workers = workers or Workers()
+        self.vocabularies = data.tokenizers()
+        self.src_tokenizer, self.tokenizer = self.vocabularies
+        self.step = 0
+        self.cost = TrainingCost()
+        # The rows of all validations, on the first worker; they are saved in checkpoints.
+        self.validations: list[dict[str, Any]] = []
+        self.pairs = data.pairs("train")
+        self.valid_pairs = data.pairs("valid")
+        self.valid_text = data.text("valid")
+        self.precision = choose_precision(self.settings.precision, device)
+        self.micro_batches = MicroBatches(
+            config, self.pairs, self.vocabularies, device_type=device.type
+        )
+        self.batches = self._plan()
+        self.micro_batches.choose(self.batches, self.workers.world_size)
+        torch.manual_seed(self.settings.seed)
+        self.model = self._new_model().to(device)
+        if self.settings.compile:
+            self.model.compile_layers()
+        if self.settings.fsdp:
+            self._parallel = self.workers.shard(self.model, self.model.layers())
+        else:
+            self._parallel = self.workers.share_gradients(self.model)
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            betas=(self.settings.adam_beta1, self.settings.adam_beta2),
+            eps=self.settings.adam_epsilon,
+            fused=True,
+        )
+        self.data_name = data.name
+        self.direction = f"{data.src_lang} to {data.tgt_lang}"
+        self._observer = Observer(
+            config, self.vocabularies, self.pairs, self.valid_pairs, self.valid_text
+        )
+        self._was_flat = False
+
+    def fit(self, run: Run) -> bool:
+        """Train to `max_steps`, to an early stop or to a signal, then save.
+
+        Returns:
+            False if a signal ended it.
+        """
+        settings, first = self.settings, self.workers.is_rank_zero
+        meter = Meter(self.cost)
+        saved = self.step
+        stopped = early = False
+        validation: Validation | None = None
+        with (
+            stop_on_signal(quiet=not first) as signals,
+            TrainingProgress(self.step, settings.max_steps, active=first) as progress,
+            CheckpointWriter(run) as writer,
+            self._reporting_last_checkpoint(run, writer),
+        ):
+            journal = MetricsLogger(run, self.step, active=first)
+            early = self.workers.any(self._should_stop())
+            while self.step < settings.max_steps and not stopped and not early:
+                with self._explaining_memory(writer):
+                    meter.add(self.update(next(self.batches)))
+                progress.step()
+                last = self.step == settings.max_steps
+                validation, best = None, False
+                if last or self.step % settings.log_every == 0:
+                    self._log(writer, journal, meter, progress)
+                elif first:
+                    progress.report_speed(meter)
+                if last or self.step % settings.valid_every == 0:
+                    with meter.paused(), self._explaining_memory(writer):
+                        validation = self.validate()
+                        early, best = self._record(journal, validation, last=last)
+                due = last or early or self.step % settings.checkpoint_every == 0
+                if due or best:
+                    if first:
+                        run.check_held()
+                    with meter.paused():
+                        self.save(writer, validation, extra=not due)
+                        saved = self.step
+                writer.settle(wait=False)
+                stopped = self.workers.any(bool(signals))
+            if saved != self.step:
+                self.save(writer, validation)
+            writer.finish()
+            self.workers.barrier()
+        unfinished = stopped and self.step < settings.max_steps
+        if unfinished and first:
+            log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
+        return not unfinished
+
+    def update(self, batches: Sequence[IntArray]) -> Tensor:
+        """One optimizer step on the pairs of these batches, divided among all workers.
+
+        The gradient is that of the mean loss per target token over all of them.
+
+        Returns:
+            The summed loss of this worker's share.
+        """
+        settings, workers = self.settings, self.workers
+        self.step += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(self.step)
+        self.model.train()
+        shares = self.micro_batches.of_update(
+            batches, step=self.step, rank=workers.rank, world_size=workers.world_size
+        )
+        tokens = self._count(batches, [selected for _, selected in shares])
+        summed = torch.zeros((), device=self.device)
+        for place, (pairs, indices) in shares:
+            # Dropout depends only on seed, step and index: a resumed run needs no random state, and
+            # it does not matter which worker computes a share.
+            torch.manual_seed(_mix(settings.seed, self.step, place))
+            last = place == shares[-1][0]
+            with workers.waiting() if last else workers.no_sync(self._parallel):
+                loss = self._share_of_loss(pairs, indices, label_smoothing=settings.label_smoothing)
+                # Gradients are averaged over the workers.
+                torch.autograd.backward(loss * (workers.world_size / tokens))
+            summed += loss.detach()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return summed
+
+    def _count(self, batches: Sequence[IntArray], mine: Sequence[Selected]) -> int:
+        """Count the cost of an update; returns its target tokens over all workers."""
+        several = self.micro_batches.are_segmented_anew
+        tokens = flops = 0.0
+        # Without BPE-dropout every worker knows all lengths.
+        for pairs, indices in mine if several else [(self.pairs, np.concatenate(batches))]:
+            src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
+            tokens += int(tgt.sum())
+            flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
+        if several:
+            cost = torch.tensor([tokens, flops], dtype=torch.float64)
+            tokens, flops = self.workers.sum(cost).tolist()
+        self.cost.tokens += int(tokens)
+        self.cost.flops += flops
+        return int(tokens)
+
+    def validate(self) -> Validation:
+        """Loss, BLEU and chrF on the validation set; workers share the work."""
+        model, workers = self.model, self.workers
+        if self.settings.fsdp:
+            # The number of search steps is not predictable, so the shards cannot be gathered
+            # during it: the first worker gets the full model and validates alone.
+            model, workers = self._whole_model(), Workers()
+            if not self.workers.is_rank_zero:
+                self.workers.barrier()
+                return Validation(math.nan, 0.0, 0.0, [])
+        with torch.inference_mode(), arithmetic(self.precision, self.device):
+            validation = self._validate(model.eval(), workers)
+        if self.settings.fsdp:
+            self.workers.barrier()
+        return validation
+
+    def _validate(self, model: Transformer, workers: Workers) -> Validation:
+        pairs = self.valid_pairs
+        longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+        budget = max(min(self.batches.budget, self.micro_batches.limit), longest)
+        plan = plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=budget)
+        summed = torch.zeros((), dtype=torch.float64)
+        for indices in plan[workers.rank :: workers.world_size]:
+            summed += self._loss(model, pairs, indices, label_smoothing=0.0).item()
+            self.workers.progress()
+        loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
+        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
+        greedy = self.config.decode.greedy()
+        translator = Translator(
+            model,
+            self.tokenizer,
+            greedy,
+            device=self.device,
+            src_tokenizer=self.src_tokenizer,
+        )
+        src, tgt = self.valid_text
+        mine = []
+        share = src[workers.rank :: workers.world_size]
+        for (found,) in translator.translate_nbest(share, n_best=1):
+            mine.append([found.text, found.score, found.log_prob, found.finished])
+            self.workers.progress()
+        shares = workers.gather(mine)
+        translations = [Translation("", 0.0, 0.0)] * len(src)
+        for rank, rows in enumerate(shares):
+            translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]
+        texts = [translation.text for translation in translations]
+        bleu, chrf = (score(texts, [tgt], metric=metric).value for metric in ("bleu", "chrf"))
+        return Validation(loss, bleu, chrf, translations)
+
+    def check_memory(self) -> None:
+        """Run the largest micro-batch forward and backward, before the first update.
+
+        Raises:
+            MtkitError: if it does not fit, with the setting to lower and a value that fits.
+        """
+        indices, largest = self.micro_batches.largest(self.batches)
+        self.model.train()
+        try:
+            # This is also the first exchange of gradients between workers.
+            with self.workers.waiting():
+                loss = self._share_of_loss(*largest, label_smoothing=0.1)
+                torch.autograd.backward(loss)
+            return
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        finally:
+            self.optimizer.zero_grad()
+        for some in self.micro_batches.smaller(indices):
+            if self._fits(some):
+                fits = padded_tokens(self.pairs, some)
+                raise MtkitError(
+                    f"a micro-batch of {padded_tokens(self.pairs, indices)} tokens does not fit in "
+                    f"memory{self._on_worker()}, one of {fits} does; "
+                    f"give --set train.device_batch_tokens={fits}"
+                )
+        raise MtkitError(
+            f"not even the longest pair alone, {self.micro_batches.longest} tokens, fits in "
+            "memory; a smaller model would (model.d_model), or more memory"
+        )
+
+    def save(
+        self,
+        writer: CheckpointWriter,
+        validation: Validation | None = None,
+        *,
+        extra: bool = False,
+    ) -> None:
+        """Start to write a checkpoint.
+
+        Args:
+            writer: of the run.
+            validation: of this step, if there was one.
+            extra: as for `Run.save`.
+
+        Raises:
+            MtkitError: if a weight is not a finite number; nothing is saved then.
+        """
+        weights, optimizer = self.state_dict()
+        if not self.workers.is_rank_zero:
+            return
+        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+            raise self._diverged(writer, self.step, "the weights are not finite")
+        state: dict[str, Any] = {
+            "max_steps": self.settings.max_steps,
+            "batches": self.batches.state_dict(),
+            "cost": asdict(self.cost),
+            "validations": self.validations,
+        }
+        if validation is not None:
+            state |= validation.row()
+        writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
+
+    def state_dict(self) -> tuple[Tensors, Tensors]:
+        """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
+
+        If the model is sharded, the first worker gets all of it.
+        """
+        if self.settings.fsdp:
+            weights, moments = whole_state(self.model, self.optimizer)
+        elif self.workers.is_rank_zero:
+            weights = dict(self.model.state_dict())
+            named = self.model.named_parameters()
+            moments = {name: self.optimizer.state[parameter] for name, parameter in named}
+        else:
+            return {}, {}
+        flat = {
+            f"{name}.{key}": value
+            for name, state in moments.items()
+            for key, value in state.items()
+        }
+        return (
+            {name: copy_to_cpu(tensor) for name, tensor in weights.items()},
+            {name: copy_to_cpu(tensor) for name, tensor in flat.items()},
+        )
+
+    def resume(self, run: Run) -> None:
+        """Resume from the newest undamaged checkpoint.
+
+        The first worker chooses it: on a shared file system the others may not see it yet.
+
+        Raises:
+            MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
+        """
+        found = newest_whole_checkpoint(run) if self.workers.is_rank_zero else None
+        # By its relative path, because the run folder may have another path on another machine.
+        chosen = self.workers.gather(
+            found and (found[0].step, str(found[0].path.relative_to(run.path)))
+        )[0]
+        if chosen is None:
+            raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
+        step, place = chosen
+        _, weights, optimizer, state = self.workers.run_on_all_ranks(
+            lambda: found or read_checkpoint(run.checkpoint(run.path / place, step))
+        )
+        self._check_decay(run, state.max_steps, step)
+        run.check_sizes(weights)
+        self._load(weights, optimizer)
+        self.batches.load_state_dict(state.batches.model_dump())
+        self.cost = TrainingCost(**state.cost.model_dump())
+        self.validations = [scores.model_dump() for scores in state.validations]
+        self.step = step
+        aside = self.workers.run_on_all_ranks(
+            lambda: run.quarantine_after(step) if self.workers.is_rank_zero else []
+        )
+        if self.workers.is_rank_zero:
+            try:
+                run.truncate_metrics(self.step)
+            except MtkitError as error:
+                log.warning("%s; its rows after step %d stay", error, self.step)
+            renamed = f"; set aside: {', '.join(aside)}" if aside else ""
+            log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
+
+    def _check_decay(self, run: Run, old: int, step: int) -> None:
+        """Refuse another `max_steps` if the decay of the learning rate has begun.
+
+        Args:
+            run: the run that resumes.
+            old: its `train.max_steps` so far.
+            step: updates made so far.
+
+        Raises:
+            MtkitError: if some of these updates had a rate that decays towards the old end, or
+                would have had one that decays towards the new end.
+        """
+        new = self.settings.max_steps
+        if old == new:
+            return
+        for end, verb in ((old, "began"), (new, "would have begun")):
+            decayed = first_decayed(end, self.settings.decay_steps)
+            if decayed is not None and step >= decayed:
+                raise MtkitError(
+                    f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
+                    f"learning rate {verb} to decay at step {decayed} (train.decay_steps); keep "
+                    f"train.max_steps={old}, or give another --run, or --restart"
+                )
+
+    @contextmanager
+    def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
+        """Report out-of-memory errors in an update in one line."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MtkitError(
+                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; run "
+                "the same command with a lower train.device_batch_tokens (now "
+                f"{self.micro_batches.limit})"
+            ) from error
+
+    def _on_worker(self) -> str:
+        return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of an update."""
+        settings = self.settings
+        rate = learning_rate(
+            step,
+            self.config.model.d_model,
+            settings.warmup_steps,
+            max_steps=settings.max_steps,
+            decay_steps=settings.decay_steps,
+        )
+        return rate * settings.learning_rate_scale
+
+    def _load(self, weights: Tensors, optimizer: Tensors) -> None:
+        moments: dict[str, Tensors] = {name: {} for name in weights}
+        for name, value in optimizer.items():
+            owner, _, key = name.rpartition(".")
+            moments[owner][key] = value
+        if self.settings.fsdp:
+            load_whole_state(self.model, self.optimizer, weights, moments)
+            return
+        self.model.load_state_dict(weights)
+        for name, parameter in self.model.named_parameters():
+            self.optimizer.state[parameter] = {
+                # Adam's step count must be on the device of its kernel.
+                key: value.to(self.device)
+                for key, value in moments[name].items()
+            }
+
+    def _new_model(self) -> Transformer:
+        src_vocab_size = self.vocabularies.own_src_size
+        return Transformer(self.config.model, len(self.tokenizer), PAD_ID, src_vocab_size)
+
+    def _whole_model(self) -> Transformer:
+        """A full copy of the sharded model; on the first worker only."""
+        weights = whole_weights(self.model)
+        with torch.device("meta"):
+            model = self._new_model()
+        if weights:
+            model.load_state_dict(weights, assign=True)
+            model = model.to(self.device)
+        return model
+
+    def _share_of_loss(
+        self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
+    ) -> Tensor:
+        """Summed loss of a share of an update; its gradient is sent to all workers."""
+        if len(indices):
+            return self._loss(self._parallel, pairs, indices, label_smoothing=label_smoothing)
+        # This share is empty, but the others wait for its gradient, which is zero.
+        some = np.zeros(1, np.int64)
+        return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
+
+    def _loss(
+        self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
+    ) -> Tensor:
+        batch = make_batch(pairs, indices).to(self.device)
+        if torch.is_grad_enabled() and self.device.type == "cpu" and self.precision == "fp32":
+            output = partial(
+                loss_of_states,
+                tgt_out=batch.tgt_out,
+                label_smoothing=label_smoothing,
+                pad_id=PAD_ID,
+            )
+            summed: Tensor = model(batch.src, batch.tgt_in, output=output)
+            return summed
+        with arithmetic(self.precision, self.device):
+            logits = model(batch.src, batch.tgt_in)
+        summed, _ = label_smoothed_loss(
+            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
+        )
+        return summed
+
+    def _plan(self) -> TokenBatches:
+        wanted = self.settings.batch_tokens
+        # Every batch must be able to hold the longest pair; otherwise `plan_batches` refuses.
+        groups = max(1, min(self.settings.batches_per_update, wanted // self.micro_batches.longest))
+        return TokenBatches(
+            self.pairs,
+            budget=wanted // groups,
+            per_update=groups,
+            seed=self.settings.seed,
+            batching=self.settings.batching,
+        )
+
+    def _fits(self, indices: IntArray) -> bool:
+        """Whether a micro-batch can be computed."""
+        try:
+            loss = self._loss(self.model, self.pairs, indices, label_smoothing=0.1)
+            torch.autograd.backward(loss)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.optimizer.zero_grad()
+        return True
+
+    def _log(
+        self,
+        writer: CheckpointWriter,
+        journal: MetricsLogger,
+        meter: Meter,
+        progress: TrainingProgress,
+    ) -> None:
+        row = meter.read(self.step, self.workers)
+        row["lr"] = self.optimizer.param_groups[0]["lr"]
+        row["epoch"] = self.batches.epoch
+        if (bad := meter.first_not_finite) is not None:
+            step, loss = bad
+            writer.settle()
+            # All workers reach this, and report the same error after the first has saved.
+            self.workers.barrier()
+            raise self._diverged(writer, step, f"the loss is {loss}")
+        journal.log(row)
+        if self.workers.is_rank_zero:
+            progress.report_row(row, meter)
+
+    @contextmanager
+    def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
+        """If training is stopped at once, report the step from which it can resume."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.workers.is_rank_zero:
+                saved = writer.last_good()
+                advice = f"; {_CONTINUE}" if run.checkpoints() else ""
+                log.warning("stopped without saving; %s%s", saved, advice)
+            raise
+
+    def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
+        return MtkitError(
+            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {writer.last_good()}; "
+            "try a longer train.warmup_steps or a lower train.learning_rate_scale"
+        )
+
+    def _record(
+        self, journal: MetricsLogger, validation: Validation, *, last: bool
+    ) -> tuple[bool, bool]:
+        """Log a validation.
+
+        Returns:
+            Whether training should stop early because of it, and whether it is the best so far.
+        """
+        early = best = False
+        if self.workers.is_rank_zero:
+            row = {"step": self.step, **validation.row()}
+            self.validations.append(row)
+            journal.log(row)
+            journal.add_samples(self.step, *self.valid_text, validation.translations)
+            log.info(
+                "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
+                self.step,
+                validation.loss,
+                validation.perplexity,
+                validation.bleu,
+                validation.chrf,
+            )
+            early, best = self._should_stop(), self._is_best()
+            earlier = [row["valid_loss"] for row in self.validations[:-1]]
+            found = self._observer.findings(
+                validation, earlier, step=self.step, cost=self.cost, losses=journal.losses()
+            )
+            # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU.
+            flat = is_flat([row["valid_bleu"] for row in self.validations])
+            if found and (last or early or (flat and not self._was_flat)):
+                log.warning("%s", paragraph(found))
+            self._was_flat = flat
+            journal.write_page(self.summary(), found)
+        return self.workers.any(early), self.workers.any(best)
+
+    def _is_best(self) -> bool:
+        """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
+        scores = validation_scores(self.validations, self.settings.best_metric)
+        return bool(scores) and scores[-1].value == max(score.value for score in scores)
+
+    def _since_best(self) -> int:
+        """The number of validations since the best one."""
+        scores = validation_scores(self.validations, self.settings.best_metric)
+        values = [score.value for score in scores]
+        return len(values) - 1 - values.index(max(values)) if values else 0
+
+    def _should_stop(self) -> bool:
+        """Whether to stop early because of `train.patience`; the first worker reports it."""
+        patience = self.settings.patience
+        if patience is None or not self.workers.is_rank_zero or self._since_best() < patience:
+            return False
+        log.info(
+            "stopping early: no better %s in %d validations (train.patience)",
+            self.settings.best_metric,
+            patience,
+        )
+        return True
+
+    def summary(self) -> dict[str, str]:
+        """Facts about the run for its page."""
+        cost, count = self.cost, sum(parameter_counts(self.model).values())
+        others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
+        return {
+            "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
+            "Parameters": f"{count:,}",
+            "Device": f"{describe_device(self.device)}{others}, {self.precision}",
+            "Step": f"{self.step:,} of {self.settings.max_steps:,}",
+            "Target tokens": f"{cost.tokens:,}",
+            "Time in updates": clock(cost.seconds),
+            "Cost": f"{cost.flops:.2e} floating-point operations",
+            "Seed": str(self.settings.seed),
+            "Versions": f"mtkit {__version__}, torch {torch.__version__}",
+        }
+
+
+def _mix(*numbers: int) -> int:
+    """A 63-bit seed from some numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

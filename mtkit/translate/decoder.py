@@ -1,0 +1,265 @@
+"""Decodes batches of ids to translations.
+
+`Decoder` decodes with the models of this process, `pool.Pool` in other processes;
+`DecoderProtocol` is their common interface.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from mtkit.batches import pad_ids
+from mtkit.config import DecodeConfig
+from mtkit.devices import memory_explained
+from mtkit.model import Transformer
+from mtkit.score import mutual_chrf
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.sampling import Sampling, sample, uniforms
+from mtkit.translate.search import Constraints, Hypothesis, beam_search
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis for one line.
+
+    Attributes:
+        text: detokenised, on one line.
+        score: log-probability over the length penalty, or with minimum Bayes risk decoding the
+            mean chrF against the other samples; 0 for a blank line.
+        log_prob: sum of the natural log-probabilities of its tokens.
+        finished: False if it was cut off at the length limit.
+        pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
+        log_probs: natural log-probability of each subword.
+        seconds: the time of its batch.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    finished: bool = True
+    pieces: tuple[str, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """Sentences that are decoded as one batch.
+
+    Attributes:
+        sources: ids of each sentence, without EOS; none is empty.
+        prefixes: ids that each translation begins with, possibly none.
+        numbers: a number for each sentence, which together with the seed determines its samples.
+        n_best: number of translations of each sentence.
+    """
+
+    sources: list[list[int]]
+    prefixes: list[list[int]]
+    numbers: list[int]
+    n_best: int = 1
+
+
+@dataclass(eq=False)
+class Work:
+    """A started request, and its results so far."""
+
+    batch: Request
+    found: list[list[Translation]] | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `finish` returns without waiting."""
+        return self.found is not None or self.error is not None
+
+
+class DecoderProtocol(Protocol):
+    """The interface of `Decoder` and `Pool`.
+
+    Attributes:
+        capacity: number of batches that keep all processes busy.
+    """
+
+    capacity: int
+
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
+        """Accept batches, to be decoded in this order."""
+
+    def finish(self, work: Work) -> list[list[Translation]]:
+        """The translations of each sentence of a batch, best first."""
+
+    def forget(self, work: Sequence[Work]) -> None:
+        """Cancel batches that are not being decoded yet."""
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        """Whether all processes are busy with other work, so that no more batches are needed."""
+
+    def close(self) -> None:
+        """End all processes; the next batch starts new ones."""
+
+
+class Decoder:
+    """Decodes with models in this process.
+
+    Args:
+        models: on their device, in evaluation mode; their weights are not copied. With several,
+            the mean of their probabilities is used.
+        tokenizer: of the target language of all models.
+        config: settings of search or sampling, and limits.
+        device: the device of the models.
+    """
+
+    capacity = 1
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.config = config
+        self.device = device
+        engines = [Engine(model) for model in models]
+        self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
+
+    @torch.inference_mode()
+    def decode(self, batch: Request) -> list[list[Translation]]:
+        """Up to `n_best` translations of each sentence, best first; samples in sampling order."""
+        started = time.perf_counter()
+        draws = self.config.sample or self.config.mbr_samples > 0
+        with memory_explained(self._to_lower(batch)):
+            found = self._draw(batch) if draws else self._search(batch)
+        seconds = time.perf_counter() - started
+        results = [[self._translation(h, seconds) for h in hypotheses] for hypotheses in found]
+        if self.config.mbr_samples:
+            results = [_by_risk(translations)[: batch.n_best] for translations in results]
+        return results
+
+    def _to_lower(self, batch: Request) -> str:
+        """For out-of-memory errors: what was translated, and which settings need less memory."""
+        config, count = self.config, len(batch.sources)
+        if count > 1:
+            return (
+                f"translating {count} sentences at a time; lower decode.batch_tokens, which is "
+                f"{config.batch_tokens} (--batch-tokens)"
+            )
+        return (
+            f"translating a sentence of {len(batch.sources[0])} subwords with "
+            f"{hypotheses_of(config, batch.n_best)} hypotheses; lower decode.beam_size or "
+            "decode.max_source_tokens, or translate on a machine with more memory"
+        )
+
+    def _search(self, batch: Request) -> list[list[Hypothesis]]:
+        config = self.config
+        return beam_search(
+            self.engine.step,
+            self._start(batch),
+            max_lengths=self._limits(batch),
+            beam_size=hypotheses_of(config, batch.n_best),
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=config.length_penalty,
+            penalty_form=config.length_penalty_form,
+            n_best=batch.n_best,
+            constraints=self._constraints(batch),
+            rank_cut_off=config.max_length is not None,
+            device=self.device,
+        )
+
+    def _draw(self, batch: Request) -> list[list[Hypothesis]]:
+        config = self.config
+        limits = self._limits(batch)
+        numbers = uniforms(
+            config.seed,
+            batch.numbers,
+            n_samples=hypotheses_of(config, batch.n_best),
+            steps=max(limits),
+        )
+        return sample(
+            self.engine.step,
+            self._start(batch),
+            max_lengths=limits,
+            uniforms_BWT=numbers,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=config.length_penalty,
+            penalty_form=config.length_penalty_form,
+            sampling=Sampling(config.temperature, config.top_k, config.top_p),
+            constraints=self._constraints(batch),
+            device=self.device,
+        )
+
+    def _start(self, batch: Request) -> Any:
+        src = pad_ids([[*ids, EOS_ID] for ids in batch.sources])
+        return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
+
+    def _constraints(self, batch: Request) -> Constraints:
+        return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
+
+    def _translation(self, found: Hypothesis, seconds: float) -> Translation:
+        ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
+        return Translation(
+            self.tokenizer.decode(found.tokens),
+            found.score,
+            found.log_prob,
+            found.finished,
+            tuple(self.tokenizer.piece(i) for i in ids),
+            found.token_log_probs,
+            seconds,
+        )
+
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
+        """Nothing yet: `finish` decodes."""
+        return [Work(batch) for batch in batches]
+
+    def finish(self, work: Work) -> list[list[Translation]]:
+        """Decode a batch, once."""
+        if work.found is None:
+            work.found = self.decode(work.batch)
+        return work.found
+
+    def forget(self, work: Sequence[Work]) -> None:
+        """Nothing, as nothing was begun."""
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        """True: starting batches in advance would not be faster."""
+        return True
+
+    def close(self) -> None:
+        """Nothing: there are no other processes."""
+
+    def _limits(self, batch: Request) -> list[int]:
+        """The maximum length of each output in tokens, including EOS."""
+        limits = []
+        for source, prefix in zip(batch.sources, batch.prefixes, strict=True):
+            longest = len(source) + 1 + self.config.max_extra_length
+            if self.config.max_length is not None:
+                longest = min(longest, self.config.max_length)
+            limits.append(max(longest, len(prefix) + 1))
+        return limits
+
+
+def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
+    """The number of hypotheses of a sentence that are decoded at a time."""
+    if config.mbr_samples:
+        # Independent of `n_best`, because the best sample depends on the samples compared.
+        return config.mbr_samples
+    return n_best if config.sample else max(config.beam_size, n_best)
+
+
+def _by_risk(drawn: list[Translation]) -> list[Translation]:
+    """Each text once, those most similar to all samples first; of equal ones the first sample."""
+    risks = mutual_chrf([translation.text for translation in drawn])
+    scored: dict[str, Translation] = {}
+    for translation, score in zip(drawn, risks, strict=True):
+        scored.setdefault(translation.text, replace(translation, score=score))
+    return sorted(scored.values(), key=lambda translation: -translation.score)

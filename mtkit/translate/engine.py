@@ -1,0 +1,327 @@
+"""Incremental decoding: one token per step, with cached keys and values.
+
+`Engine` runs the decoder of a Transformer step by step, with a `DecoderCache`. It computes the
+same as `Transformer.forward`, but with few function calls, because a step has little arithmetic.
+It works on any model, also on one in training. `Ensemble` combines several engines.
+
+Letters in shapes are those of `model`; also, R is the number of live hypotheses and N that of
+cached positions.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mtkit.model import DecoderLayer, Residual, Transformer
+
+Sublayer = Callable[[Tensor], Tensor]
+
+# If the keys of a layer have fewer numbers than this, copying all is faster than reserving room.
+COPIED_TO = 2**16
+
+
+class Engine:
+    """A Transformer for incremental decoding: the sources at once, then one token per step.
+
+    Args:
+        model: in evaluation mode; its weights are not copied.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+        self.window = model.config.attention_window
+        pre = model.config.norm == "pre"
+        self.layers = [_Layer(layer, pre=pre) for layer in model.decoder_layers()]
+
+    def start(self, src: Tensor, beam_size: int) -> DecoderCache:
+        """Encode `src` (B, S), padded and with EOS, for decoding W hypotheses of each sentence."""
+        memory = self.model.encode(src)
+        kv = [layer.project_memory(memory.states) for layer in self.layers]
+        return DecoderCache(kv, memory.mask, beam_size)
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: DecoderCache) -> Tensor:
+        """Log-probabilities of the token after `tokens`, for the R live hypotheses.
+
+        Args:
+            tokens: (R,), the newest token of each hypothesis; BOS in the first step.
+            rows: (R,), the slot of each hypothesis among the B·W, ascending.
+            cache: of the previous steps; it is changed in place.
+
+        Returns:
+            (R, V) natural logarithms in float32 (float64 for a float64 model).
+        """
+        model = self.model
+        x = torch.embedding(model.embedding.weight, tokens) * math.sqrt(model.config.d_model)
+        x = x + model.positions(cache.steps, cache.steps + 1, like=x)
+        cache.advance(rows, self.window)
+        for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
+            x = layer.step(x, memory_kv, own, cache)
+        return upcast_logits(model.logits(x)).log_softmax(-1)
+
+
+def upcast_logits(logits: Tensor) -> Tensor:
+    """Logits in at least float32: sums over a vocabulary are too inexact in half precision."""
+    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+
+
+class _Layer:
+    """One decoder layer, with direct access to its parts."""
+
+    def __init__(self, layer: DecoderLayer, *, pre: bool) -> None:
+        own, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
+        self.sizes = [own.q_width, own.q_width, own.v_width]
+        self.project_memory = cross.project_memory
+        # The forward methods are called directly, because modules check for hooks at every call.
+        self.in_proj, self.own_out = own.in_proj.forward, own.out_proj.forward
+        self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
+        self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
+        norms: list[Sublayer] = [
+            _norm(residual.norm) for residual in layer.residuals if isinstance(residual, Residual)
+        ]
+        nothing: list[Sublayer] = [_unchanged] * len(norms)
+        self.before, self.after = (norms, nothing) if pre else (nothing, norms)
+
+    def step(
+        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], own: LayerCache, cache: DecoderCache
+    ) -> Tensor:
+        """(R, D) to (R, D)."""
+        y = self.before[0](x)
+        q, k, v = torch.split(cache.spread(self.in_proj(y)), self.sizes, dim=-1)
+        keys, values = own.append(k, v, newest=cache.seen)
+        attended = cache.attend(q, keys.transpose(1, 2), values, cache.ancestor_bias)
+        x = self.after[0](torch.add(x, self.own_out(attended)))
+        y = self.before[1](x)
+        q = cache.spread(self.q_proj(y))
+        attended = cache.attend(q, *memory_kv, cache.memory_bias)
+        x = self.after[1](torch.add(x, self.cross_out(attended)))
+        y = self.before[2](x)
+        return self.after[2](torch.add(x, self.outer(self.inner(y).relu_())))
+
+
+def _norm(norm: nn.LayerNorm) -> Sublayer:
+    """The same layer norm, without the overhead of calling a module."""
+
+    def normed(x: Tensor) -> Tensor:
+        return torch.layer_norm(x, shape, weight, bias, norm.eps)
+
+    shape, weight, bias = list(norm.normalized_shape), norm.weight, norm.bias
+    return normed
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
+class LayerCache:
+    """Self-attention keys and values of one decoder layer, each (B·H, steps·W, K)."""
+
+    def __init__(self, sentences: int, slots: int, n_heads: int) -> None:
+        self.shape = sentences, slots, n_heads
+        self.length = 0
+        self._room = 0
+        self._kv: list[Tensor] = []
+
+    def append(self, k: Tensor, v: Tensor, *, newest: int) -> list[Tensor]:
+        """Add the (B·W, H·K) of one step; return keys and values of the `newest` positions."""
+        added = [_by_head(x, self.shape) for x in (k, v)]
+        start = self.length
+        self.length = end = start + self.shape[1]
+        if k.numel() // self.shape[1] * end <= COPIED_TO:
+            if start:
+                added = [torch.cat(pair, dim=1) for pair in zip(self._kv, added, strict=True)]
+            self._kv = added
+            self._room = end
+        else:
+            if end > self._room:
+                self._room = 2 * end
+                self._kv = [_with_room(x[:, :start], self._room) for x in self._kv or added]
+            for buffer, new in zip(self._kv, added, strict=True):
+                buffer[:, start:end] = new
+        if newest == self._room:
+            return self._kv
+        return [buffer.narrow(1, end - newest, newest) for buffer in self._kv]
+
+    def select(self, sentences: Tensor, rows: Tensor) -> None:
+        """Keep these sentences; `rows` are theirs of all B·H."""
+        _, W, H = self.shape
+        self.shape = len(sentences), W, H
+        # Unused room is not copied.
+        self._room = self.length
+        self._kv = [buffer[:, : self.length].index_select(0, rows) for buffer in self._kv]
+
+
+class DecoderCache:
+    """The decoding state of B sentences with up to W hypotheses each.
+
+    A sentence has W slots for hypotheses, of which any number are live. Linear layers compute only
+    the R live ones; attention computes all slots, and the values of dead slots are never read.
+
+    The keys and values of the encoder's output are projected once per sentence and shared by its
+    beams. Those of the decoder are written once and never moved: `ancestors` (B, W, steps·W) is
+    0 at the cached positions that belong to a hypothesis and -inf at the others, so reordering a
+    beam moves only few numbers. With restricted attention it covers only the visible steps.
+
+    Args:
+        memory_kv: keys and values of each layer, (B, H, S, K).
+        memory_mask: (B, 1, 1, S), False at padding.
+        beam_size: W.
+    """
+
+    def __init__(
+        self, memory_kv: list[tuple[Tensor, Tensor]], memory_mask: Tensor, beam_size: int
+    ) -> None:
+        like = memory_kv[0][0]
+        B, H, _, K = like.shape
+        self.shape = B, beam_size, H
+        self.scale = 1 / math.sqrt(K)
+        self.steps = self.seen = 0
+        self.memory_kv = [(k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)) for k, v in memory_kv]
+        self.layers = [LayerCache(B, beam_size, H) for _ in memory_kv]
+        # The bias of attention scores, broadcast to (B·H, W, N).
+        self.memory_bias = self.ancestor_bias = like.new_zeros(1, 1, 1)
+        if not memory_mask.all():
+            bias = like.new_zeros(B, 1, memory_mask.shape[-1])
+            self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
+        self.ancestors = like.new_zeros(B, beam_size, 0)
+        self._own = like.new_full((beam_size, beam_size), -torch.inf).fill_diagonal_(0)
+        self._rows: Tensor | None = None
+
+    def reorder(self, parents: Tensor) -> None:
+        """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W)."""
+        rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
+        self.ancestors = self.ancestors.gather(1, rows)
+
+    def select(self, sentences: Tensor) -> None:
+        """Keep these sentences (an int64 vector of indices), in that order."""
+        _, W, H = self.shape
+        self.shape = len(sentences), W, H
+        heads = torch.arange(H, device=sentences.device)
+        rows = (sentences.unsqueeze(1) * H + heads).flatten()
+        self.memory_kv = [
+            (k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.memory_kv
+        ]
+        if len(self.memory_bias) > 1:
+            self.memory_bias = self.memory_bias.index_select(0, rows)
+        self.ancestors = self.ancestors.index_select(0, sentences)
+        for layer in self.layers:
+            layer.select(sentences, rows)
+
+    def advance(self, rows: Tensor, window: int | None) -> None:
+        """Start the next step, in which the slots `rows` (R,) of all B·W are live."""
+        B, W, _ = self.shape
+        self._rows = None if len(rows) == B * W else rows
+        self.steps += 1
+        steps = self.steps if window is None else min(self.steps, window + 1)
+        self.seen = steps * W
+        # With a single hypothesis, all cached positions belong to it.
+        if W > 1:
+            self.ancestors = torch.cat((self.ancestors, self._own.expand(B, W, W)), dim=-1)
+            self.ancestors = self.ancestors[:, :, -self.seen :]
+            self.ancestor_bias = self._for_heads(self.ancestors)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Live hypotheses (R, D) in their slots, (B·W, D), zeros elsewhere."""
+        if self._rows is None:
+            return x
+        B, W, _ = self.shape
+        return x.new_zeros(B * W, x.shape[-1]).index_copy_(0, self._rows, x)
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """Attention of few queries, for which PyTorch's own function is slow.
+
+        Args:
+            q: (B·W, H·K), of all slots.
+            keys: (B·H, K, N).
+            values: (B·H, N, K).
+            bias: added to the scores, broadcast to (B·H, W, N).
+
+        Returns:
+            (R, H·K), of the live hypotheses.
+        """
+        B, W, H = self.shape
+        scores = torch.baddbmm(bias, _by_head(q, self.shape), keys, alpha=self.scale)
+        heads = torch.bmm(torch.softmax(scores, -1), values)
+        if W == 1:
+            joined = heads.view(B, -1)
+        else:
+            joined = heads.view(B, H, W, -1).transpose(1, 2).reshape(B * W, -1)
+        return joined if self._rows is None else joined.index_select(0, self._rows)
+
+    def _for_heads(self, bias: Tensor) -> Tensor:
+        """(B, W, N) in a shape that broadcasts to (B·H, W, N)."""
+        B, _, H = self.shape
+        return bias if B == 1 else bias.repeat_interleave(H, dim=0)
+
+
+def _by_head(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """(B·W, H·K) as (B·H, W, K)."""
+    B, W, H = shape
+    if W == 1:
+        return x.reshape(B * H, 1, -1)
+    return x.view(B, W, H, -1).transpose(1, 2).reshape(B * H, W, -1)
+
+
+def _with_room(x: Tensor, room: int) -> Tensor:
+    """(B·H, N, K) at the beginning of (B·H, room, K)."""
+    grown = x.new_empty(len(x), room, x.shape[-1])
+    grown[:, : x.shape[1]] = x
+    return grown
+
+
+class Ensemble:
+    """Several models as one engine, which returns the mean of their probabilities.
+
+    Args:
+        engines: one or more, for models on one device that share a vocabulary.
+    """
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        models = [engine.model for engine in engines]
+        sources = {model.src_vocab_size or model.vocab_size for model in models}
+        for sizes in (sources, {model.vocab_size for model in models}):
+            if len(sizes) != 1:
+                raise ValueError(
+                    f"models of one vocabulary are needed, not of {sorted(sizes)} tokens"
+                )
+        self.engines = tuple(engines)
+
+    def start(self, src: Tensor, beam_size: int) -> EnsembleCache:
+        """Encode `src` (B, S) with every model, as `Engine.start` does."""
+        return EnsembleCache([engine.start(src, beam_size) for engine in self.engines])
+
+    def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
+        """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""
+        return mean_probability(
+            [
+                engine.step(tokens, rows, own)
+                for engine, own in zip(self.engines, cache.caches, strict=True)
+            ]
+        )
+
+
+def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean probability, from log-probabilities."""
+    # By logsumexp, so that small probabilities do not become zero.
+    return functools.reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
+
+
+class EnsembleCache:
+    """The caches of the models of an ensemble, for the same hypotheses."""
+
+    def __init__(self, caches: Sequence[DecoderCache]) -> None:
+        self.caches = caches
+
+    def reorder(self, parents: Tensor) -> None:
+        """As `DecoderCache.reorder`."""
+        for cache in self.caches:
+            cache.reorder(parents)
+
+    def select(self, sentences: Tensor) -> None:
+        """As `DecoderCache.select`."""
+        for cache in self.caches:
+            cache.select(sentences)

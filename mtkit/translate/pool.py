@@ -1,0 +1,363 @@
+"""Decodes in several worker processes.
+
+`Pool` has the interface of `decoder.Decoder` and sends batches to worker processes. On a CPU the
+workers share the memory of the packed weights. Each worker creates its own 8-bit weights, or its
+own copy on a GPU, from the shared weights.
+
+A worker ends at once when its parent ends, because then its input pipe is closed. If a worker is
+lost, this is reported in one line, and all other workers are ended.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import tempfile
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import reduction
+from multiprocessing.connection import wait
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.devices import Precision, disable_malloc_trim, select_matmul_backend
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.processes import Worker
+from mtkit.tokenizer import PAD_ID, Tokenizer
+from mtkit.translate.decoder import Decoder, Request, Translation, Work
+from mtkit.translate.linear import pack_weights, weight_places
+
+CPU = torch.device("cpu")
+
+# Batches that a worker has at a time: the one that it decodes, and the next one.
+_AT_A_TIME = 2
+# Bytes to whose multiples weights are aligned: a cache line.
+_ALIGNMENT = 64
+
+
+class Pool:
+    """Decodes in worker processes, which are started when there is work.
+
+    A new process imports the main script again, as always with Python's `spawn`: a script that
+    creates a pool must do so under `if __name__ == "__main__":`.
+
+    Threads may share a pool; only one at a time receives results.
+
+    Args:
+        models: on the CPU, in evaluation mode, not packed. They are changed in place: their
+            weights are moved to shared memory, and for a CPU they are packed.
+        tokenizer: of the target language of all models.
+        config: settings of search or sampling, and limits.
+        precision: of the workers, from `choose_precision`.
+        devices: one for each worker.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        precision: Precision,
+        devices: Sequence[torch.device],
+    ) -> None:
+        on_cpu = devices[0].type == "cpu"
+        # PyTorch cannot share the memory of packed 8-bit weights.
+        prepared = on_cpu and precision != "int8"
+        together = nn.ModuleList(models)
+        if prepared:
+            pack_weights(together, precision, CPU)
+        self._setup = _Setup(
+            [(model.config, model.src_vocab_size) for model in models],
+            _shared(together),
+            _memory_of(tokenizer.model),
+            config,
+            precision=precision,
+            prepared=prepared,
+            threads=max(1, torch.get_num_threads() // len(devices)),
+            device=devices[0],
+        )
+        if on_cpu and not prepared:
+            pack_weights(together, precision, CPU)
+        self.capacity = _AT_A_TIME * len(devices)
+        self._devices = devices
+        self._workers: list[_Worker] = []
+        self._queue: deque[Work] = deque()
+        self._lock = threading.RLock()
+
+    def begin(self, batches: Sequence[Request]) -> list[Work]:
+        """Accept batches, to be decoded in this order, and start workers if there are too few."""
+        work = [Work(batch) for batch in batches]
+        with self._talking():
+            self._queue.extend(work)
+            busy = sum(bool(worker.work) for worker in self._workers)
+            wanted = min(len(self._devices), busy + len(self._queue))
+            while len(self._workers) < wanted:
+                device = self._devices[len(self._workers)]
+                self._workers.append(_Worker(replace(self._setup, device=device)))
+            self._feed()
+        return work
+
+    def finish(self, work: Work) -> list[list[Translation]]:
+        """The translations of a batch.
+
+        Raises:
+            MtkitError: if a worker ended, or raised this error.
+        """
+        while not work.is_done:
+            with self._talking():
+                if not work.is_done:
+                    self._receive(timeout=None)
+        if work.error is not None:
+            raise work.error
+        assert work.found is not None
+        return work.found
+
+    def forget(self, work: Sequence[Work]) -> None:
+        """Cancel batches that no worker has yet."""
+        with self._lock:
+            dropped = set(map(id, work))
+            self._queue = deque(item for item in self._queue if id(item) not in dropped)
+
+    def is_busy_without(self, work: Sequence[Work]) -> bool:
+        """Whether every worker has two batches besides this work."""
+        with self._talking():
+            self._receive(timeout=0)
+            of_work = sum(not item.is_done for item in work)
+            ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
+            return ahead - of_work >= self.capacity
+
+    def close(self) -> None:
+        """End the workers, even if they are busy; the next batch starts new ones.
+
+        If another thread waits in `finish`, this waits until that returns.
+        """
+        with self._lock:
+            self._stop(MtkitError("translating was stopped"))
+
+    @property
+    def processes(self) -> list[int]:
+        """Ids of the running processes."""
+        return [worker.pid for worker in self._workers]
+
+    def _feed(self) -> None:
+        """Send waiting batches to the workers that have the fewest."""
+        while self._queue:
+            worker = min(self._workers, key=lambda worker: len(worker.work))
+            if len(worker.work) >= _AT_A_TIME:
+                return
+            # It stays in the queue until it is sent, so that it gets the error if sending fails.
+            worker.send(self._queue[0])
+            self._queue.popleft()
+
+    def _receive(self, timeout: float | None) -> None:
+        """Receive all available answers; wait at most `timeout` seconds for the first one."""
+        by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.work}
+        if not by_pipe and timeout is None:
+            raise RuntimeError("no worker has the work that is waited for")
+        for pipe in wait(list(by_pipe), timeout):
+            by_pipe[pipe].receive()
+        self._feed()
+
+    def _stop(self, error: MtkitError) -> None:
+        """End the workers; all started work gets this error."""
+        for worker in self._workers:
+            self._queue.extend(worker.work)
+            worker.end()
+        self._workers.clear()
+        for work in self._queue:
+            work.error = error
+        self._queue.clear()
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Within it, only this thread communicates with the workers; an error ends them."""
+        with self._lock:
+            try:
+                yield
+            except MtkitError as error:
+                self._stop(error)
+                raise
+            except BaseException:
+                # For example an interrupt: an answer may have been read only in part.
+                self.close()
+                raise
+
+
+class _Worker:
+    """The parent's view of a worker process.
+
+    Attributes:
+        work: its batches, in order.
+    """
+
+    def __init__(self, setup: _Setup) -> None:
+        self.work: deque[Work] = deque()
+        self._process: Worker[Request, list[list[Translation]]] = Worker(
+            _Decoding(setup),
+            what="a translation worker",
+            advice="fewer --workers or a smaller --batch-tokens need less",
+        )
+        self.pid = self._process.pid
+        self.pipe = self._process.pipe
+        self.end = self._process.end
+
+    def send(self, work: Work) -> None:
+        """Send it a batch."""
+        self._process.send(work.batch)
+        self.work.append(work)
+
+    def receive(self) -> None:
+        """Receive its next answer."""
+        answer = self._process.receive()
+        work = self.work.popleft()
+        if isinstance(answer, Exception):
+            work.error = answer
+        else:
+            work.found = answer
+
+
+# ---------------------------------------------------------------------------------------------
+# In a worker
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """The settings of a worker.
+
+    It is small, because the parent waits until a new process has read it.
+
+    Attributes:
+        models: their settings, each with the size of the source's own vocabulary, if it has one.
+        weights: of all models, in the order of `weight_places`.
+        vocabulary: the SentencePiece model of the target.
+        decode: settings of search or sampling, and limits.
+        precision: of matrix products.
+        prepared: whether the weights are already packed.
+        threads: number of PyTorch threads.
+        device: where to decode.
+    """
+
+    models: list[tuple[ModelConfig, int | None]]
+    weights: _Memory
+    vocabulary: _Memory
+    decode: DecodeConfig
+    precision: Precision
+    prepared: bool
+    threads: int
+    device: torch.device
+
+    def decoder(self) -> Decoder:
+        """The decoder of this process."""
+        torch.set_num_threads(self.threads)
+        tokenizer = Tokenizer(self.vocabulary.bytes.numpy().tobytes())
+        with torch.device("meta"):
+            models = [
+                Transformer(config, len(tokenizer), PAD_ID, src_vocab_size)
+                for config, src_vocab_size in self.models
+            ]
+        together = nn.ModuleList(models)
+        if self.prepared:
+            pack_weights(together, self.precision, CPU)
+        _place(together, self.weights)
+        together.to(self.device).eval()
+        if not self.prepared:
+            pack_weights(together, self.precision, self.device)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        select_matmul_backend(self.device)
+        disable_malloc_trim()
+        return Decoder(models, tokenizer, self.decode, device=self.device)
+
+
+class _Decoding:
+    """Decodes batches; the decoder is created from the setup at the first batch."""
+
+    def __init__(self, setup: _Setup) -> None:
+        self._setup = setup
+        self._decoder: Decoder | None = None
+
+    def __call__(self, batch: Request) -> list[list[Translation]]:
+        self._decoder = self._decoder or self._setup.decoder()
+        return self._decoder.decode(batch)
+
+
+# ---------------------------------------------------------------------------------------------
+# Shared memory
+
+
+class _Memory:
+    """Memory that this process shares with those to which it sends this object.
+
+    It is freed with the last of these processes. PyTorch would use /dev/shm, which is often too
+    small in a container, and a process that writes to it is then killed.
+
+    Args:
+        size: number of bytes, at least one.
+        descriptor: of existing memory; this object closes it.
+    """
+
+    def __init__(self, size: int, descriptor: int | None = None) -> None:
+        if descriptor is None:
+            descriptor = _new_descriptor(size)
+        self._size, self._descriptor = size, descriptor
+        weakref.finalize(self, os.close, descriptor)
+        self.bytes = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attached, (reduction.DupFd(self._descriptor), self._size)
+
+
+def _attached(descriptor: Any, size: int) -> _Memory:
+    return _Memory(size, descriptor.detach())
+
+
+def _new_descriptor(size: int) -> int:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("mtkit")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _shared(models: nn.Module) -> _Memory:
+    """New shared memory with the weights of models, which are moved there."""
+    memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
+    _place(models, memory)
+    return memory
+
+
+def _place(models: nn.Module, memory: _Memory) -> None:
+    """Place the weights of models in shared memory; weights that exist are copied there."""
+    start = 0
+    for module, name in list(weight_places(models)):
+        weight: Tensor = getattr(module, name)
+        size = weight.numel() * weight.element_size()
+        there = memory.bytes[start : start + size].view(weight.dtype).view(weight.shape)
+        if not weight.is_meta:
+            there.copy_(weight.detach())
+        start += _room(weight)
+        if isinstance(weight, nn.Parameter):
+            there = nn.Parameter(there, requires_grad=False)
+        setattr(module, name, there)
+
+
+def _room(weight: Tensor) -> int:
+    return math.ceil(weight.numel() * weight.element_size() / _ALIGNMENT) * _ALIGNMENT
+
+
+def _memory_of(data: bytes) -> _Memory:
+    memory = _Memory(len(data))
+    memory.bytes.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    return memory

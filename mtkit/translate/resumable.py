@@ -1,0 +1,199 @@
+"""Resumable file translation, which can be divided among several machines.
+
+The output file appears when it is complete. Until then the folder `.NAME.parts` next to it has
+`job.json`, with the settings of the translation, and a file for every finished window of lines.
+The name of a part has the checksums of its source and its content: parts from other input are
+never used, and changed parts are translated again. One process at a time writes an output, or one
+per share of the lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from mtkit.errors import MtkitError
+from mtkit.files import Record, lock, naming_file, read_record, sealed_text
+
+log = logging.getLogger(__name__)
+
+_JOB = "job.json"
+# Seconds between two checks for the parts of other processes.
+_PAUSE = 0.2
+
+
+Translate = Callable[[Iterable[tuple[int, list[str]]]], Iterable[tuple[int, bytes]]]
+
+
+class _How(Record):
+    """The settings of a translation: everything that it depends on besides its input."""
+
+    settings: dict[str, str]
+
+
+class ResumableOutput:
+    """The parts of one output file.
+
+    Args:
+        output: the file to write.
+        how: everything that the translation depends on besides its input, by option name.
+        restart: delete the parts of an earlier start.
+        rank: of this process among those that work on the same file, from 0.
+        world_size: number of processes; they take the windows in turn.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        how: dict[str, str],
+        *,
+        restart: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.output = output
+        self.rank, self.world_size = rank, world_size
+        self._how = _How(settings=how)
+        self._restart = restart
+        self._parts = output.with_name(f".{output.name}.parts")
+
+    def run(
+        self,
+        windows: Iterable[list[str]],
+        translate: Translate,
+    ) -> None:
+        """Translate the missing windows, and join the parts to the output.
+
+        Args:
+            windows: all of the input, divided in the same way every time.
+            translate: takes windows, each with the number of its first line, from 1. It yields
+                that number and the output for the window, and may read windows in advance.
+
+        Raises:
+            MtkitError: if another process writes the same output, if an earlier start had other
+                input or settings, or if a part cannot be written. Finished parts are kept.
+        """
+        holding = self.output.with_name(f".{self.output.name}.{self.rank}.lock")
+        with lock(holding, what=self.output, doing="written"):
+            with naming_file(self.output):
+                if self._restart:
+                    shutil.rmtree(self._parts, ignore_errors=True)
+                self._parts.mkdir(exist_ok=True)
+            self._check_same()
+            self._run(windows, translate)
+
+    def has_parts(self) -> bool:
+        """Whether there are finished parts next to the output."""
+        return bool(self._files())
+
+    def _run(
+        self,
+        windows: Iterable[list[str]],
+        translate: Translate,
+    ) -> None:
+        names: dict[int, str] = {}
+        try:
+            for first_line, text in translate(self._missing(windows, names)):
+                self._write(self._parts / f"{names[first_line]}-{_digest(text)}", [text])
+            if self.rank == 0:
+                self._join(list(names.values()))
+        finally:
+            # Without a part there is nothing to resume.
+            if self.world_size == 1 and not self._files():
+                shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _missing(
+        self, windows: Iterable[list[str]], names: dict[int, str]
+    ) -> Iterator[tuple[int, list[str]]]:
+        """The windows that this process translates, each with the number of its first line.
+
+        The name of a part begins with the number of its window and the checksum of its lines;
+        these are added to `names` for all windows, by the number of the first line.
+        """
+        done = 0
+        first_line = 1
+        for index, window in enumerate(windows):
+            text = "\n".join(window).encode("utf-8", "surrogatepass")
+            name = f"{index:08d}-{_digest(text)}"
+            names[first_line] = name
+            if self._is_done(index, name, first_line):
+                done += len(window)
+            elif index % self.world_size == self.rank:
+                if done:
+                    log.info("%s: %s lines are done already", self.output, f"{done:,}")
+                    done = 0
+                yield first_line, window
+            first_line += len(window)
+
+    def _check_same(self) -> None:
+        how = self._how.settings
+        path = self._parts / _JOB
+        # Without a part, translations with different settings cannot be mixed.
+        if not self._files():
+            self._write(path, [sealed_text(self._how).encode()])
+            return
+        advice = "start over with --restart"
+        begun = read_record(path, _How, advice=advice).settings
+        for name in sorted({*how, *begun}):
+            if how.get(name) != begun.get(name):
+                raise MtkitError(
+                    f"{self.output}: was started with {name} {begun.get(name)}, not "
+                    f"{how.get(name)}; use the same again, or {advice}"
+                )
+
+    def _files(self) -> list[Path]:
+        return sorted(self._parts.glob("[0-9]*-*[0-9a-f]"))
+
+    def _is_done(self, index: int, name: str, first_line: int) -> bool:
+        for path in self._parts.glob(f"{index:08d}-*[0-9a-f]"):
+            if not path.name.startswith(f"{name}-"):
+                raise MtkitError(
+                    f"{self.output}: was started with different input (from line {first_line:,} "
+                    "on); use the same input again, or start over with --restart"
+                )
+            if path.name == f"{name}-{_digest(path.read_bytes())}":
+                return True
+            log.warning("%s: was changed, so it is translated again", path)
+            path.unlink()
+        return False
+
+    def _part(self, name: str) -> Path:
+        """The file of a part; waits until it exists."""
+        while not (found := sorted(self._parts.glob(f"{name}-*[0-9a-f]"))):
+            time.sleep(_PAUSE)
+        return found[0]
+
+    def _join(self, names: list[str]) -> None:
+        paths = [self._part(name) for name in names]
+        if len(self._files()) > len(paths):
+            raise MtkitError(
+                f"{self.output}: was started with more input; "
+                "use the same input again, or start over with --restart"
+            )
+        self._write(self.output, (path.read_bytes() for path in paths))
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Write a file, which appears under its name when it is complete and on the disk."""
+        partial = path.with_name(f".{path.name}.{self.rank}.partial")
+        with naming_file(path):
+            try:
+                with partial.open("wb") as file:
+                    for piece in pieces:
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                partial.replace(path)
+            finally:
+                with suppress(OSError):
+                    partial.unlink()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,207 @@
+"""Sampling from a scoring callable, with temperature, top-k and top-p.
+
+Like `search`, this module does not depend on models or text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtkit.translate.search import (
+    Array,
+    Cache,
+    Constraints,
+    Hypothesis,
+    PenaltyForm,
+    Step,
+    decode_independently,
+    length_penalty,
+    top_k,
+)
+
+# The number of probabilities summed in float64 at a time: on a CPU they fit in its cache, on a GPU
+# they are enough for a call.
+DRAWN_AT_ONCE_CPU, DRAWN_AT_ONCE_GPU = 2**18, 2**24
+# The end of the nucleus is first searched among this many most probable tokens, then among all.
+NUCLEUS = 64
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of sampling; they are applied in this order.
+
+    Attributes:
+        temperature: log-probabilities are divided by it; above 0. Below 1, probable tokens become
+            more probable.
+        top_k: sample only from this many most probable tokens; 0 for all.
+        top_p: sample only from the fewest most probable tokens whose probabilities sum to this,
+            at least one; above 0, and 1 for all. Nucleus sampling (Holtzman et al. 2020).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
+def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> Array:
+    """Random numbers for `sample`; each is independent of how many others are requested.
+
+    Philox (Salmon et al. 2011) is a function of a key, here the seed and the line, and of a
+    counter, here the sample and the step.
+
+    Args:
+        seed: from 0, in 64 bits.
+        lines: a number for each of B sentences, likewise.
+        n_samples: W, samples of each sentence.
+        steps: T, the maximum number of tokens of a hypothesis.
+
+    Returns:
+        (B, W, T) in [0, 1), multiples of 2 ** -53.
+    """
+    bits = np.empty((len(lines), n_samples, steps), dtype=np.uint64)
+    for of_line, line in zip(bits, lines, strict=True):
+        philox = np.random.Philox(key=np.array([seed, line], dtype=np.uint64))
+        for of_sample in of_line:
+            of_sample[:] = philox.random_raw(steps)
+            # Every count gives four numbers, and a sample has 2 ** 64 counts.
+            philox.advance(2**64 - -(-steps // 4))
+    return (bits >> np.uint64(11)) * 2.0**-53
+
+
+def sample(
+    step: Step[Cache],
+    cache: Cache,
+    *,
+    max_lengths: Sequence[int],
+    uniforms_BWT: Array,
+    bos_id: int,
+    eos_id: int,
+    alpha: float,
+    penalty_form: PenaltyForm = "gnmt",
+    sampling: Sampling | None = None,
+    constraints: Constraints | None = None,
+    device: torch.device | None = None,
+) -> list[list[Hypothesis]]:
+    """W independent samples of each of B sentences.
+
+    A token is sampled by inverting the cumulative distribution, with tokens in the order of their
+    ids, at its random number. With the numbers of `uniforms`, a hypothesis depends only on the
+    seed, its line and its index among the samples, and not on the rest of the batch (if `step`
+    does not).
+
+    Args:
+        step: from tokens, slots and cache to log-probabilities.
+        cache: of B sentences with W slots each; it is never reordered.
+        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
+        uniforms_BWT: for each step of each sample a number in [0, 1); T is at least the largest
+            of `max_lengths`.
+        bos_id: first token of every hypothesis.
+        eos_id: the token that ends one.
+        alpha: strength of the length penalty.
+        penalty_form: of `length_penalty`.
+        sampling: settings of sampling; the default is the model's own distribution.
+        constraints: on outputs; the probability of an excluded token goes to the others.
+        device: the device of `step`.
+
+    Returns:
+        For each sentence W hypotheses, in sampling order and not by score; fewer if the
+        constraints excluded all tokens for some of them. Equal ones are not merged.
+        Log-probabilities and scores are those of the model, also with temperature, top-k or top-p.
+    """
+    sampling = sampling or Sampling()
+    B, W, T = uniforms_BWT.shape
+    numbers = uniforms_BWT.reshape(B * W, T)
+
+    def choose(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array, Array]:
+        falls_at = torch.as_tensor(numbers[own_R, done], device=device)
+        tokens_R = _draw(log_probs_RV, falls_at, sampling)
+        gains_R = log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
+        return tokens_R.cpu().numpy(), gains_R.cpu().numpy()
+
+    return decode_independently(
+        step,
+        cache,
+        choose,
+        max_lengths=max_lengths,
+        slots=W,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        penalty=partial(length_penalty, alpha=alpha, form=penalty_form),
+        constraints=constraints,
+        device=device,
+    )
+
+
+def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:
+    """A token for each row, (R,), on the same device.
+
+    Args:
+        log_probs_RV: the probabilities need not sum to 1.
+        uniforms_R: in [0, 1), float64.
+        sampling: settings of sampling.
+    """
+    R, V = log_probs_RV.shape
+    at_once = DRAWN_AT_ONCE_CPU if log_probs_RV.device.type == "cpu" else DRAWN_AT_ONCE_GPU
+    tokens_R = torch.empty(R, dtype=torch.int64, device=log_probs_RV.device)
+    rows = max(1, at_once // V)
+    for start in range(0, R, rows):
+        some = slice(start, start + rows)
+        weights = _weights(log_probs_RV[some], sampling)
+        sums = weights.cumsum(-1, dtype=torch.float64)
+        falls_at = uniforms_R[some].unsqueeze(1) * sums[:, -1:]
+        tokens_R[some] = torch.searchsorted(sums, falls_at, right=True).squeeze(1)
+    # A row without any possible token has no sums.
+    return tokens_R.clamp_(max=V - 1)
+
+
+def _weights(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
+    """Unnormalised sampling probabilities, (R, V); the largest is 1."""
+    V = log_probs_RV.shape[1]
+    weights = log_probs_RV - log_probs_RV.amax(-1, keepdim=True)
+    weights.div_(sampling.temperature).exp_()
+    if 0 < sampling.top_k < V:
+        least = top_k(log_probs_RV, sampling.top_k)[0][:, -1:]
+        count = torch.full_like(least, sampling.top_k, dtype=torch.int64)
+        weights.masked_fill_(~_largest(log_probs_RV, count, least), 0)
+    if sampling.top_p < 1:
+        wanted = sampling.top_p * weights.sum(-1, keepdim=True, dtype=torch.float64)
+        weights.masked_fill_(~_largest(weights, *_nucleus(weights, wanted, NUCLEUS)), 0)
+    return weights
+
+
+def _nucleus(weights_RV: Tensor, wanted_R1: Tensor, among: int) -> tuple[Tensor, Tensor]:
+    """How many of the largest values of a row sum to `wanted`, and the smallest of them, (R, 1).
+
+    They are first searched among the `among` largest.
+    """
+    among = min(among, weights_RV.shape[1])
+    largest = top_k(weights_RV, among)[0]
+    sums = largest.cumsum(-1, dtype=torch.float64)
+    # By rounding, even the sum of all can be less than `wanted`.
+    count = ((sums < wanted_R1).sum(-1, keepdim=True) + 1).clamp_(max=among)
+    least = largest.gather(1, count - 1)
+    short = sums[:, -1] < wanted_R1[:, 0]
+    if among < weights_RV.shape[1] and short.any():
+        rest = _nucleus(weights_RV[short], wanted_R1[short], weights_RV.shape[1])
+        count[short], least[short] = rest
+    return count, least
+
+
+def _largest(values_RV: Tensor, count_R1: Tensor, least_R1: Tensor) -> Tensor:
+    """A mask of the `count` largest of each row, (R, V); of equal ones those with the lowest ids.
+
+    `least` is the smallest of them.
+    """
+    reached = values_RV >= least_R1
+    if (reached.sum(-1, keepdim=True) == count_R1).all():
+        return reached
+    above = values_RV > least_R1
+    equal = reached & ~above
+    room = count_R1 - above.sum(-1, keepdim=True)
+    return above | (equal & (equal.cumsum(-1) <= room))

@@ -1,0 +1,620 @@
+"""Translates lines of text, in order and in bounded memory.
+
+One input line gives exactly one output line, and a translation does not depend on the lines around
+it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from mtkit.batches import pad_ids, plan_batches
+from mtkit.config import DecodeConfig
+from mtkit.devices import (
+    choose_device,
+    choose_precision,
+    devices,
+    disable_malloc_trim,
+    memory_explained,
+    select_matmul_backend,
+)
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
+from mtkit.translate.decoder import (
+    Decoder,
+    DecoderProtocol,
+    Request,
+    Translation,
+    Work,
+    hypotheses_of,
+)
+from mtkit.translate.engine import mean_probability, upcast_logits
+from mtkit.translate.linear import pack_weights
+from mtkit.translate.pool import Pool
+from mtkit.translate.search import length_penalty
+from mtkit.translate.sentences import join, split
+
+log = logging.getLogger(__name__)
+
+# A window has at most this many lines, and ends earlier after this many characters.
+WINDOW_LINES = 2048
+WINDOW_CHARACTERS = 1_000_000
+# Batches with fewer tokens than this are not divided among workers.
+SMALLEST_PART = 512
+# `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
+# sentences, because its memory grows with both.
+USUAL_HYPOTHESES = 4
+# The distance between the numbers of the sentences of a line; no input has as many lines.
+NEXT_SENTENCE = 2**40
+
+T = TypeVar("T")
+
+
+class Window(NamedTuple):
+    """Lines that are sorted by length and translated together.
+
+    Attributes:
+        first_line: number of the first, from 1.
+        lines: of the source language.
+        prefixes: the text that each translation must begin with; None for no prefixes.
+    """
+
+    first_line: int
+    lines: list[str]
+    prefixes: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The log-probability of a given translation.
+
+    Attributes:
+        pieces: subwords of the translation, with EOS at the end; none if both lines are blank.
+        log_probs: natural log-probability of each subword.
+        log_prob: their sum.
+        score: `log_prob` over the length penalty, as in `Translation.score`.
+    """
+
+    pieces: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    log_prob: float
+    score: float
+
+
+class Translator:
+    """Translates lines of text with a trained model, or with an ensemble.
+
+    It can be used as a context manager, which closes it.
+
+    Args:
+        model: on its device, in evaluation mode; its weights are not copied.
+        tokenizer: of the model; of its target, if the source has another.
+        config: settings of search or sampling, and limits.
+        device: the device of the model.
+        others: further models of an ensemble, likewise.
+        decoder: the decoder; by default one in this process.
+        src_tokenizer: of the source; by default the same.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: DecodeConfig,
+        *,
+        device: torch.device,
+        others: Sequence[Transformer] = (),
+        decoder: DecoderProtocol | None = None,
+        src_tokenizer: Tokenizer | None = None,
+    ) -> None:
+        self.model = model
+        self._models = [model, *others]
+        self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
+        self.src_tokenizer, self.tokenizer = self.vocabularies
+        self.config = config
+        self.device = device
+        self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
+        # Set by `load`: a description of the weights, and the languages.
+        self.checkpoint = ""
+        self.src_lang = self.tgt_lang = ""
+
+    @classmethod
+    @memory_explained("loading the model; translate on a machine with more memory")
+    def load(
+        cls,
+        run: Run | Path | str | Sequence[Run | Path | str],
+        *,
+        checkpoint: str | None = None,
+        config: DecodeConfig | None = None,
+        device: str = "auto",
+        prepared: bool = True,
+        workers: int = 1,
+    ) -> Translator:
+        """The translator of a run folder, or of several with the same vocabulary.
+
+        With several workers, lines are translated by processes that start with the first line and
+        end with `close`; texts are the same, and scores agree to 1e-5. Each process imports the
+        main script again, so the script must do its work under `if __name__ == "__main__":`.
+
+        Args:
+            run: an open run, or its folder; several make an ensemble, which uses the mean of their
+                probabilities.
+            checkpoint: `last`, `best`, a step or `average:N`; by default the average set in the
+                run's configuration.
+            config: settings of search or sampling; by default those of the first run.
+            device: `auto`, `cpu` or `cuda`.
+            prepared: pack the weights for fast decoding in `decode.precision`; False leaves the
+                model as trained, for access to its weights.
+            workers: number of processes; with 1 it is this one. On a CPU they share its threads
+                and the memory of the weights. With several GPUs each worker has its own, and
+                `score_given`, which runs in this process, computes on the CPU.
+
+        Raises:
+            MtkitError: if there is no such run, checkpoint or device, or if the runs cannot form an
+                ensemble.
+        """
+        given = [run] if isinstance(run, Run | Path | str) else run
+        runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
+        if not runs:
+            raise ValueError("no run to translate with")
+        if workers > 1 and not prepared:
+            raise ValueError("weights as they were trained are for one worker")
+        first = runs[0]
+        vocabularies = first.tokenizers()
+        place = choose_device(device)
+        models, checkpoints = _load_models(runs, vocabularies, checkpoint)
+        src_tokenizer, tokenizer = vocabularies
+        config = config or first.config.decode
+        decoder: DecoderProtocol | None = None
+        if workers > 1:
+            precision = choose_precision(config.precision, place, exact=True)
+            places = devices(place, workers)
+            decoder = Pool(models, tokenizer, config, precision=precision, devices=places)
+            place = torch.device("cpu")
+        else:
+            together = nn.ModuleList(models).to(place)
+            if prepared:
+                pack_weights(together, choose_precision(config.precision, place, exact=True), place)
+            disable_malloc_trim()
+        select_matmul_backend(place)
+        model, *others = models
+        translator = cls(
+            model,
+            tokenizer,
+            config,
+            device=place,
+            others=others,
+            decoder=decoder,
+            src_tokenizer=src_tokenizer,
+        )
+        translator.checkpoint = ", ".join(checkpoints)
+        translator.src_lang, translator.tgt_lang = _languages(first)
+        return translator
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, if there are any; the next translation starts new ones."""
+        self._decoder.close()
+
+    def translate(
+        self, lines: Iterable[str], *, prefixes: Iterable[str] | None = None
+    ) -> Iterator[str]:
+        """The best translation of each line, in order.
+
+        Reads `lines` in windows and yields the translations of a window when all of it is
+        translated; memory is bounded by the window, and with workers by some windows.
+
+        Args:
+            lines: of the source language.
+            prefixes: the text that each translation must begin with, one per line; empty for none.
+
+        Raises:
+            TypeError: if `lines` is a string and not a list of lines.
+            ValueError: if there are more or fewer prefixes than lines, when this is detected.
+        """
+        found = self.translate_nbest(lines, n_best=1, prefixes=prefixes)
+        return (hypotheses[0].text for hypotheses in found)
+
+    def translate_nbest(
+        self, lines: Iterable[str], *, n_best: int, prefixes: Iterable[str] | None = None
+    ) -> Iterator[list[Translation]]:
+        """The `n_best` best translations of each line, best first; there may be fewer.
+
+        With sampling (`decode.sample`), translations are in sampling order, and equal ones are
+        repeated. Samples depend on `decode.seed` and on the number of the line, from 1. With
+        `decode.split_sentences` a line has one translation.
+
+        Raises:
+            TypeError: if `lines` is a string and not a list of lines.
+        """
+        _refuse_one_text(lines, prefixes)
+        if prefixes is None:
+            prefixes = itertools.repeat("")
+            pairs = zip(lines, prefixes, strict=False)
+        else:
+            pairs = zip(lines, prefixes, strict=True)
+        cut = windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
+        unzipped = (
+            Window(first, [line for line, _ in window], [prefix for _, prefix in window])
+            for first, window in cut
+        )
+        return (
+            translations
+            for _, found in self.translate_windows(unzipped, n_best=n_best)
+            for translations in found
+        )
+
+    def translate_window(
+        self,
+        lines: list[str],
+        *,
+        first_line: int = 1,
+        n_best: int = 1,
+        prefixes: list[str] | None = None,
+    ) -> list[list[Translation]]:
+        """Translate lines all at once; `first_line` is the number of the first.
+
+        It is used in messages, and samples depend on it.
+        """
+        window = Window(first_line, lines, prefixes)
+        ((_, found),) = self.translate_windows([window], n_best=n_best)
+        return found
+
+    def translate_windows(
+        self,
+        windows: Iterable[Window],
+        *,
+        n_best: int = 1,
+        progress: Callable[[float], None] | None = None,
+    ) -> Iterator[tuple[Window, list[list[Translation]]]]:
+        """Each window with the `n_best` best translations of each of its lines, in order.
+
+        With workers it reads windows in advance: at least one, and at most until each worker has
+        two batches, so that no worker waits at the end of a window; never more windows than such
+        batches. An empty window means that there may be no more input for a while: everything is
+        translated and yielded before the next window is read. It is yielded as an empty window.
+
+        An error of `windows` is raised after the windows before it.
+
+        Args:
+            windows: of lines.
+            n_best: number of translations of a line.
+            progress: called with the number of newly translated lines of the current window; this
+                can be a fraction if the sentences of a line are translated one by one.
+        """
+        begun: deque[_Begun] = deque()
+        source = iter(windows)
+        failure: Exception | None = None
+        try:
+            while True:
+                try:
+                    window = next(source, None)
+                except Exception as error:
+                    failure, window = error, None
+                if window is not None:
+                    begun.append(self._begin(window, n_best=n_best))
+                while begun and (
+                    window is None
+                    or not window.lines
+                    or len(begun) > self._decoder.capacity
+                    or self._has_enough_besides(begun[0])
+                ):
+                    # It is in `begun` until it is complete, so that an error cancels its batches.
+                    found = self._finish(begun[0], progress)
+                    yield begun.popleft().window, found
+                if failure is not None:
+                    raise failure
+                if window is None:
+                    return
+        finally:
+            for left in begun:
+                self._decoder.forget(left.work)
+
+    def _has_enough_besides(self, first: _Begun) -> bool:
+        """Whether the workers stay busy while this waits for a window."""
+        return all(item.is_done for item in first.work) or self._decoder.is_busy_without(first.work)
+
+    def _begin(self, window: Window, *, n_best: int) -> _Begun:
+        numbers = range(window.first_line, window.first_line + len(window.lines))
+        texts, lines, draws, parts = window.lines, list(numbers), list(numbers), None
+        if self.config.split_sentences:
+            if n_best > 1 or any(window.prefixes or []):
+                raise MtkitError(
+                    "decode.split_sentences: a line then has one translation, without a forced "
+                    "beginning"
+                )
+            cut = [split(line, self.src_lang) for line in texts]
+            texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
+            places = [(n, i) for n, k in zip(numbers, parts, strict=True) for i in range(k)]
+            lines = [number for number, _ in places]
+            # Each is sampled independently; a line of one sentence as if it had not been split.
+            draws = [number + place * NEXT_SENTENCE for number, place in places]
+        if window.prefixes is not None and len(window.prefixes) != len(window.lines):
+            raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
+        encoded = self._encode_sources(texts, lines)
+        prefixes: list[list[int]] = [[]] * len(encoded)
+        if window.prefixes is not None and parts is None:
+            prefixes = self.tokenizer.encode_batch(window.prefixes)
+        # A blank line stays blank; a model would invent a sentence for it.
+        results = [[Translation("", 0.0, 0.0)] for _ in encoded]
+        wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
+        if not len(wanted):
+            return _Begun(window, results, [], [], parts)
+        lengths = np.array([len(encoded[i]) + 1 for i in wanted])
+        hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
+        budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
+        if self._decoder.capacity > 1:
+            # A small amount of work is also divided among the workers.
+            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.capacity))
+        budget = max(budget, int(lengths.max()))
+        # The longest first, so that no worker is left with a long batch at the end.
+        plan = plan_batches(lengths, lengths, budget=budget)[::-1]
+        rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
+        batches = [
+            Request(
+                [encoded[i] for i in batch],
+                [prefixes[i] for i in batch],
+                [draws[i] for i in batch],
+                n_best=n_best,
+            )
+            for batch in rows
+        ]
+        return _Begun(window, results, rows, self._decoder.begin(batches), parts)
+
+    def _finish(
+        self, begun: _Begun, progress: Callable[[float], None] | None
+    ) -> list[list[Translation]]:
+        lines = len(begun.results if begun.parts is None else begun.parts)
+        for rows, work in zip(begun.rows, begun.work, strict=True):
+            for index, translations in zip(rows, self._decoder.finish(work), strict=True):
+                # Constraints can leave a line without any translation.
+                begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
+            if progress is not None:
+                progress(len(rows) * lines / len(begun.results))
+        if begun.parts is None:
+            return begun.results
+        found = iter(begun.results)
+        return [
+            [self._joined([best for (best,) in itertools.islice(found, count)])]
+            for count in begun.parts
+        ]
+
+    def _joined(self, sentences: list[Translation]) -> Translation:
+        """The translation of a line from those of its sentences."""
+        if len(sentences) == 1:
+            return sentences[0]
+        log_prob = sum(found.log_prob for found in sentences)
+        log_probs = tuple(itertools.chain(*(found.log_probs for found in sentences)))
+        if self.config.mbr_samples:
+            score = sum(found.score for found in sentences) / len(sentences)
+        else:
+            score = self._score(log_prob, len(log_probs))
+        return Translation(
+            join([found.text for found in sentences], self.tgt_lang),
+            score,
+            log_prob,
+            all(found.finished for found in sentences),
+            tuple(itertools.chain(*(found.pieces for found in sentences))),
+            log_probs,
+            max(found.seconds for found in sentences),
+        )
+
+    def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
+        """The log-probabilities of given translations, line by line, in order.
+
+        A translation of the model itself has the score that `translate_nbest` reported, if it is
+        segmented into the same subwords and ended with EOS. If both lines are blank, the score is
+        0, as there.
+
+        Raises:
+            TypeError: if one of them is a string and not a list of lines.
+            ValueError: if one has more lines than the other, when this is detected.
+        """
+        _refuse_one_text(sources, translations)
+        return self._score_pairs(zip(sources, translations, strict=True))
+
+    def _score_pairs(self, pairs: Iterator[tuple[str, str]]) -> Iterator[Scored]:
+        first = 1
+        while window := list(itertools.islice(pairs, WINDOW_LINES)):
+            yield from self._score_window(*map(list, zip(*window, strict=True)), first_line=first)
+            first += len(window)
+
+    def _score_window(
+        self, sources: list[str], translations: list[str], *, first_line: int
+    ) -> list[Scored]:
+        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
+        tgt = self.tokenizer.encode_batch(translations)
+        results = [Scored((), (), 0.0, 0.0)] * len(src)
+        wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
+        if not len(wanted):
+            return results
+        lengths = [np.array([len(side[i]) + 1 for i in wanted]) for side in (src, tgt)]
+        longest = max(int(side.max()) for side in lengths)
+        for rows in plan_batches(*lengths, budget=max(self.config.batch_tokens, longest)):
+            batch = [int(i) for i in wanted[rows]]
+            found = self._score_batch([src[i] for i in batch], [tgt[i] for i in batch])
+            for index, scored in zip(batch, found, strict=True):
+                results[index] = scored
+        return results
+
+    def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
+        """Ids of each line without EOS; longer lines are cut to the limit, with a warning."""
+        encoded = self.src_tokenizer.encode_batch(lines)
+        for line, ids in zip(lines, encoded, strict=True):
+            if not line.strip():
+                # Some spaces, such as U+0085, are subwords to the tokenizer.
+                ids.clear()
+        limit = self.config.max_source_tokens - 1
+        for number, ids in zip(numbers, encoded, strict=True):
+            if len(ids) > limit:
+                log.warning(
+                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+                    number,
+                    len(ids) + 1,
+                    limit + 1,
+                )
+                del ids[limit:]
+        return encoded
+
+    @torch.inference_mode()
+    def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
+        tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self.device)
+        tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self.device)
+        src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self.device)
+        by_model = []
+        for model in self._models:
+            logits = upcast_logits(model(src, tgt_in))
+            truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+            by_model.append((truth - logits.logsumexp(-1)).double())
+        # Sums of many tokens are computed in float64.
+        log_probs = mean_probability(by_model).tolist()
+        results = []
+        for ids, row in zip(targets, log_probs, strict=True):
+            real = row[: len(ids) + 1]
+            log_prob = sum(real)
+            pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
+            results.append(Scored(pieces, tuple(real), log_prob, self._score(log_prob, len(real))))
+        return results
+
+    def _score(self, log_prob: float, length: int) -> float:
+        """A log-probability over the length penalty; 0 for an empty line."""
+        config = self.config
+        penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
+        return log_prob / penalty if length else 0.0
+
+
+def _load_models(
+    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
+) -> tuple[list[Transformer], list[str]]:
+    """The models of an ensemble of runs, and a description of the weights of each.
+
+    Args:
+        runs: the runs.
+        vocabularies: of the first run; all runs must have the same.
+        checkpoint: as in `Run.select`.
+
+    Raises:
+        MtkitError: if there is no such checkpoint, or if the runs cannot form an ensemble.
+    """
+    first = runs[0]
+    models, checkpoints = [], []
+    for one in runs:
+        of_run = vocabularies if one is first else one.tokenizers()
+        if not of_run.is_same(vocabularies):
+            raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
+        if _languages(one) != _languages(first):
+            pair, other = (" to ".join(_languages(run)) for run in (one, first))
+            raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
+        weights, description = one.select(checkpoint)
+        one.check_sizes(weights)
+        with torch.device("meta"):
+            model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
+        one.load_into(model, weights)
+        log.info("%s: %s", one.path, description)
+        models.append(model.eval())
+        checkpoints.append(description)
+    return models, checkpoints
+
+
+def _refuse_one_text(*given: Iterable[str] | None) -> None:
+    """Refuse a string, because each of its characters would be translated as a line."""
+    for lines in given:
+        if isinstance(lines, str | bytes):
+            raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
+
+
+def _languages(run: Run) -> tuple[str, str]:
+    """Codes of the source and target language, if the run knows them."""
+    return run.manifest.data.src_lang, run.manifest.data.tgt_lang
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A window that is being translated.
+
+    Attributes:
+        window: its lines.
+        results: the results of each line; those of a finished batch are filled in.
+        rows: for each batch, the indices of its lines.
+        work: the batches.
+        parts: number of results of each line, if its sentences are translated one by one.
+    """
+
+    window: Window
+    results: list[list[Translation]]
+    rows: list[list[int]]
+    work: list[Work]
+    parts: list[int] | None = None
+
+
+def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Windows of the lines that are available: many from a file, one at a time from a terminal.
+
+    A thread reads at most one window in advance, so memory is bounded, and a line need not wait for
+    a full window. If no line is available, the window is empty. An error while reading is raised
+    here, after the lines before it.
+    """
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except BaseException as error:  # raised in the consumer's thread
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        if waiting.empty():
+            yield []
+        item = waiting.get()
+        window: list[str] = []
+        characters = 0
+        while isinstance(item, str):
+            window.append(item)
+            characters += len(item)
+            if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+                break
+            try:
+                item = waiting.get_nowait()
+            except queue.Empty:
+                break
+        if window:
+            yield window
+        if item is None:
+            return
+        if isinstance(item, BaseException):
+            raise item
+
+
+def windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
+    """Full windows, each with the number of its first line, from 1; `size` is in characters."""
+    first, window, characters = 1, [], 0
+    for item in items:
+        window.append(item)
+        characters += size(item)
+        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+            yield first, window
+            first, window, characters = first + len(window), [], 0
+    if window:
+        yield first, window

@@ -1,0 +1,502 @@
+"""`mtkit translate` beyond lines of text: JSON, several runs, sentences, a person at a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sentencepiece import SentencePieceProcessor
+
+from mtkit.cli import main
+from mtkit.config import DecodeConfig, dump_config
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+Told = Callable[..., tuple[int, str, list[str]]]
+
+
+@pytest.fixture
+def told(
+    untrained: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Told:
+    """Translates lines; returns status, standard output and the lines of standard error."""
+
+    def tell(
+        *arguments: str | Path, lines: str = "one two three\n", run: Run = untrained
+    ) -> tuple[int, str, list[str]]:
+        source = tmp_path / "in.txt"
+        source.write_text(lines, encoding="utf-8")
+        command = ["-q", "translate", "--run", run.path, "--device", "cpu", "--input", source]
+        monkeypatch.setattr(sys, "argv", ["mtkit", *map(str, [*command, *arguments])])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capfd.readouterr()
+        assert isinstance(stop.value.code, int)
+        return stop.value.code, out, err.splitlines()
+
+    return tell
+
+
+def with_decode(run: Run, **settings: object) -> DecodeConfig:
+    return run.config.decode.model_copy(update=settings)
+
+
+# ---------------------------------------------------------------------------------------------
+# What the options do
+
+
+@pytest.mark.parametrize("place", ["standard output", "a file"])
+def test_json_is_an_object_for_each_line_that_holds_together(
+    place: str, told: Told, untrained: Run, tmp_path: Path
+) -> None:
+    lines = ["one two three", "", "nine", " "]
+    target = tmp_path / "out.jsonl"
+    output = ["--output", target] if place == "a file" else []
+    status, out, err = told("--json", "--nbest", "2", *output, lines="\n".join(lines))
+    assert (status, err) == (0, [])
+    if output:
+        assert out == ""
+        out = target.read_text(encoding="utf-8")
+    assert out.endswith("}\n")
+    found = [json.loads(line) for line in out.removesuffix("\n").split("\n")]
+    expected = Translator.load(untrained, device="cpu").translate_nbest(lines, n_best=2)
+    vocabulary = SentencePieceProcessor(model_proto=untrained.tokenizers()[1].model)
+    assert [one["line"] for one in found] == [1, 2, 3, 4]
+    for one, wanted in zip(found, expected, strict=True):
+        assert [x["text"] for x in one["translations"]] == [x.text for x in wanted]
+        assert one["seconds"] >= 0
+        for ours, theirs in zip(one["translations"], wanted, strict=True):
+            pieces = [piece for piece, _ in ours["tokens"]]
+            log_probs = [log_prob for _, log_prob in ours["tokens"]]
+            assert sum(log_probs) == pytest.approx(ours["log_prob"], abs=1e-5)
+            assert ours["log_prob"] == pytest.approx(theirs.log_prob, abs=1e-5)
+            assert ours["score"] == pytest.approx(theirs.score, abs=1e-5)
+            # A blank line has no tokens at all.
+            assert ours["finished"] == (not pieces or pieces[-1] == "</s>")
+            text = vocabulary.decode_pieces([piece for piece in pieces if piece[1:] != "/s>"])
+            text = text.translate({0x09: " ", 0x0A: " ", 0x0D: " "})
+            if "\ufffd" in text:
+                # SentencePiece has it for every byte that spells nothing; here it is left out.
+                text = re.sub(" +", " ", text.replace("\ufffd", "")).strip(" ")
+            assert ours["text"] == text
+    assert found[1]["translations"] == [
+        {"text": "", "score": 0.0, "log_prob": 0.0, "finished": True, "tokens": []}
+    ]
+
+
+def test_options_reach_the_translator(
+    told: Told, untrained: Run, also_untrained: Run, tmp_path: Path
+) -> None:
+    lines = "one two three\n\nNine. Eight!\n"
+    several = [untrained, also_untrained]
+    cases: list[tuple[list[str | Path], list[Run], DecodeConfig]] = [
+        (
+            ["--sample", "--temperature", "0.5", "--top-k", "9", "--top-p", "0.9", "--seed", "7"],
+            [untrained],
+            with_decode(untrained, sample=True, temperature=0.5, top_k=9, top_p=0.9, seed=7),
+        ),
+        (["--mbr-samples", "5"], [untrained], with_decode(untrained, mbr_samples=5)),
+        (["--split-sentences"], [untrained], with_decode(untrained, split_sentences=True)),
+        (["--run", also_untrained.path], several, with_decode(untrained)),
+    ]
+    seen = set()
+    for number, (options, runs, config) in enumerate(cases):
+        expected = Translator.load(runs, device="cpu", config=config)
+        # Over a folder of parts and over a pipe.
+        target = tmp_path / f"{number}.txt"
+        output = ["--output", target] if number % 2 else []
+        status, out, err = told(*options, *output, lines=lines)
+        assert (status, err) == (0, [])
+        out = target.read_text("utf-8") if output else out
+        assert out == "".join(f"{text}\n" for text in expected.translate(lines.splitlines()))
+        assert out.split("\n")[1] == ""
+        seen.add(out)
+    assert len(seen) == len(cases)
+
+
+@pytest.mark.parametrize(("stream", "option"), [("stdin", "--input"), ("stdout", "--output")])
+def test_a_closed_stream_is_an_error_that_says_what_to_give(
+    stream: str,
+    option: str,
+    untrained: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mtkit", "translate", "--run", str(untrained.path)])
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, stream, None)
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert stop.value.code == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"is closed; give {option}" in line
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sample", "--temperature", "0"], ["'--temperature'", "x>0"]),
+        (["--sample", "--temperature", "-1"], ["'--temperature'", "x>0"]),
+        (["--sample", "--temperature", "inf"], ["temperature", "finite number"]),
+        (["--sample", "--temperature", "nan"], ["temperature", "nan"]),
+        (["--sample", "--top-p", "3"], ["'--top-p'", "0<x<=1"]),
+        (["--sample", "--top-p", "0"], ["'--top-p'", "0<x<=1"]),
+        (["--sample", "--top-k", "-1"], ["'--top-k'", "x>=0"]),
+        (["--mbr-samples", "-1"], ["'--mbr-samples'", "x>=0"]),
+        (["--temperature", "0.5"], ["--temperature requires --sample or --mbr-samples"]),
+        (["--top-k", "5"], ["--top-k requires --sample or --mbr-samples"]),
+        (["--top-p", "0.5"], ["--top-p requires --sample or --mbr-samples"]),
+        (["--seed", "5"], ["--seed requires --sample or --mbr-samples"]),
+        (
+            ["--split-sentences", "--nbest", "2"],
+            ["--nbest cannot be combined with --split-sentences"],
+        ),
+        (
+            ["--split-sentences", "--target-prefix", "in.txt"],
+            ["--target-prefix cannot be combined with --split-sentences"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("output", ["standard output", "a file"])
+def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
+    output: str, options: list[str], words: list[str], told: Told, tmp_path: Path
+) -> None:
+    more = ["--output", tmp_path / "out.txt"] if output == "a file" else []
+    status, out, err = told(*options, *more)
+    assert status in (1, 2)
+    assert out == ""
+    assert len(err) == 1
+    assert err[0].startswith("mtkit: error: ")
+    for word in words:
+        assert word in err[0].replace(".0", "")
+    # Nothing is left beside the output either.
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_what_a_run_says_about_decoding_counts_as_the_options_do(
+    told: Told, untrained: Run, tmp_path: Path
+) -> None:
+    own = untrained.config.decode.model_copy(update={"sample": True, "split_sentences": True})
+    config = untrained.config.model_copy(update={"decode": own})
+    folder = shutil.copytree(untrained.path, tmp_path.with_name("own") / "run")
+    (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    run = Run.open(folder)
+    status, out, err = told("--temperature", "0.5", lines="One. Two.\n", run=run)
+    assert (status, err) == (0, [])
+    cooler = Translator.load(run, device="cpu", config=with_decode(run, temperature=0.5))
+    assert out == f"{next(cooler.translate(['One. Two.']))}\n"
+    status, _, err = told("--nbest", "2", run=run)
+    assert status == 2
+    assert "--nbest cannot be combined with --split-sentences" in err[0]
+    assert "add --no-split-sentences" in err[0]
+    # With that advice it works.
+    status, out, err = told("--nbest", "2", "--no-split-sentences", run=run)
+    assert (status, err) == (0, [])
+    assert [row.split("\t")[0] for row in out.splitlines()] == ["1", "1"]
+    status, _, err = told("--no-sample", "--temperature", "0.5", run=run)
+    assert status == 2
+    assert "--temperature requires --sample" in err[0]
+
+
+# ---------------------------------------------------------------------------------------------
+# A person at a terminal
+
+
+# The child's standard input becomes its controlling terminal, whose Ctrl-C then reaches it.
+CHILD = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from mtkit.cli import main
+sys.argv = ["mtkit", *sys.argv[1:]]
+main()
+"""
+PATIENCE = 60.0
+CTRL_C, CTRL_D = b"\x03", b"\x04"
+
+
+@dataclass
+class Person:
+    """Someone at a terminal in which the program runs."""
+
+    screen: int
+    process: subprocess.Popen[bytes]
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.screen, keys)
+
+    def status_after(self, key: bytes) -> int:
+        """Press a key that ends the program; its exit status.
+
+        Ctrl-C is pressed again where nothing happens: Python misses an interrupt that comes
+        between its prompt and the moment when it begins to wait.
+        """
+        tries = 12 if key == CTRL_C else 1
+        for _ in range(tries):
+            self.type(key)
+            with suppress(subprocess.TimeoutExpired):
+                return self.process.wait(PATIENCE / tries)
+        raise AssertionError("the program did not end")
+
+    def waits_for(self, text: str) -> str:
+        """What appears until this does."""
+        shown = b""
+        end = time.monotonic() + PATIENCE
+        while not shown.endswith(text.encode()):
+            ready, _, _ = select.select([self.screen], [], [], max(0, end - time.monotonic()))
+            assert ready, shown
+            shown += os.read(self.screen, 1)
+        return shown.decode(errors="replace").replace("\r\n", "\n")
+
+
+@contextmanager
+def person(run: Run, *, into_a_pipe: bool = False) -> Iterator[Person]:
+    """Someone who translates with a run, and who reads from the terminal or from a pipe."""
+    screen, terminal = os.openpty()
+    arguments = ["translate", "--run", str(run.path), "--device", "cpu"]
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, *arguments],
+            stdin=terminal,
+            stdout=subprocess.PIPE if into_a_pipe else terminal,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb", "PYTHONUTF8": "1"},
+            start_new_session=True,
+        ) as process:
+            try:
+                yield Person(screen, process)
+            finally:
+                process.kill()
+    finally:
+        os.close(terminal)
+        os.close(screen)
+
+
+@pytest.mark.parametrize(("key", "status"), [(CTRL_D, 0), (CTRL_C, 130)])
+def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
+    key: bytes, status: int, untrained: Run
+) -> None:
+    lines = ["one two", "fünf", "", "nine"]
+    answers = list(Translator.load(untrained, device="cpu").translate(lines))
+    with person(untrained) as somebody:
+        assert somebody.waits_for("en> ") == "en> "
+        for line, answer in zip(lines, answers, strict=True):
+            somebody.type(f"{line}\n".encode())
+            assert somebody.waits_for("\nen> ").endswith(f"\n{answer}\nen> ")
+        # What is no text is answered as well.
+        somebody.type(b"\xff one\n")
+        somebody.waits_for("\nen> ")
+        assert somebody.status_after(key) == status
+        assert somebody.process.stderr is not None
+        notes = somebody.process.stderr.read().decode()
+    assert "mtkit: translating what you type; end with Ctrl-D\n" in notes
+    assert "rror" not in notes
+
+
+def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
+    (answer,) = Translator.load(untrained, device="cpu").translate(["one two"])
+    with person(untrained, into_a_pipe=True) as somebody:
+        data, notes = somebody.process.stdout, somebody.process.stderr
+        assert data is not None
+        assert notes is not None
+        somebody.type(b"one two\n")
+        assert data.readline().decode() == f"{answer}\n"
+        assert somebody.status_after(CTRL_C) == 130
+        assert data.read() == b""
+        assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
+
+
+# A translator whose batches wait until they are told to go on, one key each.
+SLOW = """
+import sys
+from mtkit import cli
+from mtkit.translate import decoder as decoding
+from mtkit.translate import translator as translate
+translate.WINDOW_LINES = 2
+finish = decoding.Decoder.finish
+def wait(self, work):
+    while not open("{gate}").readline():
+        pass
+    return finish(self, work)
+decoding.Decoder.finish = wait
+sys.argv = ["mtkit", *sys.argv[1:]]
+cli.main()
+"""
+
+
+@contextmanager
+def slow(
+    folder: Path, run: Run, *arguments: str, on_a_terminal: bool = False
+) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+    """A translation of six lines, two at a time, each two when a line comes through the gate.
+
+    Gives the process, the screen of its standard error, and the gate.
+    """
+    gate = folder / "gate"
+    gate.unlink(missing_ok=True)
+    os.mkfifo(gate)
+    (folder / "in.txt").write_text("one\ntwo\nthree\nfour\nfive\nsix\n")
+    screen, terminal = os.openpty() if on_a_terminal else os.pipe()
+    if on_a_terminal:
+        # Rows and columns, or a bar has no room.
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = ["translate", "--run", str(run.path), "--device", "cpu", "--input", "in.txt"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(gate=gate), *command, *arguments],
+        cwd=folder, stdout=subprocess.PIPE, stderr=terminal,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb"},
+    ) as process:  # fmt: skip
+        os.close(terminal)
+        try:
+            yield process, screen, gate
+        finally:
+            process.kill()
+            os.close(screen)
+
+
+def read_until(screen: int, text: bytes) -> bytes:
+    """What appears until this does."""
+    shown = b""
+    end = time.monotonic() + PATIENCE
+    while text not in shown:
+        ready, _, _ = select.select([screen], [], [], max(0, end - time.monotonic()))
+        assert ready, shown
+        try:
+            some = os.read(screen, 1000)
+        except OSError:  # as a terminal ends
+            some = b""
+        assert some, shown
+        shown += some
+    return shown
+
+
+def let_through(gate: Path, times: int) -> None:
+    for _ in range(times):
+        gate.write_text("go\n")
+
+
+def until_it_waits(gate: Path) -> None:
+    """Until somebody stands at the gate, who then has written all that went before."""
+    while True:
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+            return
+        except OSError:  # it has no reader
+            time.sleep(0.05)
+
+
+@pytest.mark.timeout(240)
+def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
+    untrained: Run, tmp_path: Path
+) -> None:
+    output = ["--output", "out.txt"]
+    with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
+        let_through(gate, 1)
+        read_until(screen, b"| 2/6 [")
+        until_it_waits(gate)
+        process.send_signal(signal.SIGINT)
+        told = read_until(screen, b"--restart").decode()
+        assert process.wait(PATIENCE) == 130
+    assert (
+        "mtkit: interrupted: the first 2 lines are saved; to continue, run the same command" in told
+    )
+    with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
+        # It begins where the first one ended.
+        read_until(screen, b"| 2/6 [")
+        let_through(gate, 1)
+        read_until(screen, b"| 4/6 [")
+        let_through(gate, 1)
+        assert process.wait(PATIENCE) == 0
+    expected = Translator.load(untrained, device="cpu").translate(
+        ["one", "two", "three", "four", "five", "six"]
+    )
+    assert (tmp_path / "out.txt").read_text(encoding="utf-8") == "".join(
+        f"{text}\n" for text in expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "times", "says"),
+    [
+        ([], 1, b"mtkit: interrupted: 2 lines were written\n"),
+        (["--output", "out.txt"], 0, b"mtkit: interrupted: no lines are saved yet\n"),
+    ],
+)
+def test_an_interrupt_says_how_much_there_is(
+    output: list[str], times: int, says: bytes, untrained: Run, tmp_path: Path
+) -> None:
+    with slow(tmp_path, untrained, *output) as (process, screen, gate):
+        let_through(gate, times)
+        assert process.stdout is not None
+        for _ in range(2 * times):
+            process.stdout.readline()
+        until_it_waits(gate)
+        process.send_signal(signal.SIGINT)
+        assert b"/6" not in read_until(screen, says)
+        assert process.wait(PATIENCE) == 130
+
+
+# ---------------------------------------------------------------------------------------------
+# What must not be lost
+
+
+def test_the_input_is_never_replaced_by_the_output(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "in.txt")
+    for name in ("in.txt", "link"):
+        status, _, (line,) = told("--output", tmp_path / name)
+        assert (status, line[:45]) == (2, "mtkit: error: --output would replace the --in")
+        assert (tmp_path / "in.txt").read_text() == "one two three\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("still_open", [True, False])
+def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run) -> None:
+    command = ["-m", "mtkit", "-q", "translate", "--run", str(untrained.path), "--device", "cpu"]
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            [sys.executable, *command], stdin=subprocess.PIPE, stdout=full, stderr=subprocess.PIPE
+        )
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(b"one two\n")
+    process.stdin.flush()
+    if not still_open:
+        process.stdin.close()
+    # Whoever still waits for input must not keep the program from ending.
+    assert process.wait(timeout=60) == 1
+    assert process.stderr.read() == b"mtkit: error: standard output: No space left on device\n"
+    process.stdin.close()
+    process.stderr.close()
+
+
+def test_a_short_limit_cuts_the_best_translation_off(told: Told) -> None:
+    status, out, _ = told("--max-length", "2", "--json", "--nbest", "3", lines="one two three four")
+    assert status == 0
+    translations = json.loads(out)["translations"]
+    assert all(len(found["tokens"]) <= 2 for found in translations)
+    scores = [found["score"] for found in translations]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_limits_that_contradict_each_other_are_refused(told: Told) -> None:
+    status, out, (line,) = told("--min-length", "5", "--max-length", "3")
+    assert (status, out) == (1, "")
+    assert "max_length: 3 is less than min_length, 5" in line

@@ -1,0 +1,508 @@
+"""Models for other software: they do there what they do here, or nothing is left behind."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import torch
+from conftest import GREEK, changed, number_pairs
+from exported import refusals
+
+from mtkit.cli import commands
+from mtkit.config import Config, ModelConfig
+from mtkit.convert import exporting
+from mtkit.convert.check import Agreement, Bounds
+from mtkit.convert.exporting import check_expressible, export
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.run_folder import Run
+from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.train.assembly import run as train
+from mtkit.translate import Translator
+
+EXPORTED = Path(__file__).parents[1] / "exported.py"
+LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
+
+TEXTS = [
+    "A dog runs.",
+    "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich.",
+    "Ÿ ĳ ſ ﬁ ½ ① ㎏ ™ … Å",
+    unicodedata.normalize("NFD", "Tiếng Việt, Ǖ, é; हिन्दी क़; 안녕하세요"),
+    "½́ ﬁ́ ẹ́ ‍👨‍👩‍👧‍👦 👍🏽 🇩🇪 😀",
+    "Привет, мир! 你好,世界。こんにちは ｶﾞ ﾎﾟ مرحبا שָׁלוֹם ไทย 𝔘𝔫𝔦 𓀀",
+    "  spaces   at\tboth\u00a0ends \u3000 ",
+    "a\u200bb\u00adc\u2028d\x07e\ufefff",
+    "▁a ▁▁ b▁",
+    "</s> and <s>, <pad>, <unk>, <0x41> are text",
+    "tags <b>bold</b> &amp; 100 % 3,141.59 ... ?! \\n",
+    "it 's , is n't it ?",
+    "x" * 300,
+]
+
+
+def needs(format: str) -> Any:
+    """A parameter for tests of a format, skipped where its library is missing."""
+    missing = importlib.util.find_spec(LIBRARIES[format]) is None
+    skip = pytest.mark.skipif(missing, reason=f"{LIBRARIES[format]} is not installed")
+    return pytest.param(format, marks=[skip, pytest.mark.slow])
+
+
+def python(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python, away from the network."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def sharp_run(
+    tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run that ends its sentences; after four updates everything is a tie."""
+    place = tmp_path_factory.mktemp("sharp") / "sharp"
+    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
+    config = changed(tiny_config, "train", max_steps=200, warmup_steps=40, **every)
+    train(config, tiny_data, place, device="cpu")
+    return Run.open(place)
+
+
+Exporter = Callable[[str], tuple[Path, str]]
+
+
+@pytest.fixture(scope="module")
+def exported(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Exporter:
+    """Exports the run in a format, once, and gives the folder and what was printed."""
+
+    @functools.cache
+    def once(format: str) -> tuple[Path, str]:
+        out = tmp_path_factory.mktemp("exported") / "below" / "out"
+        done = python("-m", "mtkit", "export", sharp_run.path, out, "--format", format)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        return out, done.stderr
+
+    return once
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
+def test_the_printed_lines_of_python_translate_as_the_run_does(
+    format: str, sharp_run: Run, exported: Exporter
+) -> None:
+    out, printed = exported(format)
+    assert "checked: 20 of 20 lines of the validation text of" in printed
+    assert "BLEU between both 100.00" in printed
+    difference = float(re.findall(r"log-probability (\S+) in 20 lines", printed)[0])
+    assert difference < 1e-3
+    facts = json.loads((out / "export.json").read_text())
+    assert (facts["steps"], facts["check"]["identical"]) == ([200], 20)
+
+    config = sharp_run.config.decode.model_copy(update={"beam_size": 1})
+    translator = Translator.load(sharp_run, config=config, device="cpu")
+    program = ""
+    for line in NUMBERS:
+        longest = len(translator.tokenizer.encode(line)) + 1 + config.max_extra_length
+        usage = printed.split("to use it:\n")[1]
+        usage = usage.replace("num_beams=4", f"num_beams=1, max_new_tokens={longest}")
+        limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
+        program += usage.replace("beam_size=4", limits).replace("Text to translate.", line)
+    used = python("-c", program)
+    assert used.returncode == 0, used.stderr
+    ours = [line.strip() for line in translator.translate(NUMBERS)]
+    assert [line.strip() for line in used.stdout.splitlines()] == ours
+
+
+@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
+def test_weights_that_were_damaged_while_they_were_written_leave_nothing_behind(
+    format: str, sharp_run: Run, tmp_path: Path
+) -> None:
+    done = python(EXPORTED, "refusals", sharp_run.path, tmp_path / "out", format)
+    assert done.returncode == 0, done.stderr
+    for message in json.loads(done.stdout):
+        assert message.startswith(f"{tmp_path / 'out'}: not written, because the export ")
+        assert "\n" not in message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("format", [needs("huggingface")])
+def test_hugging_faces_tokenizer_gives_the_same_ids_and_the_same_text(
+    format: str, sharp_run: Run, exported: Exporter, tmp_path: Path
+) -> None:
+    out, _ = exported(format)
+    rng = random.Random(1)
+    assigned = [c for c in map(chr, range(1, 0x30000)) if unicodedata.category(c)[0] != "C"]
+    mixed = ["".join(rng.choices(assigned, k=12)) for _ in range(500)]
+    low = ["".join(rng.choices([c for c in assigned if c < "\u3100"], k=12)) for _ in range(500)]
+    ends_in_space = [" ".join(rng.choices(TEXTS, k=2)) for _ in range(20)]
+    texts = [*TEXTS, "", *mixed, *low, *ends_in_space]
+    language_code = ">>de<< has a meaning of its own there"
+    (tmp_path / "texts").write_text(json.dumps([*texts, language_code]))
+    done = python(EXPORTED, "round_trips", out, tmp_path / "texts")
+    assert done.returncode == 0, done.stderr
+    *found, exception = json.loads(done.stdout)
+    tokenizer, _ = sharp_run.tokenizers()
+    for text, other in zip(texts, found, strict=True):
+        ids = tokenizer.encode(text)
+        assert other["ids"] == [*ids, tokenizer.eos_id], ascii(text)
+        assert other["text"] == tokenizer.decode(ids), ascii(text)
+    assert exception["ids"][:-1] != tokenizer.encode(language_code)
+
+
+# ---------------------------------------------------------------------------------------------
+# A vocabulary for each side
+
+
+@pytest.fixture(scope="module")
+def sharp_uneven(
+    uneven: Run,
+    greek_data: PreparedData,
+    tiny_config: Config,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
+    """A run that ends its sentences, and has fewer pieces of the source than of the target."""
+    place = tmp_path_factory.mktemp("sharp-uneven")
+    src, tgt = uneven.tokenizers()
+    with PreparedData.create(place / "data") as writer:
+        writer.add_tokenizers(Vocabularies(src, tgt))
+        texts = {"train": number_pairs(200, seed=1, words=GREEK)}
+        texts["valid"] = list(zip(*greek_data.text("valid"), strict=True))
+        for split, pairs in texts.items():
+            sides = (
+                CachedEncoder(tokenizer, dtype=writer.token_type).encode(lines)
+                for tokenizer, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True)
+            )
+            writer.add_pairs(split, *sides)
+            writer.add_text(split, pairs)
+        writer.describe(src_lang="en", tgt_lang="el")
+    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
+    config = changed(tiny_config, "train", max_steps=200, warmup_steps=40, **every)
+    train(config, PreparedData.open(place / "data"), place / "run", device="cpu")
+    return Run.open(place / "run")
+
+
+@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
+def test_a_run_with_two_vocabularies_does_the_same_there(
+    format: str, sharp_uneven: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = python("-m", "mtkit", "export", sharp_uneven.path, out, "--format", format)
+    assert done.returncode == 0, done.stderr
+    assert "checked: 20 of 20 lines of the validation text of" in done.stderr
+    assert "BLEU between both 100.00" in done.stderr
+    usage = done.stderr.split("to use it:\n")[1]
+    greedy = sharp_uneven.config.decode.model_copy(update={"beam_size": 1})
+    translator = Translator.load(sharp_uneven, config=greedy, device="cpu")
+    program = ""
+    for line in NUMBERS:
+        longest = len(translator.src_tokenizer.encode(line)) + 1 + greedy.max_extra_length
+        limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
+        alone = usage.replace("num_beams=4", f"num_beams=1, max_new_tokens={longest}")
+        program += alone.replace("beam_size=4", limits).replace("Text to translate.", line)
+    # As printed, with a beam.
+    used = python("-c", program + usage.replace("Text to translate.", "one two three"))
+    assert used.returncode == 0, used.stderr
+    *theirs, searched = [line.strip() for line in used.stdout.splitlines()]
+    assert theirs == [line.strip() for line in translator.translate(NUMBERS)]
+    assert set(searched) <= set(" ".join(GREEK))
+    assert searched
+
+
+@pytest.mark.parametrize("format", [needs("huggingface")])
+def test_hugging_faces_tokenizer_has_the_subwords_of_either_side(
+    format: str, uneven: Run, greek_data: PreparedData, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    done = python("-m", "mtkit", "export", uneven.path, out, "--format", format)
+    assert done.returncode == 0, done.stderr
+    src, tgt = uneven.tokenizers()
+    texts = [*TEXTS, *greek_data.text("valid")[1], ""]
+    (tmp_path / "texts").write_text(json.dumps(texts))
+    done = python(EXPORTED, "both_sides", out, tmp_path / "texts")
+    assert done.returncode == 0, done.stderr
+    for text, other in zip(texts, json.loads(done.stdout), strict=True):
+        assert other["text"] == tgt.decode(tgt.encode(text)).strip(), ascii(text)
+        assert other["src"] == [*src.encode(text), src.eos_id], ascii(text)
+        assert other["tgt"] == [*tgt.encode(text), tgt.eos_id], ascii(text)
+
+
+def test_a_run_folder_with_two_vocabularies_is_exported_as_one(uneven: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(uneven, out, format="safetensors")
+    exported = Run.open(out)
+    pairs = zip(exported.tokenizers(), uneven.tokenizers(), strict=True)
+    assert all(one.model == other.model for one, other in pairs)
+    ours, theirs = (Translator.load(run, device="cpu") for run in (uneven, exported))
+    assert list(ours.translate(NUMBERS)) == list(theirs.translate(NUMBERS))
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", [needs("ctranslate2")])
+def test_ctranslate2_takes_the_other_norm_and_learned_positions(
+    format: str, tiny_run: Run, tmp_path: Path
+) -> None:
+    shape = {"norm": "pre", "positions": "learned", "max_positions": 60, "encoder_layers": 2}
+    config = changed(tiny_run.config, "model", **shape)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = Transformer(config.model, len(tiny_run.tokenizers()[1]), PAD_ID)
+        weights = {k: v + torch.randn(v.shape) * 0.3 for k, v in model.state_dict().items()}
+    run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
+    run.save(1, weights=weights, optimizer=None, state={})
+    done = python("-m", "mtkit", "export", run.path, tmp_path / "out", "--format", format)
+    assert done.returncode == 0, done.stderr
+    assert "checked: 20 of 20 lines" in done.stderr
+
+
+@pytest.mark.parametrize("format", [needs("ctranslate2")])
+def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(
+    format: str, sharp_run: Run, tmp_path: Path
+) -> None:
+    done = python(EXPORTED, "quantized", sharp_run.path, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["unchanged"]
+    whole, half, quarter = (found["bytes"][key] for key in ("float32", "float16", "int8"))
+    assert whole > half > quarter
+
+
+def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
+    tiny_run: Run, tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    usage = export(tiny_run, out, format="safetensors")
+    assert usage == f"mtkit translate --run {out} < input.txt\n"
+    exported = Run.open(out)
+    (checkpoint,) = exported.checkpoints()
+    assert checkpoint.step == 4
+    assert not list(out.rglob("optimizer*"))
+    assert exported.manifest.exported is not None
+    assert exported.manifest.exported["run"] == "tiny"
+    assert exported.manifest.exported["steps"] == [2, 4]
+    # The mean of the two checkpoints, worked out here.
+    two = [saved.load_weights() for saved in tiny_run.checkpoints()]
+    for name, tensor in checkpoint.load_weights().items():
+        torch.testing.assert_close(tensor, (two[0][name] + two[1][name]) / 2)
+    lines = NUMBERS
+    translations = [
+        list(Translator.load(run, device="cpu").translate(lines)) for run in (tiny_run, exported)
+    ]
+    assert translations[0] == translations[1]
+    with pytest.raises(MtkitError, match="was made by mtkit export"):
+        train(tiny_config, tiny_data, out, device="cpu")
+
+
+def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    # The order of sums depends on them: a training after it would have other last digits.
+    export(tiny_run, tmp_path / "out", format="ctranslate2")
+    assert torch.get_num_threads() == 1
+
+
+def test_an_average_leaves_out_a_checkpoint_that_was_saved_between_two_others(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_run.path, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    weights = run.select("last")[0]
+    for step, extra in ((5, True), (6, False)):
+        run.save(step, weights=weights, optimizer={}, state={}, extra=extra)
+    export(run, tmp_path / "out", format="safetensors")
+    exported = Run.open(tmp_path / "out").manifest.exported
+    assert exported is not None
+    assert exported["steps"] == [4, 6]
+    assert exported["checkpoint"] == "average:2"
+
+
+@pytest.mark.parametrize(("which", "steps"), [("2", [2]), ("last", [4]), ("average:1", [4])])
+def test_a_chosen_checkpoint_is_the_one_that_is_exported(
+    which: str, steps: list[int], tiny_run: Run, tmp_path: Path
+) -> None:
+    export(tiny_run, tmp_path / "out", format="safetensors", checkpoint=which)
+    (checkpoint,) = Run.open(tmp_path / "out").checkpoints()
+    assert [checkpoint.step] == steps
+    weights, _ = tiny_run.select(which)
+    for name, tensor in checkpoint.load_weights().items():
+        torch.testing.assert_close(tensor, weights[name], rtol=0, atol=0)
+
+
+def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behind(
+    sharp_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "_write", exporting._write)  # put back afterwards
+    out = tmp_path / "out"
+    for message in refusals(str(sharp_run.path), str(out), "safetensors"):
+        assert message.startswith(f"{out}: not written, because the export cannot be loaded")
+        assert "model.safetensors: damaged (its checksum" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_weights_than_the_runs_are_refused_with_the_comparison(
+    sharp_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Run.save
+
+    def save(self: Run, step: int, *, weights: Any, **rest: Any) -> Any:
+        other = {k: v + 0.1 if k.endswith("norm.bias") else v for k, v in weights.items()}
+        return original(self, step, weights=other, **rest)
+
+    monkeypatch.setattr(Run, "save", save)
+    with pytest.raises(MtkitError, match=r"does not agree with .*: \d+ of 20 lines"):
+        export(sharp_run, tmp_path / "out", format="safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_export_leaves_what_was_there(
+    tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    export(tiny_run, out, format="safetensors")
+    before = everything_in(tmp_path)
+
+    def interrupt(*arguments: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("compare", "write_json"):
+        with monkeypatch.context() as patch:
+            patch.setattr(exporting, name, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                export(tiny_run, out, format="safetensors", force=True)
+        assert everything_in(tmp_path) == before
+
+
+def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    export(tiny_run, out, format="safetensors", checkpoint="2")
+    with pytest.raises(MtkitError, match="exists already; give --force to replace it, or another"):
+        export(tiny_run, out, format="safetensors")
+    export(tiny_run, out, format="safetensors", checkpoint="4", force=True)
+    assert [checkpoint.step for checkpoint in Run.open(out).checkpoints()] == [4]
+    own = tmp_path / "run"
+    shutil.copytree(tiny_run.path, own)
+    with pytest.raises(MtkitError, match="is not an export, so --force does not replace it"):
+        export(tiny_run, own, format="safetensors", force=True)
+    assert Run.open(own).checkpoints()
+
+
+@pytest.mark.parametrize("format", LIBRARIES)
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    format: Any, tiny_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, LIBRARIES[format], None)
+    with pytest.raises(MtkitError) as caught:
+        export(tiny_run, tmp_path / "out", format=format)
+    assert str(caught.value) == (
+        f"--format {format} needs {LIBRARIES[format]}: pip install 'mtkit[export]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused", "key"),
+    [
+        ({"norm": "pre"}, ["huggingface"], "model.norm pre"),
+        ({"positions": "learned"}, ["huggingface"], "model.positions learned"),
+        ({"attention_window": 4}, ["huggingface", "ctranslate2"], "model.attention_window 4"),
+        ({"d_k": 32}, ["huggingface", "ctranslate2"], "model.d_k 32"),
+        ({"d_k": 64, "d_v": 32}, ["huggingface", "ctranslate2"], "model.d_v 32"),
+    ],
+)
+def test_what_a_format_cannot_express_is_refused_by_the_name_of_the_setting(
+    settings: dict[str, Any], refused: list[str], key: str
+) -> None:
+    for format in ("huggingface", "ctranslate2", "safetensors"):
+        config = ModelConfig(**settings)
+        if format in refused:
+            with pytest.raises(MtkitError, match=f"cannot express {key}: "):
+                check_expressible(config, format)  # type: ignore[arg-type]
+        else:
+            check_expressible(config, format)  # type: ignore[arg-type]
+        check_expressible(ModelConfig(), format)  # type: ignore[arg-type]
+
+
+def test_a_run_whose_data_are_gone_is_checked_with_its_samples_or_with_text_that_is_given(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    data = tiny_run.manifest.data.model_copy(update={"path": str(tmp_path / "gone")})
+    manifest = tiny_run.manifest.model_copy(update={"data": data})
+    run = Run(tiny_run.path, tiny_run.config, manifest)
+    out = tmp_path / "out"
+    export(run, out, format="safetensors")
+    samples = len(run.samples()[-1]["samples"])
+    assert json.loads((out / "export.json").read_text())["check"]["lines"] == samples
+
+    text = tmp_path / "text"
+    text.write_text("one two\n\n  \nthree\n")
+    export(run, out, format="safetensors", check=text, force=True)
+    assert json.loads((out / "export.json").read_text())["check"]["lines"] == 2
+    text.write_text("\n")
+    with pytest.raises(MtkitError, match=f"no line to check with in {text}"):
+        export(run, out, format="safetensors", check=text, force=True)
+
+    shutil.copytree(tiny_run.path, tmp_path / "run")
+    (tmp_path / "run" / "samples.jsonl").unlink()
+    bare = Run(tmp_path / "run", run.config, run.manifest)
+    with pytest.raises(MtkitError, match=r"no text to check with .* as --check FILE"):
+        export(bare, out, format="safetensors", force=True)
+
+
+def test_no_more_than_five_hundred_lines_are_translated(tiny_run: Run, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("one two\n" * 501)
+    export(tiny_run, tmp_path / "out", format="safetensors", check=text)
+    check = json.loads((tmp_path / "out" / "export.json").read_text())["check"]
+    assert (check["lines"], check["compared"]) == (500, 32)
+
+
+@pytest.mark.parametrize(
+    ("lines", "identical", "difference", "holds"),
+    [
+        (500, 500, 0.0, True),
+        (500, 495, 1e-3, True),
+        (500, 494, 0.0, False),
+        (20, 19, 0.0, True),
+        (20, 18, 0.0, False),
+        (500, 500, 2e-3, False),
+        (500, 500, float("inf"), False),
+        (500, 500, float("nan"), False),
+    ],
+)
+def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
+    lines: int, identical: int, difference: float, holds: bool
+) -> None:
+    found = Agreement("text", lines, identical, 100.0, difference, 32)
+    assert found.holds(Bounds(0.99, 1e-3)) == holds
+
+
+def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
+    command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
+    with pytest.raises(click.UsageError, match="--quantization requires --format ctranslate2"):
+        commands.main([*command, "--quantization", "int8"], standalone_mode=False)
+    commands.main(command, standalone_mode=False)
+    assert Run.open(tmp_path / "out").checkpoints()

@@ -1,0 +1,565 @@
+"""Which pairs are dropped, and why: each rule at its border, and against plain implementations."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtkit.config import PrepareConfig
+from mtkit.prepare import filters as cleaning
+from mtkit.prepare.filters import (
+    REASONS,
+    Checked,
+    Cleaner,
+    LanguageOdds,
+    Notes,
+    find_repeats,
+    keys_of,
+    verdict,
+)
+from mtkit.prepare.misalignment import Misalignment, find_shifts
+
+IntArray = npt.NDArray[np.int64]
+
+
+def checked(
+    pairs: Sequence[tuple[str | bytes, str | bytes]],
+    *,
+    languages: tuple[str, str] = ("en", "de"),
+    held_out: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    **rules: Any,
+) -> Checked:
+    """What a cleaner finds; the defaults, but for some rules."""
+    sides = [
+        [side if isinstance(side, bytes) else side.encode() for side in of_side]
+        for of_side in zip(*pairs, strict=True)
+    ]
+    keys = [np.unique(keys_of([text.encode() for text in texts])) for texts in held_out]
+    cleaner = Cleaner(PrepareConfig(**rules), *languages, (keys[0], keys[1]))
+    return cleaner((sides[0], sides[1]))
+
+
+def reason_of(
+    src: str | bytes,
+    tgt: str | bytes = "ein Satz",
+    *,
+    languages: tuple[str, str] = ("en", "de"),
+    held_out: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    **rules: Any,
+) -> str:
+    """What becomes of one pair; the same the other way round."""
+    one = checked([(src, tgt)], languages=languages, held_out=held_out, **rules)
+    other = checked([(tgt, src)], languages=languages[::-1], held_out=held_out[::-1], **rules)
+    assert one.verdicts[0] == other.verdicts[0]
+    return REASONS[one.verdicts[0]]
+
+
+# ---------------------------------------------------------------------------------------------
+# What a pair shows by itself
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    ["", " ", "\t\t", "\u3000\u00a0", "\u200b\u200d\u2060", "\u00ad", "\r", "\0", "\u2028\u2029"],
+)
+def test_invisible_characters_are_empty(nothing: str):
+    assert reason_of(nothing) == "empty"
+    assert reason_of(nothing, nothing) == "empty"
+    assert reason_of(f"a{nothing}", drop_control_characters=False) == "kept"
+
+
+def test_a_side_may_have_as_many_characters_as_allowed():
+    for letter in ("a", "ä", "я", "漢", "𝕒"):
+        assert reason_of(letter * 20, max_chars=20, min_script=0.0) == "kept"
+        assert reason_of(letter * 21, max_chars=20, min_script=0.0) == "too long"
+
+
+def test_a_line_of_a_megabyte_is_always_too_long():
+    for line in (b"a" * 1_000_000, b"\xff" * 1_000_000, b" " * 1_000_000):
+        found = checked([("one", "eins"), (line, "zwei"), ("three", "drei")])
+        assert [REASONS[v] for v in found.verdicts] == ["kept", "too long", "kept"]
+        assert found.src_chars.tolist()[::2] == [3, 5]
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"a\xe4b", b"\xed\xa0\x80", b"\xc0\xaf", b"caf\xc3"])
+def test_invalid_utf8_does_not_affect_its_neighbours(bad: bytes):
+    found = checked([("one", "eins"), (bad, "zwei"), ("three", bad), ("four", "vier")])
+    wanted = ["kept", "not UTF-8", "not UTF-8", "kept"]
+    assert [REASONS[v] for v in found.verdicts] == wanted
+    assert found.tgt_chars.tolist() == [4, 4, 0, 4]
+
+
+@pytest.mark.parametrize("code", [0, 1, 0xB, 0xC, 0xD, 0x1B, 0x1C, 0x7F, 0x85, 0x9F])
+def test_a_control_character_tells_of_damage(code: int):
+    text = f"one{chr(code)}two"
+    assert reason_of(text) == "control characters"
+    assert reason_of(text, drop_control_characters=False) == "kept"
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\ufeff", "\ufffd"])
+def test_line_separators_inner_marks_and_replaced_characters_tell_of_damage(sign: str):
+    assert reason_of(f"one{sign}two") == "control characters"
+    assert reason_of(f"one two{sign}") == "control characters"
+    assert reason_of(f"one{sign}two", drop_control_characters=False) == "kept"
+
+
+def test_a_tab_and_joining_characters_are_not_damage():
+    # The joiners are part of how Persian and Hindi are written.
+    for sign in ("\t", "\u200c", "\u200d", "\u00ad", "\u200f"):
+        assert reason_of(f"one{sign}two") == "kept"
+
+
+def test_letters_and_digits_must_be_a_share_of_what_can_be_seen():
+    assert reason_of("abc12 -----") == "kept"
+    assert reason_of("abc1 \t -----") == "few letters"
+    assert reason_of("ab ........", min_letters=0.2) == "kept"
+    assert reason_of("--------", min_letters=0.0) == "kept"
+    # Vowel signs are marks, and parts of letters.
+    assert reason_of("कि .....", languages=("hi", "de"), min_letters=0.28) == "kept"
+
+
+TEXTS = {
+    "en": "The house is old.",
+    "ru": "Дом очень старый.",
+    "el": "Το σπίτι είναι παλιό.",
+    "zh": "这座房子很旧。",
+    "ja": "この家はとても古いです。",
+    "ko": "그 집은 매우 오래되었다.",
+    "ar": "البيت قديم جدا.",
+    "hi": "घर बहुत पुराना है।",
+}
+# Chinese is written with some of the signs of the other two.
+ALSO = {("ja", "zh"), ("ko", "zh")}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_a_side_must_be_in_the_script_of_its_language(language: str):
+    for other, text in TEXTS.items():
+        is_right = other == language or (language, other) in ALSO
+        reason = "kept" if is_right else "wrong script"
+        assert reason_of(text, languages=(language, "de")) == reason, other
+        assert reason_of(text, languages=(language, "de"), min_script=0.0) == "kept"
+
+
+def test_half_of_the_letters_may_be_in_another_script():
+    assert reason_of("дом HAUS 12", languages=("ru", "de")) == "wrong script"
+    assert reason_of("дома HAUS 12", languages=("ru", "de")) == "kept"
+    assert reason_of("дом HAUS 12", languages=("ru", "de"), min_script=0.4) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("language", "scripts"),
+    [
+        ("sr", "я"),
+        ("sr-Latn", "a"),
+        ("sr_Latn", "a"),
+        ("zh-TW", "漢"),
+        ("zh_Hant", "漢"),
+        ("cmn", "漢"),
+        ("ja", "漢あカ"),
+        ("ko", "漢한"),
+        ("pes", "ع"),
+        ("azb_Arab", "ع"),
+        ("de-1901", "a"),
+        ("pt-BR", "a"),
+    ],
+)
+def test_a_code_may_name_script_and_country(language: str, scripts: str):
+    for letter in "aяω漢あカ한عह":
+        reason = "kept" if letter in scripts else "wrong script"
+        assert reason_of(letter, languages=(language, "de")) == reason, letter
+
+
+# Spoken languages, too, of which it is not known how they are written.
+@pytest.mark.parametrize("language", ["", "xx", "x", "und", "mul", "qaa", "a b", "123", "pbt"])
+def test_an_unknown_language_may_be_in_any_script(language: str):
+    for letter in "aяω漢あ한ع":
+        assert reason_of(letter, languages=(language, "de")) == "kept"
+
+
+def test_equal_sides_are_dropped_if_there_is_a_letter_in_them():
+    assert reason_of("Berlin", "Berlin") == "identical sides"
+    assert reason_of("  Berlin\t2 ", "Berlin 2") == "identical sides"
+    assert reason_of("ﬁne", "fine") == "identical sides"
+    assert reason_of("Berlin", "berlin") == "kept"
+    assert reason_of("Berlin", "Berlin", drop_identical=False) == "kept"
+    assert reason_of("1 + 1", "1 + 1", min_letters=0.0) == "kept"
+
+
+def test_pairs_with_held_out_sides_are_counted_and_dropped_if_asked():
+    pairs = [("one", "eins"), ("two", "zwei"), ("three", "drei"), ("  ", "vier"), ("five", "fünf")]
+    # Of an empty side nothing can be told, wherever it is.
+    held_out = (["two", " three ", ""], ["eins", "drei", "", "five"])
+    found = checked(pairs, held_out=held_out)
+    assert found.overlaps == (2, 2, 1)
+    assert [REASONS[v] for v in found.verdicts] == ["kept"] * 3 + ["empty", "kept"]
+    found = checked(pairs, held_out=held_out, drop_overlap=True)
+    assert found.overlaps == (2, 2, 1)
+    assert [REASONS[v] for v in found.verdicts] == ["overlap"] * 3 + ["empty", "kept"]
+
+
+def test_a_pair_is_dropped_for_the_first_reason_that_holds():
+    rules = {"max_chars": 10, "drop_overlap": True, "held_out": (["1 a"], [])}
+    assert reason_of(b"\xff" * 41, **rules) == "too long"
+    assert reason_of(b"\xff" * 40, **rules) == "not UTF-8"
+    assert reason_of(b"\xff", "", **rules) == "not UTF-8"
+    assert reason_of(" " * 11, **rules) == "empty"
+    assert reason_of("\0" + "1" * 11, **rules) == "too long"
+    assert reason_of("\0" + "1" * 9, **rules) == "control characters"
+    assert reason_of("я" + "-" * 9, **rules) == "few letters"
+    assert reason_of("я", "я", **rules) == "wrong script"
+    assert checked([("1 a", "1 a")], **rules).verdicts[0] == verdict("identical sides")
+
+
+def test_a_block_may_be_of_one_pair_or_of_many():
+    pairs = [("one", "eins"), ("", "zwei"), ("\0 three", "drei"), (b"\xff", "vier")] * 50
+    whole = checked(pairs)
+    single = [checked([pair]) for pair in pairs]
+    for name in ("verdicts", "src_keys", "tgt_keys", "src_chars", "tgt_chars"):
+        assert getattr(whole, name).tolist() == [getattr(one, name)[0] for one in single]
+
+
+# What the generator of texts likes too seldom.
+ODD = st.sampled_from(list("\t\0\r\u0085\u2028\ufeff\ufffd\u200b\u0301\u00adñπя漢ﬁ①१😀"))
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n") | ODD)
+
+
+OF_LANGUAGE = {
+    "ru": r"[\p{Cyrillic}\p{Common}\p{Inherited}]",
+    "ja": r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Common}\p{Inherited}]",
+}
+
+
+def plain_counts(line: str, language: str) -> list[int]:
+    """Characters, visible ones, controls, letters, letters of the script: one by one."""
+    visible = controls = letters = of_script = 0
+    for char in line:
+        # There are no letters so far out, only marks that choose a variant of one.
+        category = unicodedata.category(char) if ord(char) < 0x40000 else "Cn"
+        visible += category[0] != "Z" and category not in ("Cc", "Cf")
+        controls += (category in ("Cc", "Zl", "Zp") and char != "\t") or char in "\ufeff\ufffd"
+        is_letter = category[0] in "LM"
+        letters += is_letter
+        of_script += is_letter and regex.match(OF_LANGUAGE[language], char) is not None
+    return [len(line), visible, controls, letters, of_script]
+
+
+@given(st.lists(LINES, min_size=1, max_size=6), st.sampled_from(["ru", "ja"]))
+def test_counting_all_lines_at_once_is_counting_each_character(lines: list[str], language: str):
+    side = cleaning._Side([line.encode() for line in lines], language, PrepareConfig())
+    assert side.of_script is not None
+    counts = (side.chars, side.visible, side.controls, side.letters, side.of_script)
+    assert np.stack(counts, axis=1).tolist() == [plain_counts(line, language) for line in lines]
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a text in NFKC, between the white space of ASCII."""
+    words = regex.split(r"[ \t\r\n\v\f]+", unicodedata.normalize("NFKC", text))
+    return [word for word in words if word]
+
+
+@given(LINES, LINES)
+def test_keys_are_equal_where_normal_forms_are(one: str, two: str):
+    texts = [one, two, one + " " + two, f" {one}\t {two} ", unicodedata.normalize("NFD", one)]
+    keys = keys_of([text.encode() for text in texts])
+    for a, b in itertools.combinations(range(len(texts)), 2):
+        are_equal = plain_words(texts[a]) == plain_words(texts[b])
+        assert (keys[a] == keys[b]) == are_equal
+
+
+# ---------------------------------------------------------------------------------------------
+# What takes all pairs
+
+
+def notes_of(folder: Path, **arrays: Any) -> Notes:
+    """Notes of pairs that are kept so far, with these arrays; 0 where one is not given."""
+    count = len(next(iter(arrays.values())))
+    types = {
+        "verdicts": np.uint8,
+        "src_keys": np.uint64,
+        "tgt_keys": np.uint64,
+        "src_chars": np.uint32,
+        "tgt_chars": np.uint32,
+    }
+    whole = {n: np.asarray(arrays.get(n, np.zeros(count)), t) for n, t in types.items()}
+    # In blocks of different sizes, which must not matter.
+    cuts = [0, count // 3, count // 2, count]
+    return Notes.write(
+        folder,
+        (
+            Checked(**{n: array[a:b] for n, array in whole.items()}, overlaps=(0, 0, 0))
+            for a, b in itertools.pairwise(cuts)
+        ),
+    )
+
+
+def plain_repeats(
+    pairs: list[tuple[int, int]], verdicts: list[int], *, duplicates: bool, limit: int | None
+) -> list[str]:
+    """What becomes of pairs, with a dictionary."""
+    found = [REASONS[v] for v in verdicts]
+    rules: list[tuple[str, Callable[[tuple[int, int]], Any], int]] = []
+    if duplicates:
+        rules.append(("duplicate", lambda pair: pair, 1))
+    if limit is not None:
+        rules += [("repeated side", lambda pair, s=s: pair[s], limit) for s in (0, 1)]
+    for reason, key, allowed in rules:
+        seen: Counter[Any] = Counter()
+        for index, pair in enumerate(pairs):
+            if found[index] == "kept":
+                seen[key(pair)] += 1
+                if seen[key(pair)] > allowed:
+                    found[index] = reason
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from([0, 0, 0, 4]))),
+    st.booleans(),
+    st.none() | st.integers(1, 3),
+    st.sampled_from([3, 7, 1000]),
+)
+def test_repeats_are_those_that_a_dictionary_finds(
+    rows: list[tuple[int, int, int]], duplicates: bool, limit: int | None, block: int
+):
+    if not rows:
+        return
+    src, tgt, verdicts = (list(column) for column in zip(*rows, strict=True))
+    # Keys of which only a few bits differ, as hashes never do, are the hardest to spread.
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "_BLOCK", block)
+        notes = notes_of(Path(folder), src_keys=src, tgt_keys=tgt, verdicts=verdicts)
+        find_repeats(notes, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
+        found = [REASONS[v] for v in notes.read("verdicts", 0, len(rows))]
+        assert notes.counts() == Counter(found)
+    pairs = list(zip(src, tgt, strict=True))
+    assert found == plain_repeats(pairs, verdicts, duplicates=duplicates, limit=limit)
+
+
+def test_a_pair_and_its_reverse_are_not_duplicates(tmp_path: Path):
+    keys = np.random.default_rng(1).integers(0, 1 << 63, 1000, dtype=np.uint64)
+    ones, others = keys[:500], keys[500:]
+    notes = notes_of(tmp_path, src_keys=np.append(ones, others), tgt_keys=np.append(others, ones))
+    find_repeats(notes, PrepareConfig(max_repeats=None))
+    assert notes.counts() == {"kept": 1000}
+
+
+# -- Shifts
+
+
+def lengths(count: int, *, seed: int = 1, mean: float = 1.1) -> tuple[IntArray, IntArray]:
+    """Characters of sentences and their translations, as those of news are spread.
+
+    A sentence has some hundred characters, log-normal with a deviation of a half, and the ratio
+    to its translation one of 0.2; a few translations are free.
+    """
+    rng = np.random.default_rng(seed)
+    src = np.exp(rng.normal(np.log(100), 0.5, count)).clip(3)
+    tgt = src * mean * np.exp(rng.normal(0, 0.2, count))
+    is_free = rng.random(count) < 0.02
+    tgt[is_free] = np.exp(rng.normal(np.log(100), 0.5, int(is_free.sum())))
+    return src.astype(np.int64), tgt.clip(2).astype(np.int64)
+
+
+def misaligned(
+    tgt: IntArray, places: Sequence[tuple[int, int, int]]
+) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Targets between lines `start` and `end` moved on by so many lines; which pairs are wrong.
+
+    By 2: at the end of the segment two targets are lost and at its start two others got in. By
+    -2: the other way round. So the number of lines is the same, as in files that are refused
+    otherwise.
+    """
+    tgt, wrong = tgt.copy(), np.zeros(len(tgt), bool)
+    rng = np.random.default_rng(9)
+    for start, end, by in places:
+        others = np.exp(rng.normal(np.log(100), 0.5, abs(by))).astype(np.int64)
+        segment = tgt[start:end]
+        if by > 0:
+            tgt[start:end] = np.concatenate((others, segment[:-by]))
+        else:
+            tgt[start:end] = np.concatenate((segment[-by:], others))
+        wrong[start:end] = True
+    return tgt, wrong
+
+
+def found_shifts(
+    folder: Path, src: IntArray, tgt: IntArray
+) -> tuple[list[Misalignment], npt.NDArray[np.bool_]]:
+    notes = notes_of(folder, src_chars=src, tgt_chars=tgt)
+    shifts = find_shifts(notes, 0, len(src))
+    covered = np.zeros(len(src), bool)
+    for shift in shifts:
+        covered[shift.start : shift.end] = True
+    return shifts, covered
+
+
+# Right pairs that may be lost at each end of a segment.
+ENDS = 15
+
+
+@pytest.mark.parametrize("by", [-3, -2, -1, 1, 2, 3])
+@pytest.mark.parametrize("size", [30, 100, 3000])
+@pytest.mark.parametrize("start", [0, 4321, -1])
+def test_a_misaligned_segment_is_found_whole(by: int, size: int, start: int, tmp_path: Path):
+    src, tgt = lengths(9000)
+    start = start if start >= 0 else len(src) - size
+    tgt, wrong = misaligned(tgt, [(start, start + size, by)])
+    shifts, covered = found_shifts(tmp_path, src, tgt)
+    assert [shift.by for shift in shifts] == [by]
+    assert not np.any(wrong & ~covered)
+    assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS
+
+
+PLACES = [(100, 140, 1), (700, 1000, -2), (1985, 2030, 3), (2300, 2330, -1), (2970, 3000, 2)]
+
+
+@pytest.mark.parametrize("block", [500, 999, 2000, 1 << 20])
+def test_several_segments_are_found_wherever_the_corpus_is_cut(
+    block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cleaning, "_BLOCK", block)
+    src, tgt = lengths(3000, seed=3)
+    tgt, wrong = misaligned(tgt, PLACES)
+    shifts, covered = found_shifts(tmp_path, src, tgt)
+    assert [shift.by for shift in shifts] == [by for _, _, by in PLACES]
+    assert not np.any(wrong & ~covered)
+    assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS * len(PLACES)
+
+
+def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path: Path):
+    src, tgt = lengths(1000)
+    tgt, _ = misaligned(tgt, [(0, 1000, 1)])
+    shifts, covered = found_shifts(tmp_path, src, tgt)
+    assert [shift.by for shift in shifts] == [1]
+    assert covered.all()
+
+
+def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path: Path):
+    src, tgt = lengths(1000)
+    tgt, _ = misaligned(tgt, [(480, 520, 2)])
+    notes = notes_of(tmp_path, src_chars=src, tgt_chars=tgt)
+    (shift,) = find_shifts(notes, 300, 800)
+    assert shift.by == 2
+    assert shift.start <= 480
+    assert shift.end >= 520
+    assert find_shifts(notes, 0, 400) == find_shifts(notes, 600, 1000) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_found_where_nothing_is_misaligned(seed: int, tmp_path: Path):
+    src, tgt = lengths(20_000, seed=seed)
+    assert found_shifts(tmp_path, src, tgt)[0] == []
+    rng = np.random.default_rng(seed)
+    # Pairs in random order, and targets in random order, too.
+    order = rng.permutation(len(src))
+    assert found_shifts(tmp_path, src[order], tgt[order])[0] == []
+    assert found_shifts(tmp_path, src, tgt[order])[0] == []
+
+
+def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
+    alike = np.full(1000, 50)
+    assert found_shifts(tmp_path, alike, alike)[0] == []
+    assert found_shifts(tmp_path, alike, 2 * alike)[0] == []
+    assert found_shifts(tmp_path, alike * 0, alike * 0)[0] == []
+    # Few lines, even if they are misaligned: nothing can be said of them.
+    src, tgt = lengths(60)
+    for count in (1, 2, 3, 20, 59, 60):
+        assert found_shifts(tmp_path, src[:count], np.roll(tgt[:count], 1))[0] == []
+
+
+# ---------------------------------------------------------------------------------------------
+# What takes subwords
+
+
+def test_a_piece_is_at_home_where_it_is_more_frequent():
+    # Rare; on both sides; twice as often there; four times as often here.
+    odds = LanguageOdds.of(np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])).log_odds
+    assert odds[:3].tolist() == [0, 0, 0]
+    assert odds[3] == pytest.approx(np.log(400.5 / 104.5))
+    # Here alone: no piece tells more than that.
+    assert LanguageOdds.of(np.array([10_000, 0]), np.array([0, 10_000])).log_odds.tolist() == [
+        4,
+        -4,
+    ]
+
+
+def test_a_sentence_is_foreign_if_nearly_all_in_it_is():
+    odds = LanguageOdds(np.array([-4.0, 4.0, 0.0]))
+    sentences = {
+        (0, 0): False,  # a word or two may be a quotation
+        (0, 0, 0): True,
+        (0, 0, 0, 1): False,
+        (1, 1, 1): False,
+        (2,) * 50: False,
+        # At least half a nat a piece.
+        (0,) * 3 + (2,) * 21: False,
+        (0,) * 3 + (2,) * 20: True,
+        (2,): False,
+    }
+    ids = np.array([piece for sentence in sentences for piece in sentence], np.uint16)
+    lengths = np.array([len(sentence) for sentence in sentences])
+    assert odds.foreign(ids, lengths).tolist() == list(sentences.values())
+    assert odds.foreign(ids[:0], lengths[:0]).tolist() == []
+
+
+def test_swapped_and_copied_sentences_are_foreign_and_names_and_numbers_are_not():
+    # Two languages of the same letters, with 300 words each, of which some are frequent; and
+    # names and numbers that both have.
+    rng = np.random.default_rng(4)
+    src_words, tgt_words, names = np.split(np.arange(700), [300, 600])
+    frequency = 1 / np.arange(1, 301)
+    frequency /= frequency.sum()
+
+    def sentence(words: IntArray) -> IntArray:
+        size = int(rng.integers(3, 20))
+        chosen = rng.choice(words, size, p=frequency)
+        is_name = rng.random(size) < 0.2
+        return np.where(is_name, rng.choice(names, size), chosen)
+
+    def counts(sentences: list[IntArray]) -> IntArray:
+        return np.bincount(np.concatenate(sentences), minlength=700)
+
+    right = [(sentence(src_words), sentence(tgt_words)) for _ in range(5000)]
+    # One pair in 50 is wrong.
+    swapped = [(sentence(tgt_words), sentence(src_words)) for _ in range(50)]
+    copied = [(sentence(src_words), sentence(src_words)) for _ in range(50)]
+    of_names = [rng.choice(names, 10) for _ in range(50)]
+    pairs = [*right, *swapped, *copied, *((text, text) for text in of_names)]
+    src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
+    src_home = LanguageOdds.of(counts(src), counts(tgt))
+    tgt_home = LanguageOdds.of(counts(tgt), counts(src))
+
+    def foreign(odds: LanguageOdds, sentences: list[IntArray]) -> npt.NDArray[np.bool_]:
+        of_each = np.array([len(text) for text in sentences])
+        return odds.foreign(np.concatenate(sentences).astype(np.uint16), of_each)
+
+    is_src, is_tgt = foreign(src_home, src), foreign(tgt_home, tgt)
+    assert not is_src[:5000].any()
+    assert not is_tgt[:5000].any()
+    assert not is_src[5100:].any()
+    assert not is_tgt[5100:].any()
+    # No piece tells more than 4 nats and it takes more than 8, so two words are never enough; five
+    # always are, although some are rarer than others.
+    for found, sentences in (
+        (is_src[5000:5050], src[5000:5050]),
+        (is_tgt[5000:5050], tgt[5000:5050]),
+        (is_tgt[5050:5100], tgt[5050:5100]),
+    ):
+        words = np.array([np.count_nonzero(text < 600) for text in sentences])
+        assert found[words >= 5].all()
+        assert np.count_nonzero(words >= 5) > 25
+        assert not found[words <= 2].any()
+    assert not is_src[5050:5100].any()

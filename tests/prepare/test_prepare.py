@@ -1,0 +1,787 @@
+"""From files and names to a prepared folder: the same bytes, every pair accounted for."""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import mtkit
+from mtkit.data import PreparedData, find_data
+from mtkit.errors import LostWorkerError, MtkitError
+from mtkit.prepare import passes
+from mtkit.prepare.passes import Report
+from mtkit.prepare.pipeline import prepare_corpus, prepare_files
+from mtkit.prepare.readers import parallel_files
+from mtkit.prepare.statistics import write_page
+from mtkit.text import zstd
+from mtkit.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from conftest import TinyText
+
+# A token has at least one character and at most all of a word, so with 300 words a side is longer
+# than the 256 tokens allowed, and 40 words are more than four times the tokens of "one".
+TOO_LONG = "one " * 300
+LONGISH = "one " * 40
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def dropped_rows(data: Path) -> list[list[str]]:
+    """The table of dropped pairs, without its heading."""
+    text = gzip.decompress((data / "dropped.tsv.gz").read_bytes()).decode()
+    heading, *rows = text.splitlines()
+    assert heading == "file\tline\treason"
+    return [row.split("\t") for row in rows]
+
+
+@dataclasses.dataclass
+class Corpus:
+    """Files that a test may spoil before they are prepared."""
+
+    folder: Path
+    arguments: dict[str, Any]
+
+    @property
+    def train(self) -> tuple[Path, Path]:
+        src, tgt = self.arguments["train"][0]
+        return src, tgt
+
+    def prepare(self, name: str = "out", **changes: Any) -> Report:
+        return prepare_files("tiny", self.folder / name, **{**self.arguments, **changes})
+
+    def refused(self, **changes: Any) -> str:
+        """The one line with which preparing is refused; nothing is left behind."""
+        before = sorted(self.folder.rglob("*"))
+        with pytest.raises(MtkitError) as caught:
+            self.prepare(**changes)
+        assert sorted(self.folder.rglob("*")) == before
+        message = str(caught.value)
+        assert "\n" not in message
+        return message
+
+
+def copied(text: TinyText, folder: Path) -> Corpus:
+    arguments = text.prepare_arguments()
+
+    def copy(files: tuple[Path, Path]) -> tuple[Path, Path]:
+        src, tgt = (folder / file.name for file in files)
+        for old, new in zip(files, (src, tgt), strict=True):
+            new.write_bytes(old.read_bytes())
+        return src, tgt
+
+    arguments["train"] = [copy(pair) for pair in arguments["train"]]
+    arguments["valid"] = copy(arguments["valid"])
+    arguments["test"] = copy(arguments["test"])
+    return Corpus(folder, arguments)
+
+
+@pytest.fixture
+def corpus(tiny_text: TinyText, tmp_path: Path) -> Corpus:
+    return copied(tiny_text, tmp_path)
+
+
+def plant(files: tuple[Path, Path], pairs: Sequence[tuple[int, str, str]]) -> None:
+    """Put pairs in place of the lines of these numbers."""
+    for side, file in enumerate(files):
+        lines = file.read_text(encoding="utf-8").split("\n")
+        for line, *texts in pairs:
+            lines[line - 1] = texts[side]
+        file.write_text("\n".join(lines), encoding="utf-8", newline="")
+
+
+# ---------------------------------------------------------------------------------------------
+# What comes out
+
+
+def test_preparing_twice_gives_the_same_bytes(corpus: Corpus):
+    plant(corpus.train, [(5, "", "null")])
+    corpus.prepare("first")
+    corpus.prepare("second")
+    first, second = (contents(corpus.folder / name) for name in ("first", "second"))
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_every_pair_is_still_a_pair(corpus: Corpus):
+    corpus.prepare()
+    data = PreparedData.open(corpus.folder / "out")
+    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
+    src, tgt = (file.read_text(encoding="utf-8").splitlines() for file in corpus.train)
+    assert len(pairs) == len(src) == 200
+    assert [tokenizer.decode(pairs.src[i]) for i in range(200)] == src
+    assert [tokenizer.decode(pairs.tgt[i]) for i in range(200)] == tgt
+
+
+def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corpus):
+    report = corpus.prepare(shared_vocab=False, vocab_size=290)
+    data = PreparedData.open(corpus.folder / "out")
+    src, tgt = data.tokenizers()
+    assert report.vocab_sizes == (len(src), len(tgt)) == (290, 290)
+    for tokenizer, file in zip((src, tgt), corpus.train, strict=True):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        assert tokenizer.model == Tokenizer.learn(lines, 290).model
+    pairs = data.pairs("train")
+    texts = [file.read_text(encoding="utf-8").splitlines() for file in corpus.train]
+    assert [src.decode(pairs.src[i]) for i in range(200)] == texts[0]
+    assert [tgt.decode(pairs.tgt[i]) for i in range(200)] == texts[1]
+    assert data.manifest.settings["shared_vocab"] is False
+
+
+def test_dropped_pairs_are_counted_by_reason_and_listed_by_line(corpus: Corpus):
+    planted = [
+        (2, "", "null"),
+        (3, "one", "   "),
+        (4, "", ""),
+        (7, TOO_LONG, TOO_LONG),
+        (8, TOO_LONG, "eins"),
+        (50, "one", LONGISH),
+        (199, LONGISH, "eins"),
+        (200, "\u3000\u200b", "eins"),
+    ]
+    plant(corpus.train, planted)
+    report = corpus.prepare()
+    assert report.dropped == {"empty": 4, "too long": 1, "identical sides": 1, "length ratio": 2}
+    assert report.pairs == {"train": 200, "valid": 20, "test": 20}
+    rows = dropped_rows(corpus.folder / "out")
+    assert [(int(line), reason) for _, line, reason in rows] == [
+        (2, "empty"),
+        (3, "empty"),
+        (4, "empty"),
+        (7, "identical sides"),
+        (8, "too long"),
+        (50, "length ratio"),
+        (199, "length ratio"),
+        (200, "empty"),
+    ]
+    assert all(str(corpus.train[0]) in file for file, _, _ in rows)
+    data = PreparedData.open(corpus.folder / "out")
+    (tokenizer, _), pairs = data.tokenizers(), data.pairs("train")
+    src = corpus.train[0].read_text(encoding="utf-8").split("\n")
+    gone = {line for line, *_ in planted}
+    kept = [text for line, text in enumerate(src[:200], start=1) if line not in gone]
+    assert [tokenizer.decode(pairs.src[i]) for i in range(len(pairs))] == kept
+
+
+def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
+    report = corpus.prepare()
+    data = PreparedData.open(corpus.folder / "out")
+    tokenizer, _ = data.tokenizers()
+    expected = [
+        sum(len(tokenizer.encode(line)) + 1 for line in file.read_text().splitlines())
+        for file in corpus.train
+    ]
+    assert report.tokens == tuple(expected)
+    assert data.manifest.counts["tokens"] == {"src": expected[0], "tgt": expected[1]}
+    assert report.vocab_sizes == (len(tokenizer),) == (300,)
+
+
+def test_several_training_files_are_read_one_after_another(corpus: Corpus):
+    second = corpus.folder / "more.en", corpus.folder / "more.de"
+    second[0].write_text("one two\n\nnine\n")
+    second[1].write_text("zwei eins\nnull\nneun\n")
+    report = corpus.prepare(train=[corpus.train, second])
+    assert report.pairs["train"] == 203
+    # Lines are counted in each file from 1.
+    ((file, line, reason),) = dropped_rows(corpus.folder / "out")
+    assert (str(second[0]) in file, line, reason) == (True, "2", "empty")
+    data = PreparedData.open(corpus.folder / "out")
+    assert data.tokenizers()[1].decode(data.pairs("train").tgt[201]) == "neun"
+
+
+def test_validation_and_test_pairs_are_never_dropped(corpus: Corpus):
+    hard = [(1, "", "null"), (2, TOO_LONG, "eins"), (3, "one", LONGISH), (4, "a\u2028b", "")]
+    plant(corpus.arguments["valid"], hard)
+    plant(corpus.arguments["test"], hard)
+    corpus.prepare()
+    data = PreparedData.open(corpus.folder / "out")
+    assert len(data.pairs("valid")) == 20
+    for split in ("valid", "test"):
+        src, tgt = data.text(split)
+        assert (src[0], src[1], src[3], tgt[3]) == ("", TOO_LONG, "a\u2028b", "")
+        assert len(src) == len(tgt) == 20
+    assert data.pairs("valid").src[0] == [data.tokenizers()[1].eos_id]
+
+
+def test_the_test_set_may_be_left_out(corpus: Corpus):
+    assert corpus.prepare(test=None).pairs["test"] == 0
+    with pytest.raises(MtkitError, match="--test"):
+        PreparedData.open(corpus.folder / "out").text("test")
+
+
+def test_lines_end_at_newlines_only(corpus: Corpus):
+    plant(corpus.train, [(9, "one\u2028two\x0bthree", "drei\u0085zwei\x1ceins")])
+    assert corpus.prepare().pairs["train"] == 200
+
+
+def test_a_mark_and_windows_line_ends_make_no_difference_to_the_tokens(corpus: Corpus):
+    corpus.prepare("plain")
+    for file in corpus.train:
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    corpus.prepare("windows")
+    plain, windows = (contents(corpus.folder / name) for name in ("plain", "windows"))
+    assert {n for n in plain if plain[n] != windows[n]} <= {"manifest.json"}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [
+        (".gz", gzip.compress),
+        (".bz2", bz2.compress),
+        (".xz", lzma.compress),
+        (".zst", zstd.compress),
+    ],
+)
+def test_compressed_files_give_the_same_tokens(suffix: str, compress: Any, corpus: Corpus):
+    corpus.prepare("plain")
+    wrapped = tuple(Path(f"{file}{suffix}") for file in corpus.train)
+    for old, new in zip(corpus.train, wrapped, strict=True):
+        new.write_bytes(compress(old.read_bytes()))
+    corpus.prepare("wrapped", train=[wrapped])
+    plain, after = (contents(corpus.folder / name) for name in ("plain", "wrapped"))
+    assert {n for n in plain if plain[n] != after[n]} <= {"manifest.json"}
+    pair = PreparedData.open(corpus.folder / "plain"), PreparedData.open(corpus.folder / "wrapped")
+    assert pair[0].fingerprint == pair[1].fingerprint
+
+
+def test_the_manifest_says_where_everything_came_from(corpus: Corpus):
+    plant(corpus.train, [(5, "", "null")])
+    corpus.prepare()
+    manifest = json.loads((corpus.folder / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["name"], manifest["src_lang"], manifest["tgt_lang"]) == ("tiny", "en", "de")
+    for split, files in (("train", corpus.train), ("test", corpus.arguments["test"])):
+        (source,) = manifest["sources"][split]
+        for side, file in zip(("src", "tgt"), files, strict=True):
+            assert source[side] == str(file)
+            assert source[f"{side}_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    counts = manifest["counts"]
+    assert counts["pairs"] == {"train": 200, "valid": 20, "test": 20}
+    assert (counts["kept"], counts["dropped"]) == (199, {"empty": 1})
+    assert manifest["settings"]["vocab_size"] == 300
+    assert manifest["versions"]["mtkit"] == mtkit.__version__
+    assert manifest["versions"]["sentencepiece"]
+
+
+def test_the_manifest_suffices_to_repeat_the_preparation(corpus: Corpus):
+    train = [parallel_files(*corpus.train, weight=2.5)]
+    corpus.prepare("first", train=train, max_ratio=2.0, user_defined_symbols=("<2de>",))
+    manifest = json.loads((corpus.folder / "first" / "manifest.json").read_text(encoding="utf-8"))
+    sources = {
+        split: [
+            parallel_files(Path(one["src"]), Path(one["tgt"]), weight=one["weight"]) for one in each
+        ]
+        for split, each in manifest["sources"].items()
+    }
+    prepare_files(
+        manifest["name"],
+        corpus.folder / "second",
+        src_lang=manifest["src_lang"],
+        tgt_lang=manifest["tgt_lang"],
+        train=sources["train"],
+        valid=sources["valid"][0],
+        test=sources["test"][0],
+        **manifest["settings"],
+    )
+    assert contents(corpus.folder / "first") == contents(corpus.folder / "second")
+
+
+# A name of bytes that are not UTF-8, with white space that ends rows and columns.
+ODD = b"\xff\n\t\\ \xc3"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_names_of_files_may_hold_any_bytes(
+    workers: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    plant(corpus.train, [(5, "", "null")])
+    monkeypatch.setattr(passes, "BLOCK", 60)
+    folder = corpus.folder / os.fsdecode(ODD)
+    folder.mkdir()
+    for split in ("valid", "test"):
+        files = corpus.arguments[split]
+        corpus.arguments[split] = tuple(Path(shutil.move(file, folder)) for file in files)
+    train = [folder / os.fsdecode(ODD + b"." + side) for side in (b"en", b"de")]
+    for old, new in zip(corpus.train, train, strict=True):
+        old.rename(new)
+    page = folder / "page.html"
+    report = prepare_files(
+        os.fsdecode(ODD),
+        folder / os.fsdecode(b"out" + ODD),
+        **{**corpus.arguments, "train": [tuple(train)]},
+        workers=workers,
+        on_finished=lambda data, report: write_page(page, data, report),
+    )
+    data = PreparedData.open(report.path)
+    data.verify()
+    assert len(data.pairs("train")) == 199
+    ((name, line, reason),) = dropped_rows(report.path)
+    assert (line, reason) == ("5", "empty")
+    # Spelled so that every byte can be told.
+    place = os.fsencode(corpus.folder).decode()
+    assert name == (
+        rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.en and "
+        rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.de"
+    )
+    (sample,) = report.samples
+    assert "\n" not in sample.file
+    assert r"\xff\n\t\ \xc3.en" in sample.file
+    assert r"\xff" in data.manifest.name
+    assert r"\xff" in page.read_text(encoding="utf-8")
+
+
+def test_names_of_files_stay_on_the_line_of_an_error(corpus: Corpus):
+    for name in (ODD, b"a\rb\x85\x1b[31m", "a\u2028b\u0085c".encode()):
+        missing = corpus.folder / os.fsdecode(name)
+        message = corpus.refused(train=[(missing, missing)])
+        assert "No such file" in message
+        assert len(message.splitlines()) == 1
+        message.encode()
+
+
+def test_nothing_but_the_folders_own_files_remains(corpus: Corpus):
+    before = set(corpus.folder.iterdir())
+    corpus.prepare()
+    assert set(corpus.folder.iterdir()) - before == {corpus.folder / "out"}
+    sides = {f"{split}.{side}" for split in ("train", "valid") for side in ("src", "tgt")}
+    assert contents(corpus.folder / "out").keys() == {
+        "manifest.json",
+        "tokenizer.model",
+        "dropped.tsv.gz",
+        *(f"{side}.bin" for side in sides),
+        *(f"{side}.lengths.bin" for side in sides),
+        *(f"{split}.{side}.txt" for split in ("valid", "test") for side in ("src", "tgt")),
+    }
+
+
+@pytest.mark.parametrize(("name", "src", "tgt"), [("demo-en-de", 0, 1), ("demo-de-en", 1, 0)])
+def test_the_demo_corpus_is_prepared_in_both_directions(
+    name: str, src: int, tgt: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from mtkit.prepare.demo import DemoCorpus, demo_corpus
+
+    whole = demo_corpus()
+    # All of its kinds of sentences and none of the waiting.
+    small = DemoCorpus(whole.train[:2000], whole.valid[:50], whole.test[:50])
+    monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
+    prepare_corpus(name, tmp_path / name, vocab_size=600)
+    data = PreparedData.open(tmp_path / name)
+    assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
+    assert data.text("test")[0] == [pair[src] for pair in small.test]
+    assert data.text("test")[1] == [pair[tgt] for pair in small.test]
+    decoded = data.tokenizers()[1].decode(data.pairs("train").src[7])
+    assert decoded == small.train[7][src]
+
+
+# ---------------------------------------------------------------------------------------------
+# What is refused
+
+
+def test_files_of_unequal_length_are_refused_with_both_counts(corpus: Corpus):
+    src, tgt = corpus.train
+    tgt.write_bytes(tgt.read_bytes() + b"eins\n" * 5)
+    message = corpus.refused()
+    assert f"{src} has 200 lines" in message
+    assert f"{tgt} has 205" in message
+    src.write_bytes(b"one\n" * 300)
+    message = corpus.refused()
+    assert f"{src} has 300 lines" in message
+    assert f"{tgt} has 205" in message
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_other_splits_must_be_of_equal_length_too(split: str, corpus: Corpus):
+    src, tgt = corpus.arguments[split]
+    tgt.write_bytes(b"eins\n")
+    message = corpus.refused()
+    assert f"{src} has 20 lines" in message
+    assert f"{tgt} has 1" in message
+
+
+def test_lines_that_are_not_utf8_are_dropped_and_reported(corpus: Corpus):
+    tgt = corpus.train[1]
+    lines = tgt.read_bytes().split(b"\n")
+    lines[41] = "fünf".encode("latin-1")
+    tgt.write_bytes(b"\n".join(lines))
+    assert corpus.prepare().dropped == {"not UTF-8": 1}
+    assert [row[1:] for row in dropped_rows(corpus.folder / "out")] == [["42", "not UTF-8"]]
+
+
+def test_a_file_of_another_encoding_is_refused_with_its_first_such_line(corpus: Corpus):
+    tgt = corpus.train[1]
+    text = tgt.read_text(encoding="utf-8")
+    first = 1 + next(n for n, line in enumerate(text.split("\n")) if "ü" in line)
+    tgt.write_bytes(text.encode("latin-1"))
+    message = corpus.refused()
+    assert str(tgt) in message
+    assert f"line {first}" in message
+    assert "iconv" in message
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_other_splits_must_be_utf8(split: str, corpus: Corpus):
+    src, tgt = corpus.arguments[split]
+    lines = tgt.read_bytes().split(b"\n")
+    lines[6] = b"eins \xe4"
+    tgt.write_bytes(b"\n".join(lines))
+    message = corpus.refused()
+    assert f"{src} and {tgt}, line 7: not UTF-8 (byte 0xe4 at position 6)" in message
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_an_empty_corpus_is_refused_by_name(split: str, corpus: Corpus):
+    files = corpus.train if split == "train" else corpus.arguments[split]
+    for file in files:
+        file.write_bytes(b"")
+    message = corpus.refused()
+    assert str(files[0]) in message
+    assert split in message
+
+
+def test_a_corpus_of_blank_lines_is_refused(corpus: Corpus):
+    for file in corpus.train:
+        file.write_bytes(b"\n \n\n")
+    corpus.refused()
+
+
+def test_a_corpus_of_which_nothing_is_kept_is_refused_with_the_reasons(corpus: Corpus):
+    # Every pair has an empty side, and yet there is text to learn from.
+    corpus.train[1].write_bytes(b"\n" * 200)
+    message = corpus.refused(vocab_size=290)
+    assert "200 empty" in message
+
+
+def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_largest(corpus: Corpus):
+    import re
+
+    message = corpus.refused(vocab_size=5000)
+    assert "5000" in message.replace(",", "")
+    (largest,) = re.findall(r"--vocab-size (\d+)", message)
+    # It is possible indeed, and one more is not.
+    assert corpus.prepare("largest", vocab_size=int(largest)).vocab_sizes == (int(largest),)
+    corpus.refused(vocab_size=int(largest) + 1)
+
+
+@pytest.mark.parametrize("size", [1, 260, 262])
+def test_a_vocabulary_too_small_for_the_characters_is_refused(size: int, corpus: Corpus):
+    assert str(size) in corpus.refused(vocab_size=size)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_missing_file_is_refused_by_name(side: int, corpus: Corpus):
+    corpus.train[side].unlink()
+    assert str(corpus.train[side]) in corpus.refused()
+
+
+def test_a_folder_in_place_of_a_file_is_refused_by_name(corpus: Corpus):
+    corpus.train[0].unlink()
+    corpus.train[0].mkdir()
+    assert str(corpus.train[0]) in corpus.refused()
+
+
+@pytest.mark.timeout(5)
+def test_a_pipe_is_refused_because_it_can_be_read_only_once(corpus: Corpus):
+    # Nobody writes into it: whoever opens it first and asks later waits for ever.
+    pipe = corpus.folder / "pipe"
+    os.mkfifo(pipe)
+    message = corpus.refused(train=[(pipe, corpus.train[1])])
+    assert f"{pipe}: not a regular file" in message
+
+
+def test_a_damaged_compressed_file_is_refused_by_name(corpus: Corpus):
+    wrapped = Path(f"{corpus.train[0]}.gz")
+    wrapped.write_bytes(gzip.compress(corpus.train[0].read_bytes())[:-20])
+    assert str(wrapped) in corpus.refused(train=[(wrapped, corpus.train[1])])
+
+
+def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus):
+    corpus.prepare()
+    before = contents(corpus.folder / "out")
+    corpus.train[0].write_bytes(b"\xff\n")
+    assert "--force" in corpus.refused()
+    assert contents(corpus.folder / "out") == before
+
+
+@pytest.mark.parametrize("size", [(1 << 22) + 1, 1 << 31, (1 << 32) + 1, 10**12, 10**30])
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_a_vocabulary_beyond_all_reason_is_refused(size: int, model_type: str, corpus: Corpus):
+    message = corpus.refused(vocab_size=size, model_type=model_type)
+    assert message == f"vocab_size: expected less than or equal to 4194304, not {size}"
+
+
+def test_a_symbol_that_is_too_long_is_refused(corpus: Corpus):
+    assert "piece is too long" in corpus.refused(user_defined_symbols=("x" * 100_000,))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y", "a\0b"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_name_that_no_folder_can_have_is_refused(name: str, dry_run: bool, corpus: Corpus):
+    before = sorted(corpus.folder.rglob("*"))
+    with pytest.raises(MtkitError, match="cannot be written"):
+        corpus.prepare(name, dry_run=dry_run)
+    assert sorted(corpus.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_file_can_have_is_refused(name: str, corpus: Corpus):
+    corpus.refused(train=[(Path(name), corpus.train[1])])
+
+
+@pytest.mark.parametrize("code", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5])
+@pytest.mark.parametrize("side", ["src_lang", "tgt_lang"])
+def test_something_that_is_not_a_language_code_is_refused(code: Any, side: str, corpus: Corpus):
+    assert corpus.refused(**{side: code}).startswith(f"{side}: ")
+
+
+@pytest.mark.parametrize("code", ["zz", "und", "en-Latn-US-x-a", "EN", "pt_BR", "i-klingon", "*"])
+def test_codes_of_unknown_languages_are_accepted(code: str, corpus: Corpus):
+    assert corpus.prepare(src_lang=code).dropped == {}
+
+
+def test_nothing_to_train_on_is_refused(corpus: Corpus):
+    assert "training source" in corpus.refused(train=[])
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_less_than_one_process_is_refused(workers: int, corpus: Corpus):
+    assert "at least one" in corpus.refused(workers=workers)
+
+
+def test_no_more_processes_are_started_than_can_be_of_use(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[int] = []
+
+    def ordered_map(function: Any, items: Any, *, workers: int) -> Any:
+        asked.append(workers)
+        return ((item, function(item)) for item in items)
+
+    monkeypatch.setattr("mtkit.prepare.passes.ordered_map", ordered_map)
+    monkeypatch.setattr("mtkit.prepare.pipeline.available_cores", lambda: 3)
+    corpus.prepare(workers=1000)
+    assert set(asked) == {24}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_names_of_files_may_be_text(workers: int, corpus: Corpus):
+    src, tgt = map(str, corpus.train)
+    assert corpus.prepare(train=[(src, tgt)], workers=workers).pairs["train"] == 200
+
+
+def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path):
+    with pytest.raises(MtkitError, match="wmt14-en-de"):
+        prepare_corpus("wmt14-en-dd", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------
+# What is interrupted
+
+
+def interrupted(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "stage", ["Cleaner.__call__", "find_repeats", "_count_block", "LanguageOdds.of"]
+)
+def test_what_was_interrupted_is_finished_by_the_same_command(
+    stage: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(f"mtkit.prepare.passes.{stage}", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare()
+    assert not (corpus.folder / "out").exists()
+    corpus.prepare()
+    assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
+    corpus.prepare("undisturbed")
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_what_was_done_is_kept_when_a_process_is_lost(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    def lost(*_: Any, **__: Any) -> Any:
+        raise LostWorkerError("a worker ended unexpectedly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", lost)
+        with pytest.raises(MtkitError):
+            corpus.prepare()
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.passes.Cleaner.__call__", interrupted)
+        corpus.prepare()
+
+
+def test_what_was_interrupted_is_not_used_for_other_settings(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare()
+    corpus.prepare(vocab_size=310, max_tokens=9)
+    corpus.prepare("undisturbed", vocab_size=310, max_tokens=9)
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
+    when: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    # Parts with and without dropped pairs.
+    plant(corpus.train, [(line, "", "null") for line in (3, 90, 91, 199)])
+    monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 10)
+    monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
+    corpus.prepare("undisturbed", workers=1)
+    original, stops, notes = passes._write_note, 0, 0
+
+    def write(path: Path, value: Any) -> None:
+        nonlocal notes
+        notes += 1
+        if notes == 2 and when == "before":
+            raise KeyboardInterrupt
+        original(path, value)
+        if when == "after":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(passes, "_write_note", write)
+    while not (corpus.folder / "out").exists():
+        notes = 0
+        try:
+            corpus.prepare(workers=1)
+        except KeyboardInterrupt:
+            stops += 1
+    # One note of the first stage and ten of the last.
+    assert stops == (11 if when == "after" else 10)
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_what_was_stopped_while_it_tidied_up_is_done_again(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    corpus.prepare("undisturbed")
+    original = shutil.rmtree
+
+    def tidy_halfway(folder: Path, **options: Any) -> None:
+        if folder.name == "scratch":
+            for note in ("verdicts", "src_keys"):
+                (folder / note).unlink()
+            raise KeyboardInterrupt
+        original(folder, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", tidy_halfway)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare()
+    corpus.prepare()
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
+
+
+def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus, monkeypatch: pytest.MonkeyPatch):
+    before = sorted(corpus.folder.rglob("*"))
+    assert corpus.prepare(dry_run=True).pairs["train"] == 200
+    assert sorted(corpus.folder.rglob("*")) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(dry_run=True)
+    assert sorted(corpus.folder.rglob("*")) == before
+    # It does not touch what is there either, and so need not be told to replace it.
+    corpus.prepare()
+    before = contents(corpus.folder)
+    corpus.prepare(dry_run=True)
+    assert contents(corpus.folder) == before
+
+
+def test_a_refused_preparation_leaves_none_of_the_folders_it_made(corpus: Corpus):
+    corpus.train[1].write_bytes(b"\n" * 200)
+    before = sorted(corpus.folder.rglob("*"))
+    with pytest.raises(MtkitError, match="200 empty"):
+        corpus.prepare("some/where/deep")
+    assert sorted(corpus.folder.rglob("*")) == before
+
+
+def test_a_replacement_killed_halfway_leaves_nothing_beside_the_next(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    corpus.prepare()
+    before = contents(corpus.folder / "out")
+    corpus.prepare("other", vocab_size=310)
+    original = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        if self.name == ".out.partial":
+            raise KeyboardInterrupt
+        return original(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(force=True, vocab_size=310)
+    # The folder is there at any time, the old one or the new one.
+    assert contents(corpus.folder / "out") == before
+    corpus.prepare(force=True, vocab_size=310)
+    assert contents(corpus.folder / "out") == contents(corpus.folder / "other")
+    assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_interrupted_replacement_leaves_the_old_folder(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+):
+    corpus.prepare()
+    before = contents(corpus.folder / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(force=True, vocab_size=310)
+    assert contents(corpus.folder / "out") == before
+
+
+KILLED = """
+import json, os, signal, sys
+from pathlib import Path
+from mtkit.prepare import passes
+from mtkit.prepare import prepare_files
+passes.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
+prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
+              train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))
+"""
+
+
+def test_a_killed_run_leaves_no_finished_folder_and_does_not_block_the_next(
+    corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
+):
+    place = tmp_path_factory.mktemp("killed")
+    splits = {"train": corpus.train, **{s: corpus.arguments[s] for s in ("valid", "test")}}
+    files = json.dumps({split: [str(file) for file in pair] for split, pair in splits.items()})
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, files], cwd=place, check=False, timeout=60
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert not (place / "out").exists()
+    # It did leave something, or this would prove nothing.
+    assert list(place.iterdir()) != []
+    with pytest.raises(MtkitError, match="no prepared data"):
+        find_data(place)
+    prepare_files("tiny", place / "out", **corpus.arguments)
+    assert [path.name for path in place.iterdir()] == ["out"]
+    corpus.prepare("undisturbed")
+    assert contents(place / "out") == contents(corpus.folder / "undisturbed")

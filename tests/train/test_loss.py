@@ -1,0 +1,204 @@
+"""The arithmetic of training: the paper's numbers, worked by hand or by another route."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mtkit.train import loss as loss_module
+from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states, peak
+
+# ---------------------------------------------------------------------------------------------
+# The schedule
+
+
+def test_the_learning_rate_equals_values_worked_by_hand():
+    # 4^-½ · min(s^-½, s · 16^-1.5) = ½ · min(s^-½, s/64)
+    assert learning_rate(1, 4, 16) == pytest.approx(1 / 128, rel=1e-12)
+    assert learning_rate(8, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(16, 4, 16) == pytest.approx(1 / 8, rel=1e-12)
+    assert learning_rate(64, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(10_000, 4, 16) == pytest.approx(1 / 200, rel=1e-12)
+
+
+@pytest.mark.parametrize("warmup_steps", [1, 7, 4000])
+def test_the_learning_rate_peaks_at_warm_up(warmup_steps: int):
+    rates = [learning_rate(step, 512, warmup_steps) for step in range(1, 3 * warmup_steps + 3)]
+    assert rates.index(max(rates)) + 1 == warmup_steps
+    peak = warmup_steps - 1
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
+def test_the_peaks_of_base_and_big_are_those_of_the_paper(d_model: int, peak: float):
+    assert learning_rate(4000, d_model, 4000) == pytest.approx(peak, abs=0.005e-4)
+
+
+def test_with_a_decay_the_rate_falls_linearly_to_zero_over_the_last_updates():
+    def factor(step: int) -> float:
+        decayed = learning_rate(step, 4, 16, max_steps=100, decay_steps=40)
+        return decayed / learning_rate(step, 4, 16)
+
+    # Updates 61 to 100 are the last forty: 40/40, 39/40, ..., 1/40, and 101 would have none.
+    assert [factor(step) for step in (1, 16, 60, 61)] == [1.0] * 4
+    assert factor(62) == pytest.approx(39 / 40, rel=1e-12)
+    assert factor(81) == pytest.approx(1 / 2, rel=1e-12)
+    assert factor(100) == pytest.approx(1 / 40, rel=1e-12)
+    assert factor(101) == 0.0
+    assert first_decayed(100, 40) == 62
+
+
+def test_without_a_decay_the_rate_is_the_formulas_to_the_last_bit():
+    for step in (1, 3999, 4000, 100_000):
+        assert learning_rate(step, 512, 4000, max_steps=100_000, decay_steps=0) == learning_rate(
+            step, 512, 4000
+        )
+    assert first_decayed(100_000, 0) is None
+
+
+def test_a_decay_longer_than_the_run_takes_all_of_it():
+    rates = [learning_rate(step, 4, 1, max_steps=4, decay_steps=40) for step in range(1, 6)]
+    # 4^-½ · s^-½, times 4/4, 3/4, 2/4, 1/4 and nothing.
+    expected = [0.5, 0.75 / 8**0.5, 0.5 / 12**0.5, 0.25 / 4, 0.0]
+    assert rates == pytest.approx(expected, rel=1e-12)
+    assert first_decayed(4, 40) == 2
+
+
+@given(
+    st.integers(1, 60),
+    st.integers(1, 80),
+    st.integers(1, 60),
+    st.integers(0, 80),
+    st.integers(1, 9),
+)
+def test_the_peak_is_what_looking_at_every_update_finds(
+    last: int, warmup_steps: int, max_steps: int, decay_steps: int, d_model: int
+):
+    last = min(last, max_steps)
+    how: dict[str, int] = {"max_steps": max_steps, "decay_steps": decay_steps}
+    rates = [learning_rate(step, d_model, warmup_steps, **how) for step in range(1, last + 1)]
+    step, rate = peak(last, d_model, warmup_steps, **how)
+    assert rate == rates[step - 1] == pytest.approx(max(rates), rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------
+# The loss
+
+
+def test_the_smoothed_loss_equals_a_case_worked_by_hand():
+    # Probabilities 1/16, 1/2, 1/4, 1/8, 1/16; in bits 4, 1, 2, 3, 4. The truth is the second, so
+    # with ε = 0.2 the loss is 0.8·1 + 0.05·(4 + 2 + 3 + 4) = 1.45 bits.
+    logits = torch.tensor([[1 / 16, 1 / 2, 1 / 4, 1 / 8, 1 / 16]], dtype=torch.float64).log()
+    loss, count = label_smoothed_loss(logits, torch.tensor([1]), label_smoothing=0.2, pad_id=0)
+    assert loss.item() == pytest.approx(1.45 * math.log(2), abs=1e-12)
+    assert count.item() == 1
+
+
+def random_case(vocab_size: int = 11) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4, 6, vocab_size, dtype=torch.float64, generator=generator) * 3
+    targets = torch.randint(1, vocab_size, (4, 6), generator=generator)
+    targets[0, 4:] = 0
+    targets[2, 1:] = 0
+    return logits.requires_grad_(), targets
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+def test_the_smoothed_loss_is_pytorchs_with_the_share_of_the_truth_given_back(epsilon: float):
+    logits, targets = random_case()
+    V = logits.shape[-1]
+    # PyTorch spreads ε over all V, so ε·V/(V-1) leaves ε for the V - 1 others.
+    expected = F.cross_entropy(
+        logits.flatten(0, 1),
+        targets.flatten(),
+        ignore_index=0,
+        reduction="sum",
+        label_smoothing=epsilon * V / (V - 1),
+    )
+    (expected_gradient,) = torch.autograd.grad(expected, logits)
+    loss, count = label_smoothed_loss(logits, targets, label_smoothing=epsilon, pad_id=0)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert count.item() == 24 - 2 - 5
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 24, 100])
+def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states = torch.randn(4, 6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(11, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    wanted, _ = label_smoothed_loss(F.linear(states, weight), targets, **how)
+    found = loss_of_states(states, weight, targets, **how)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(found * 0.3, (states, weight)),
+        torch.autograd.grad(wanted * 0.3, (states, weight)),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
+    logits, targets = random_case()
+    loss, _ = label_smoothed_loss(logits, targets, label_smoothing=0.0, pad_id=0)
+    expected = sum(
+        -math.log(math.exp(row[target]) / sum(map(math.exp, row)))
+        for row, target in zip(
+            logits.flatten(0, 1).tolist(), targets.flatten().tolist(), strict=True
+        )
+        if target != 0
+    )
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_gradient_of_the_loss_equals_finite_differences():
+    logits, targets = random_case(vocab_size=5)
+
+    def loss(x: Tensor) -> Tensor:
+        # A factor, because the update divides by the number of tokens.
+        return label_smoothed_loss(x, targets, label_smoothing=0.1, pad_id=0)[0] * 0.25
+
+    assert torch.autograd.gradcheck(loss, (logits,))
+
+
+def test_padding_changes_neither_loss_nor_count():
+    logits, targets = random_case()
+    row, truth = logits[2:3, :1], targets[2:3, :1]
+    alone = label_smoothed_loss(row, truth, label_smoothing=0.1, pad_id=0)
+    # Whatever the model says at padding, even nonsense.
+    padded_logits = torch.cat((row, 1e4 * torch.ones(1, 5, 11, dtype=torch.float64)), dim=1)
+    padded = label_smoothed_loss(padded_logits, F.pad(truth, (0, 5)), label_smoothing=0.1, pad_id=0)
+    assert padded[0].item() == pytest.approx(alone[0].item(), rel=1e-12)
+    assert padded[1].item() == alone[1].item() == 1
+    (gradient,) = torch.autograd.grad(padded[0], logits)
+    assert gradient[0].abs().sum() == 0
+
+
+def test_the_loss_of_bf16_logits_is_summed_in_float32():
+    logits, targets = random_case()
+    rounded = logits.detach().bfloat16().requires_grad_()
+    exact = rounded.detach().double().requires_grad_()
+    for epsilon in (0.0, 0.1):
+        found, wanted = (
+            label_smoothed_loss(x, targets, label_smoothing=epsilon, pad_id=0)[0]
+            for x in (rounded, exact)
+        )
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+        (gradient,) = torch.autograd.grad(found, rounded)
+        (expected,) = torch.autograd.grad(wanted, exact)
+        assert gradient.dtype == torch.bfloat16
+        assert torch.allclose(gradient.double(), expected, rtol=1e-2, atol=1e-4)

@@ -1,0 +1,363 @@
+"""Linear layers for inference, what precision does to translations, and ensembles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from plain_search import plain_search
+from torch import Tensor, nn
+
+from mtkit.config import ModelConfig
+from mtkit.devices import choose_precision
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.translate import Translator
+from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.linear import DenseLinear, Int8Linear, pack_weights
+from mtkit.translate.sampling import sample, uniforms
+from mtkit.translate.search import Hypothesis, beam_search
+
+CPU = torch.device("cpu")
+int8_only = pytest.mark.skipif(
+    "fbgemm" not in torch.backends.quantized.supported_engines, reason="int8 needs an x86 CPU"
+)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (5, 40), (64, 40), (65, 40), (3, 7, 40), (1, 1, 40)])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("packed_from", [0, 2_000_000])
+def test_a_dense_layer_equals_pytorchs(
+    shape: tuple[int, ...], biased: bool, packed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.translate.linear.PACKED_SIZE", packed_from)
+    plain = nn.Linear(40, 24, bias=biased)
+    laid_out = DenseLinear(plain.weight, plain.bias)
+    x = drawn(*shape)
+    with torch.inference_mode():
+        for _ in range(2):
+            assert torch.allclose(laid_out(x), plain(x), atol=1e-5)
+
+
+def eight_bit(x: Tensor, weight: Tensor, bias: Tensor) -> np.ndarray:
+    """The product by integers: weights to ±127 a row, activations to ±63 a row."""
+    w, a = weight.numpy().astype(np.float64), x.numpy().astype(np.float64)
+    w_scale = np.abs(w).max(1) / 127
+    a_scale = np.abs(a).max(1) / 63
+    rounded = np.rint(a / a_scale[:, None]) @ np.rint(w / w_scale[:, None]).T
+    return rounded * a_scale[:, None] * w_scale + bias.numpy()
+
+
+@int8_only
+@pytest.mark.parametrize("rows", [1, 3, 70])
+def test_an_8_bit_layer_equals_integer_arithmetic(rows: int) -> None:
+    weight, bias, x = drawn(24, 40, seed=1), drawn(24, seed=2), drawn(rows, 40, seed=3)
+    with torch.inference_mode():
+        found = Int8Linear(weight, bias)(x)
+        assert np.abs(found.numpy() - eight_bit(x, weight, bias)).max() < 1e-4
+        deep = Int8Linear(weight, bias)(x.view(rows, 1, 40))
+    assert torch.equal(deep.view(rows, -1), found)
+
+
+@int8_only
+def test_sums_of_8_bit_products_do_not_saturate() -> None:
+    # The largest there are, side by side: 16 bits hold two of them only with a bit to spare.
+    weight, x = torch.ones(16, 512), torch.ones(8, 512)
+    with torch.inference_mode():
+        assert torch.allclose(Int8Linear(weight, None)(x), torch.full((8, 16), 512.0))
+        assert torch.allclose(Int8Linear(-weight, None)(x), torch.full((8, 16), -512.0))
+
+
+@int8_only
+def test_an_8_bit_row_does_not_depend_on_its_neighbours() -> None:
+    layer = Int8Linear(drawn(24, 40, seed=1), drawn(24, seed=2))
+    x = drawn(6, 40, seed=3)
+    loud = x.clone()
+    loud[3] *= 1_000
+    with torch.inference_mode():
+        alone = torch.cat([layer(row.unsqueeze(0)) for row in x])
+        assert torch.equal(layer(x), alone)
+        quiet = torch.arange(6) != 3
+        assert torch.equal(layer(loud)[quiet], alone[quiet])
+        # A row of zeros, as a ReLU can leave, is the bias.
+        assert torch.equal(layer(torch.zeros(2, 40))[0], layer._bias)
+
+
+@int8_only
+def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
+    program = (
+        "import torch; from mtkit.translate.linear import Int8Linear\n"
+        "draw = torch.Generator().manual_seed(1)\n"
+        "layer = Int8Linear(torch.randn(70, 513, generator=draw), None)\n"
+        "print(layer(torch.randn(37, 513, generator=draw)).tolist())\n"
+    )
+
+    def printed(**environment: str) -> str:
+        command = [sys.executable, "-c", program]
+        whole = os.environ | environment
+        return subprocess.run(
+            command, env=whole, capture_output=True, check=True, timeout=100, text=True
+        ).stdout
+
+    # AVX2 has no VNNI, and adds products up in 16 bits.
+    older = printed(FBGEMM_ENABLE_INSTRUCTIONS="AVX2", ATEN_CPU_CAPABILITY="avx2")
+    assert printed() == older
+
+
+def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: True)
+    assert choose_precision("auto", CPU, exact=True) == "fp32"
+    with pytest.raises(MtkitError, match="int8 needs an x86 CPU"):
+        choose_precision("int8", torch.device("cuda"))
+    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: False)
+    assert choose_precision("bf16", CPU) == "bf16"
+    assert "no bf16 units" in caplog.text
+
+
+def plain_model(run: Run) -> Transformer:
+    return Translator.load(run, device="cpu", prepared=False).model
+
+
+def assert_steps_as_the_model_does(
+    plain: Transformer, run: Run, precision: str, src: Tensor, prefix: Tensor, most: float
+) -> None:
+    """The engine of a run's weights gives nearly the log-probabilities of the whole model."""
+    model = plain_model(run)
+    pack_weights(model, precision, CPU)
+    engine = Engine(model)
+    with torch.inference_mode():
+        cache = engine.start(src, 1)
+        for t in range(prefix.shape[1]):
+            wanted = plain(src, prefix[:, : t + 1])[:, -1].log_softmax(-1)
+            found = engine.step(prefix[:, t], torch.arange(len(src)), cache)
+            assert found.dtype == torch.float32
+            assert found.shape == (len(src), plain.vocab_size)
+            assert (found - wanted).abs().max() < most
+
+
+@int8_only
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.1)])
+def test_every_precision_gives_nearly_the_log_probabilities_of_the_model(
+    tiny_run: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 0)
+    src = torch.tensor([[5, 6, 7, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
+    prefix = torch.tensor([[BOS_ID, 9, 10], [BOS_ID, 11, 12]])
+    assert_steps_as_the_model_does(plain_model(tiny_run), tiny_run, precision, src, prefix, most)
+
+
+@int8_only
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 1e-5), ("bf16", 0.1), ("int8", 0.3)])
+def test_a_source_of_its_own_vocabulary_is_decoded_as_the_model_does(
+    uneven: Run, precision: str, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.translate.linear.INT8_SIZE", 0)
+    plain = plain_model(uneven)
+    # The last ids of either side; weights as large as here round worse than trained ones.
+    V_src, V_tgt = plain.src_vocab_size, plain.vocab_size
+    assert V_src is not None
+    assert V_src < V_tgt
+    src = torch.tensor([[5, 6, V_src - 1, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]])
+    prefix = torch.tensor([[BOS_ID, 9, V_tgt - 1], [BOS_ID, 11, V_tgt - 2]])
+    assert_steps_as_the_model_does(plain, uneven, precision, src, prefix, most)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4, 10])
+@pytest.mark.parametrize(("alpha", "copied_to"), [(0.0, 2**16), (0.6, 2**16), (0.6, 0), (0.6, 400)])
+def test_the_search_finds_what_a_plain_one_finds(
+    tiny_run: Run,
+    beam_size: int,
+    alpha: float,
+    copied_to: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Small caches grow by copying, large ones have room; some begin small.
+    monkeypatch.setattr("mtkit.translate.engine.COPIED_TO", copied_to)
+    plain = Translator.load(tiny_run, device="cpu", prepared=False).model
+    changes = {"beam_size": beam_size, "length_penalty": alpha, "max_extra_length": 4}
+    config = tiny_run.config.decode.model_copy(update=changes)
+    translator = Translator.load(tiny_run, device="cpu", config=config)
+    lines = ["one two three", "nine", "four four five one two six", "seven eight", "two"] * 2
+    for line, (found,) in zip(lines, translator.translate_nbest(lines, n_best=1), strict=True):
+        ids = [*translator.tokenizer.encode(line), EOS_ID]
+        score, tokens = plain_search(
+            plain, ids, beam_size=beam_size, alpha=alpha, limit=len(ids) + 4
+        )
+        assert found.text == translator.tokenizer.decode(tokens)
+        assert found.score == pytest.approx(score, abs=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------
+# Ensembles
+
+V = 40
+SOURCES = [[5, 6, 7, 8], [9, 10], [11, 12, 13], [14], [15, 16, 5, 9, 22], [30, 31]]
+
+
+def untrained(seed: int, *, d_model: int, layers: int) -> Transformer:
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        encoder_layers=layers, decoder_layers=layers, d_model=d_model, d_ff=48, n_heads=2
+    )
+    return Transformer(config, V, PAD_ID).eval()
+
+
+def two_models() -> list[Transformer]:
+    return [untrained(1, d_model=16, layers=1), untrained(2, d_model=24, layers=2)]
+
+
+def sources() -> Tensor:
+    src = torch.full((len(SOURCES), 6), PAD_ID)
+    for row, ids in enumerate(SOURCES):
+        src[row, : len(ids) + 1] = torch.tensor([*ids, EOS_ID])
+    return src
+
+
+class MeanOfModels:
+    """The mean of what whole forward passes say, by adding up probabilities in float64."""
+
+    def __init__(self, models: list[Transformer]) -> None:
+        self.models = models
+
+    def __call__(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        probabilities = [model(src, tgt_in).double().softmax(-1) for model in self.models]
+        return torch.stack(probabilities).mean(0).log()
+
+
+@torch.inference_mode()
+def test_an_ensemble_of_one_model_twice_is_that_model() -> None:
+    model, _ = two_models()
+    one, twice = Engine(model), Ensemble([Engine(model), Engine(model)])
+    caches = one.start(sources(), 2), twice.start(sources(), 2)
+    tokens, rows = torch.full((12,), BOS_ID), torch.arange(12)
+    for _ in range(4):
+        wanted = one.step(tokens, rows, caches[0])
+        found = twice.step(tokens, rows, caches[1])
+        assert found.dtype == torch.float32
+        assert (found - wanted).abs().max() < 2e-6
+        tokens = wanted.argmax(-1)
+
+
+@torch.inference_mode()
+def test_an_ensemble_gives_the_mean_of_the_probabilities_of_its_models() -> None:
+    models = two_models()
+    ensemble = Ensemble([Engine(model) for model in models])
+    src, cache = sources(), ensemble.start(sources(), 1)
+    forced = torch.randint(4, V, (len(src), 5), generator=torch.Generator().manual_seed(3))
+    forced[:, 0] = BOS_ID
+    kept = torch.arange(len(src))
+    for t in range(5):
+        if t == 3:
+            # Sentences leave every model's cache, and change places in it.
+            kept = torch.tensor([4, 0, 2])
+            cache.select(kept)
+        found = ensemble.step(forced[kept, t], torch.arange(len(kept)), cache)
+        wanted = MeanOfModels(models)(src[kept], forced[kept, : t + 1])[:, -1]
+        assert (found - wanted).abs().max() < 1e-5
+    alone = models[0](src[kept], forced[kept])[:, -1].log_softmax(-1)
+    assert (alone - wanted).abs().max() > 0.1
+
+
+@torch.inference_mode()
+def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
+    models = two_models()
+    ensemble = Ensemble([Engine(model) for model in models])
+    found = beam_search(
+        ensemble.step,
+        ensemble.start(sources(), 3),
+        max_lengths=[8] * len(SOURCES),
+        beam_size=3,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        alpha=0.6,
+    )
+    for ids, (best,) in zip(SOURCES, found, strict=True):
+        mean = MeanOfModels(models)
+        score, tokens = plain_search(mean, [*ids, EOS_ID], beam_size=3, alpha=0.6, limit=8)
+        assert best.tokens == tokens
+        assert best.score == pytest.approx(score, abs=1e-5)
+
+
+def test_models_of_different_vocabularies_are_refused_as_an_ensemble() -> None:
+    model, _ = two_models()
+    with torch.device("meta"):
+        other = Transformer(model.config, V + 1, PAD_ID)
+        of_source = Transformer(model.config, V, PAD_ID, V + 2)
+        as_large = Transformer(model.config, V, PAD_ID, V)
+    with pytest.raises(ValueError, match=r"\[40, 41\]"):
+        Ensemble([Engine(model), Engine(other)])
+    with pytest.raises(ValueError, match=r"\[40, 42\]"):
+        Ensemble([Engine(model), Engine(of_source)])
+    Ensemble([Engine(model), Engine(as_large)])
+
+
+@torch.inference_mode()
+def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
+    model, _ = two_models()
+    engine, n_samples = Engine(model), 5
+
+    def drawn(rows: list[int]) -> list[list[Hypothesis]]:
+        return sample(
+            engine.step,
+            engine.start(sources()[rows], n_samples),
+            max_lengths=[8] * len(rows),
+            uniforms_BWT=uniforms(1, rows, n_samples=n_samples, steps=8),
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            alpha=0.6,
+        )
+
+    found = drawn(list(range(len(SOURCES))))
+    assert len({h.tokens for hypotheses in found for h in hypotheses}) > 20
+    for ids, hypotheses in zip(SOURCES, found, strict=True):
+        for h in hypotheses:
+            whole = [*h.tokens, EOS_ID] if h.finished else list(h.tokens)
+            tgt_in = torch.tensor([[BOS_ID, *whole[:-1]]])
+            logits = model(torch.tensor([[*ids, EOS_ID]]), tgt_in).double()
+            wanted = logits.log_softmax(-1)[0, torch.arange(len(whole)), whole]
+            assert h.token_log_probs == pytest.approx(wanted.tolist(), abs=1e-5)
+    # Nor does it matter which sentences are drawn together.
+    for row, hypotheses in enumerate(found):
+        assert [h.tokens for h in drawn([row])[0]] == [h.tokens for h in hypotheses]
+
+
+@int8_only
+def test_only_large_matrices_are_8_bit() -> None:
+    model = nn.ModuleDict({"small": nn.Linear(511, 512), "large": nn.Linear(512, 512)})
+    pack_weights(model, "int8", CPU)
+    assert [type(layer) for layer in model.values()] == [DenseLinear, Int8Linear]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_under_autocast_a_step_rounds_no_more_than_the_forward_pass(norm: str) -> None:
+    # Sums of residuals stay in float32; only matrix products are rounded.
+    config = ModelConfig.model_validate(
+        {"d_model": 64, "d_ff": 128, "n_heads": 4, "decoder_layers": 6, "norm": norm}
+    )
+    torch.manual_seed(0)
+    model = Transformer(config, 50, PAD_ID).eval()
+    src, prefix = torch.tensor([[5, 6, 7, EOS_ID]] * 64), torch.arange(4, 36).view(1, -1)
+    errors = []
+    with torch.inference_mode():
+        wanted = model(src[:1], prefix).log_softmax(-1)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            whole = model(src[:1], prefix).float().log_softmax(-1)
+            engine = Engine(model)
+            cache = engine.start(src[:1], 1)
+            row = torch.zeros(1, dtype=torch.int64)
+            steps = torch.stack([engine.step(prefix[:, t], row, cache) for t in range(32)], dim=1)
+        for found in (whole, steps):
+            errors.append((found - wanted).abs().mean().item())
+    assert errors[1] < 1.1 * errors[0]

@@ -1,0 +1,153 @@
+"""Hostile input: whatever is in a line, it is one line, and the program goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import fuzzed
+import pytest
+import torch
+from forked import Forked
+from hostile import INVALID, hostile_lines
+
+import mtkit.translate
+from mtkit.cli import main
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+
+SEED = 1
+# Short translations, of which even a model that knows nothing makes some text.
+SETTINGS = {"beam_size": 1, "min_length": 3, "max_length": 4, "no_repeat_ngram": 1}
+LINES, LONG_EVERY = 700, 100
+
+
+def translate(folder: Path, run: Path, name: str) -> None:
+    """Translate NAME.in to NAME.out with the command, and write its peak memory in bytes."""
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    # So that even a short text has many windows.
+    mtkit.translate.translator.WINDOW_LINES = 100
+    options = [f"--{key.replace('_', '-')}={value}" for key, value in SETTINGS.items()]
+    sys.argv = ["mtkit", "translate", f"--run={run}", f"--input={name}.in", *options]
+    with Path(f"{name}.out").open("wb") as out:
+        os.dup2(out.fileno(), 1)
+    try:
+        main()
+    finally:
+        # Of this process since it was forked; getrusage would count that of its parent too.
+        status = Path("/proc/self/status")
+        peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
+        Path(f"{name}.peak").write_text(str(int(peak[1]) * 1024 if peak else 0))
+
+
+def translated(folder: Path, run: Run, lines: list[bytes]) -> tuple[int | None, bytes, str, int]:
+    """Exit status, standard output, standard error and peak memory of the command."""
+    (folder / "text.in").write_bytes(b"".join(line + b"\n" for line in lines))
+    child = Forked(translate, folder, run.path, "text", err=folder / "text.err")
+    status = child.wait(timeout=120)
+    err = (folder / "text.err").read_text(encoding="utf-8")
+    return status, (folder / "text.out").read_bytes(), err, int((folder / "text.peak").read_text())
+
+
+@pytest.fixture(scope="module")
+def answered(
+    tiny_run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, tuple[list[bytes], bytes, str, int]]:
+    """Lines once, and four times: what came out, what was said, and the peak of memory."""
+    found = {}
+    for times in (1, 8):
+        lines = list(hostile_lines(LINES, SEED, long_every=LONG_EVERY)) * times
+        folder = tmp_path_factory.mktemp("hostile")
+        status, out, err, peak = translated(folder, tiny_run, lines)
+        assert status == 0, err
+        found[times] = lines, out, err, peak
+    return found
+
+
+def test_one_line_comes_out_for_each_that_goes_in_and_it_is_utf8(answered):
+    for lines, out, err, _ in answered.values():
+        assert out.count(b"\n") == len(lines)
+        assert out.endswith(b"\n")
+        assert "\0" not in err
+        out.decode("utf-8")
+
+
+def test_what_is_blank_stays_blank(answered):
+    blank = answers = 0
+    for lines, out, _, _ in answered.values():
+        for line, translation in zip(lines, out.split(b"\n"), strict=False):
+            if not line.decode().strip():
+                blank += 1
+                assert translation == b"", line
+            answers += bool(translation)
+    assert blank > 100
+    # Not because the model has nothing to say.
+    assert answers > 1000
+
+
+def test_a_line_that_is_too_long_is_cut_and_named(answered):
+    for lines, _, err, _ in answered.values():
+        told = {int(n) for n in re.findall(r"^mtkit: warning: line (\d+): cut from", err, re.M)}
+        assert told == {n for n, line in enumerate(lines, start=1) if len(line) > 1100}
+        assert len(told) == len(lines) // LONG_EVERY
+        # And nothing else is worth a warning.
+        assert err.count("warning") == len(told)
+        assert "Traceback" not in err
+
+
+def test_memory_does_not_grow_with_the_number_of_lines(answered):
+    once, often = (answered[times][3] for times in (1, 8))
+    if not once:
+        pytest.skip("reads the peak of memory from /proc/self/status")
+    # Peaks of the same run differ by up to three megabytes; a kilobyte for each line more would be
+    # too much.
+    assert often - once < 950 * 7 * LINES
+
+
+def test_hostile_lines_are_translated_as_if_each_were_alone(answered, tiny_run: Run):
+    from mtkit.translate import Translator
+
+    lines, out, _, _ = answered[1]
+    config = tiny_run.config.decode.model_copy(update=SETTINGS)
+    translator = Translator.load(tiny_run, config=config, device="cpu")
+    found = out.decode().split("\n")
+    # A prime, so that all kinds have their turn.
+    for number in range(0, LINES, 13):
+        line = lines[number].decode().removesuffix("\r")
+        assert list(translator.translate([line])) == [found[number]]
+
+
+@pytest.mark.slow
+def test_lines_are_translated_alike_in_any_batch_order_and_number_of_processes(untrained: Run):
+    # tests/fuzzed.py takes more lines.
+    found = fuzzed.compare(untrained.path, fuzzed.fuzzed_lines(300, SEED), SEED)
+    for variant in found.values():
+        assert variant.lines == 300
+        assert variant.texts == 0
+        assert variant.difference <= fuzzed.TOLERANCE
+
+
+@pytest.mark.parametrize("broken", INVALID)
+def test_invalid_utf8_is_refused_with_its_line_after_the_lines_before_it(
+    broken: bytes, tiny_run: Run, tmp_path: Path
+):
+    lines = list(hostile_lines(10, SEED))
+    status, out, err, _ = translated(tmp_path, tiny_run, [*lines, b"one " + broken, b"two"])
+    assert status == 1
+    assert out.count(b"\n") == len(lines)
+    assert re.search(r"^mtkit: error: text\.in, line 11: not UTF-8 ", err, re.M)
+    assert err.count("\n") == 2
+
+
+def test_special_pieces_spelled_out_are_text_and_not_pieces(
+    tiny_data: PreparedData,
+):
+    tokenizer, _ = tiny_data.tokenizers()
+    special = {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
+    for text in ("<s>", "</s>", "<pad>", "one </s> two", "<0x0A>", "<s></s>"):
+        ids = tokenizer.encode(text)
+        assert not special & set(ids), text
+        assert tokenizer.decode(ids) == text

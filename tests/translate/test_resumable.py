@@ -1,0 +1,189 @@
+"""A long translation that is stopped, killed, shared out, or gone on with by mistake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from forked import Forked
+
+import mtkit.translate
+from mtkit.cli import main
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.translate.resumable import ResumableOutput
+
+WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]
+HOW = {"run": "a", "decode.beam_size": "4"}
+
+
+Windows = Iterable[tuple[int, list[str]]]
+
+
+def upper(windows: Windows) -> Iterator[tuple[int, bytes]]:
+    for first_line, window in windows:
+        rows = [f"{first_line + i} {line.upper()}\n" for i, line in enumerate(window)]
+        yield first_line, "".join(rows).encode()
+
+
+WHOLE = "1 ONE\n2 TWO\n3 \n4 A\u2028B\n5 THREE\n"
+
+
+def stopping_at(line: int) -> Callable[[Windows], Iterator[tuple[int, bytes]]]:
+    def until(windows: Windows) -> Windows:
+        for first_line, window in windows:
+            if first_line >= line:
+                raise KeyboardInterrupt
+            yield first_line, window
+
+    return lambda windows: upper(until(windows))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_output_is_that_of_all_windows_and_nothing_else_is_left(tmp_path: Path) -> None:
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    assert names(tmp_path) == [".out.parts"]
+    asked = []
+
+    def translate(windows: Windows) -> Iterator[tuple[int, bytes]]:
+        given = list(windows)
+        asked.extend(given)
+        return upper(given)
+
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, translate)
+    assert asked == [(5, ["three"])]
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path) -> None:
+    def stopping(windows: Windows) -> Iterator[tuple[int, bytes]]:
+        ahead = list(windows)
+        yield from upper(ahead[:1])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping)
+    (part,) = (tmp_path / ".out.parts").glob("0*")
+    assert part.read_text() == "1 ONE\n2 TWO\n"
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, lambda windows: upper(list(windows)))
+    assert (tmp_path / "out").read_text() == WHOLE
+
+
+def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(1))
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "windows", "message"),
+    [
+        (HOW | {"decode.beam_size": "5"}, WINDOWS, "started with decode.beam_size 4, not 5"),
+        (HOW, [["one", "two"], ["other"], ["three"]], r"different input \(from line 3 on\)"),
+        (HOW, WINDOWS[:1], "started with more input"),
+    ],
+)
+def test_something_else_is_never_mixed_in(
+    how: dict[str, str], windows: list[list[str]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    with pytest.raises(MtkitError, match=message):
+        ResumableOutput(tmp_path / "out", how).run(windows, upper)
+    # Nothing of the first is lost by that.
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
+
+
+def test_restart_begins_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    ResumableOutput(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
+    assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
+
+
+def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
+    done: list[tuple[int, int]] = []
+
+    def work(rank: int) -> None:
+        def translate(windows: Windows) -> Iterator[tuple[int, bytes]]:
+            for first_line, window in windows:
+                done.append((rank, first_line))
+                yield from upper([(first_line, window)])
+
+        ResumableOutput(tmp_path / "out", HOW, rank=rank, world_size=2).run(WINDOWS, translate)
+
+    # The first comes early and waits for the parts of the other.
+    first = threading.Thread(target=work, args=(0,))
+    first.start()
+    time.sleep(0.1)
+    work(1)
+    first.join(timeout=20)
+    assert sorted(done) == [(0, 1), (0, 5), (1, 3)]
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
+    """The command in a folder, with windows of 20 lines, so that a short text has many."""
+    os.chdir(folder)
+    mtkit.translate.translator.WINDOW_LINES = 20
+    torch.set_num_threads(1)
+    sys.argv = ["mtkit", "-q", "translate", *arguments]
+    main()
+
+
+# Each start has a number of workers of its own; the first is not killed.
+@pytest.mark.parametrize(
+    ("seed", "workers"), [pytest.param(1, "11111", marks=pytest.mark.slow), (2, "12122")]
+)
+def test_a_killed_translation_resumes_to_the_same_output(
+    seed: int, workers: str, tiny_run: Run, tmp_path: Path
+) -> None:
+    lines = [f"one two {'three ' * (i % (5 + seed))}nine" if i % 7 else "" for i in range(400)]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+
+    arguments = ["--run", str(tiny_run.path), "--device", "cpu", "--input", "in"]
+    turns = iter(workers)
+
+    def start(output: str) -> Forked:
+        options = ["--output", output, "--workers", next(turns)]
+        return Forked(translate_in_short_windows, tmp_path, [*arguments, *options])
+
+    assert start("whole").wait(timeout=120) == 0
+    killed = 0
+    parts = tmp_path / ".out.parts"
+    for enough in (2, 6, 11):
+        child = start("out")
+        while child.returncode is None and len(list(parts.glob("0*"))) < enough:
+            time.sleep(0.002)
+        child.kill()
+        killed += child.wait(timeout=60) == -signal.SIGKILL
+    assert killed >= 2
+    assert start("out").wait(timeout=120) == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert names(tmp_path) == ["in", "out", "whole"]
+
+
+def test_before_a_part_is_done_a_job_may_begin_otherwise(tmp_path: Path) -> None:
+    # As a kill leaves it that comes before the first part.
+    ResumableOutput(tmp_path / "out", HOW)
+    ResumableOutput(tmp_path / "out", HOW | {"decode.beam_size": "9"})

@@ -1,0 +1,633 @@
+"""Beam search, against enumeration and against a search that never stops early; sampling."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from mtkit.translate.sampling import Sampling, sample, uniforms
+from mtkit.translate.search import Constraints, Hypothesis, beam_search, length_penalty, top_k
+
+BOS, EOS = 0, 1
+
+
+class Prefixes:
+    """A cache that holds the prefixes themselves, B by W."""
+
+    def __init__(self, tables: list[int], width: int) -> None:
+        self.tables = tables
+        self.prefixes: list[list[tuple[int, ...]]] = [[()] * width for _ in tables]
+        self.selected: list[list[int]] = []
+
+    def reorder(self, parents: Tensor) -> None:
+        self.prefixes = [
+            [row[parent] for parent in chosen]
+            for row, chosen in zip(self.prefixes, parents.tolist(), strict=True)
+        ]
+
+    def select(self, rows: Tensor) -> None:
+        self.selected.append(rows.tolist())
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+        self.tables = [self.tables[row] for row in rows.tolist()]
+
+
+@functools.cache
+def log_probs(table: int, prefix: tuple[int, ...], vocab: int) -> list[float]:
+    """Any distribution that depends on the whole prefix, the same at every call."""
+    draw = random.Random(f"{table} {prefix}")
+    weights = torch.tensor([draw.gauss(0, 2) for _ in range(vocab)], dtype=torch.float64)
+    weights[BOS] = -torch.inf
+    return weights.log_softmax(0).tolist()
+
+
+def step_of(width: int, vocab: int):
+    """A step that looks distributions up by the whole prefix."""
+
+    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+        rows = []
+        for token, slot in zip(tokens.tolist(), slots.tolist(), strict=True):
+            sentence, w = divmod(slot, width)
+            cache.prefixes[sentence][w] = (*cache.prefixes[sentence][w], token)
+            rows.append(log_probs(cache.tables[sentence], cache.prefixes[sentence][w][1:], vocab))
+        return torch.tensor(rows, dtype=torch.float64)
+
+    return step
+
+
+def search(
+    tables: list[int],
+    *,
+    width: int,
+    limit: int,
+    alpha: float,
+    vocab: int,
+    n_best: int = 1,
+    constraints: Constraints | None = None,
+):
+    cache = Prefixes(tables, width)
+    found = beam_search(
+        step_of(width, vocab),
+        cache,
+        max_lengths=[limit] * len(tables),
+        beam_size=width,
+        bos_id=BOS,
+        eos_id=EOS,
+        alpha=alpha,
+        n_best=n_best,
+        constraints=constraints,
+    )
+    return found, cache
+
+
+def total(table: int, tokens: tuple[int, ...], vocab: int) -> float:
+    return sum(log_probs(table, tokens[:i], vocab)[token] for i, token in enumerate(tokens))
+
+
+def enumerated(table: int, *, limit: int, alpha: float, vocab: int) -> list[tuple[float, tuple]]:
+    """Every sequence that ends within the limit, best first."""
+    found = []
+    for length in range(limit):
+        for tokens in itertools.product(range(2, vocab), repeat=length):
+            score = total(table, (*tokens, EOS), vocab) / ((5 + length + 1) / 6) ** alpha
+            found.append((score, tokens))
+    return sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, -0.5])
+def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float) -> None:
+    vocab, limit = 4, 4
+    tables = list(range(12))
+    found, _ = search(tables, width=16, limit=limit, alpha=alpha, vocab=vocab, n_best=5)
+    for table, hypotheses in zip(tables, found, strict=True):
+        expected = enumerated(table, limit=limit, alpha=alpha, vocab=vocab)[:5]
+        assert [h.tokens for h in hypotheses] == [tokens for _, tokens in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected])
+        assert all(h.finished for h in hypotheses)
+
+
+def test_width_one_is_greedy() -> None:
+    for table in range(20):
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < 8:
+            row = log_probs(table, tokens, 5)
+            best = row.index(max(row))
+            if best == EOS:
+                break
+            tokens += (best,)
+        ended = len(tokens) < 8
+        (result,), _ = search([table], width=1, limit=8, alpha=0.6, vocab=5)
+        assert [(h.tokens, h.finished) for h in result] == [(tokens, ended)]
+        whole = (*tokens, EOS) if ended else tokens
+        assert result[0].log_prob == pytest.approx(total(table, whole, 5))
+
+
+def without_stopping(table: int, *, width: int, limit: int, alpha: float, vocab: int, n_best: int):
+    """The same search in plain Python, which always goes to the limit."""
+    alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[tuple[float, tuple[int, ...]]] = []
+    for length in range(1, limit + 1):
+        candidates = [
+            (score + value, (*prefix, token))
+            for score, prefix in alive
+            for token, value in enumerate(log_probs(table, prefix, vocab))
+            if value > -torch.inf
+        ]
+        top = sorted(candidates, reverse=True)[: 2 * width]
+        penalty = ((5 + length) / 6) ** alpha
+        finished += [(score / penalty, prefix[:-1]) for score, prefix in top if prefix[-1] == EOS]
+        alive = [item for item in top if item[1][-1] != EOS][:width]
+    return sorted(finished, reverse=True)[:n_best], alive
+
+
+@pytest.mark.parametrize("width", [2, 3, 5])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5, -0.5])
+def test_stopping_early_never_changes_the_result(width: int, alpha: float) -> None:
+    options = {"width": width, "limit": 7, "alpha": alpha, "vocab": 5, "n_best": min(width, 2)}
+    tables = list(range(100, 125))
+    found, _ = search(tables, **options)
+    for table, hypotheses in zip(tables, found, strict=True):
+        expected, _ = without_stopping(table, **options)
+        ended = [h for h in hypotheses if h.finished]
+        assert [h.tokens for h in ended] == [tokens for _, tokens in expected]
+        assert [h.score for h in ended] == pytest.approx([score for score, _ in expected])
+
+
+def test_a_sentence_does_not_depend_on_those_it_shares_a_batch_with() -> None:
+    options = {"width": 3, "limit": 9, "alpha": 0.6, "vocab": 5, "n_best": 3}
+    together, cache = search(list(range(30)), **options)
+    assert cache.selected, "no sentence ever left the batch"
+    for table, hypotheses in enumerate(together):
+        assert search([table], **options)[0] == [hypotheses]
+
+
+def forced_step(rows: list[list[float]]):
+    """A step that ignores the prefix: one row of log-probabilities per decoding step."""
+    position = iter(rows)
+
+    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+        return torch.tensor(next(position), dtype=torch.float64).repeat(len(tokens), 1)
+
+    return step
+
+
+def best_two(
+    rows: list[list[float]], *, alpha: float = 0.0, rank_cut_off: bool = False
+) -> list[Hypothesis]:
+    """What a beam of two finds for one sentence, whose limit is the last of the forced steps."""
+    (found,) = beam_search(
+        forced_step(rows),
+        Prefixes([0], 2),
+        max_lengths=[len(rows)],
+        beam_size=2,
+        bos_id=BOS,
+        eos_id=EOS,
+        alpha=alpha,
+        n_best=2,
+        rank_cut_off=rank_cut_off,
+    )
+    return found
+
+
+def test_a_sentence_cut_off_at_the_limit_returns_its_best_unfinished_hypothesis() -> None:
+    never = [-torch.inf, -torch.inf, -0.1, -3.0]
+    found = best_two([never, never], alpha=1.0)
+    assert found[0].tokens == (2, 2)
+    assert not found[0].finished
+    # Two tokens and no EOS: the penalty is (5 + 2) / 6.
+    assert found[0].score == pytest.approx(-0.2 / (7 / 6))
+    assert found[1].log_prob == pytest.approx(-3.1)
+
+
+def test_what_a_limit_cuts_off_is_ranked_if_that_is_wanted() -> None:
+    # To end at once has a log-probability of -3, after one token -3.1; to go on twice has -0.2.
+    row = [-torch.inf, -3.0, -0.1, -9.0]
+    for ranked, expected in ((True, [(2, 2), ()]), (False, [(), (2,)])):
+        found = best_two([row] * 2, rank_cut_off=ranked)
+        assert [h.tokens for h in found] == expected
+
+
+def test_hypotheses_that_end_do_not_starve_the_beam() -> None:
+    # EOS is the best continuation of every hypothesis, yet two go on at each step.
+    row = [-torch.inf, -0.5, -1.5, -1.6]
+    found = best_two([row] * 3)
+    assert [(h.tokens, round(h.score, 6)) for h in found] == [((), -0.5), ((2,), -2.0)]
+
+
+def test_the_length_penalty_equals_numbers_worked_by_hand() -> None:
+    assert length_penalty(1, 0.6) == 1.0
+    assert length_penalty(7, 1.0) == 2.0
+    assert length_penalty(19, 0.5) == 2.0
+    assert length_penalty(20, 0.6) == pytest.approx(2.354, abs=1e-3)
+    # The same 0.6 by the formula that others use.
+    assert length_penalty(20, 0.6, "power") == pytest.approx(6.034, abs=1e-3)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_every_token_has_the_log_probability_that_the_step_gave_it(width: int) -> None:
+    found, _ = search(
+        list(range(20)),
+        width=width,
+        limit=3,
+        alpha=0.6,
+        vocab=5,
+        n_best=width,
+        constraints=Constraints(min_length=2),
+    )
+    assert {h.finished for hypotheses in found for h in hypotheses} == {True, False}
+    for table, hypotheses in enumerate(found):
+        for h in hypotheses:
+            whole = (*h.tokens, EOS) if h.finished else h.tokens
+            given = [log_probs(table, whole[:i], 5)[token] for i, token in enumerate(whole)]
+            assert h.token_log_probs == pytest.approx(given)
+            assert sum(h.token_log_probs) == pytest.approx(h.log_prob)
+
+
+def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
+    with pytest.raises(ValueError, match="beam size"):
+        search([0], width=2, limit=3, alpha=0.0, vocab=4, n_best=3)
+
+
+def test_no_sentences_give_no_results() -> None:
+    assert search([], width=2, limit=3, alpha=0.0, vocab=4)[0] == []
+
+
+def test_a_hypothesis_is_a_plain_value() -> None:
+    def one() -> Hypothesis:
+        return Hypothesis((2,), -1.0, -0.5, True, (-0.75, -0.25))
+
+    assert one() == one()
+
+
+def constrained(constraints: Constraints, *, width: int, limit: int = 6) -> list[list[Hypothesis]]:
+    return search(
+        list(range(10)), width=width, limit=limit, alpha=0.6, vocab=5, constraints=constraints
+    )[0]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_outputs_begin_with_their_forced_prefixes_and_keep_the_models_probability(
+    width: int,
+) -> None:
+    prefixes = [[2, 3], [], [4], [3, 3, 3], [2], [], [4, 4], [2, 2], [3], [2, 4]]
+    found = constrained(Constraints(prefixes=prefixes), width=width)
+    for table, (prefix, (best,)) in enumerate(zip(prefixes, found, strict=True)):
+        assert best.tokens[: len(prefix)] == tuple(prefix)
+        whole = (*best.tokens, EOS) if best.finished else best.tokens
+        assert best.log_prob == pytest.approx(total(table, whole, 5))
+
+
+def test_a_forced_prefix_leaves_the_best_of_what_begins_with_it() -> None:
+    vocab, limit = 4, 4
+    prefixes = [[2], [3], [3, 2], []]
+    (found, _) = search(
+        list(range(4)),
+        width=32,
+        limit=limit,
+        alpha=0.6,
+        vocab=vocab,
+        constraints=Constraints(prefixes=prefixes),
+    )
+    for table, (prefix, (best,)) in enumerate(zip(prefixes, found, strict=True)):
+        possible = [
+            (score, tokens)
+            for score, tokens in enumerated(table, limit=limit, alpha=0.6, vocab=vocab)
+            if tokens[: len(prefix)] == tuple(prefix)
+        ]
+        assert (best.tokens, best.score) == (possible[0][1], pytest.approx(possible[0][0]))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_no_output_ends_before_the_least_length(width: int) -> None:
+    plain = [len(best.tokens) for (best,) in constrained(Constraints(), width=width)]
+    assert min(plain) < 3
+    long = [len(best.tokens) for (best,) in constrained(Constraints(min_length=3), width=width)]
+    assert min(long) == 3
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_ngram_comes_twice(n: int) -> None:
+    def repeats(tokens: tuple[int, ...]) -> bool:
+        ngrams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
+        return len(set(ngrams)) < len(ngrams)
+
+    least = {"width": 3, "limit": 9}
+    free = constrained(Constraints(min_length=4 - n), **least)
+    assert any(repeats(best.tokens) for (best,) in free)
+    held = constrained(Constraints(min_length=4 - n, no_repeat_ngram=n), **least)
+    assert not any(repeats(best.tokens) for (best,) in held)
+
+
+@pytest.mark.parametrize("V", [130, 128 * 8, 5_003])
+def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtkit.translate.search.TWO_STAGES_FROM", 0)
+    values = torch.randn(7, V, generator=torch.Generator().manual_seed(V))
+    values[:, 5:60] = -torch.inf
+    # The last columns, which fill no block, can be among them.
+    values[3, -1] = 9.0
+    for k in (1, 8):
+        found, wanted = top_k(values, k), values.topk(k)
+        assert torch.equal(found[0], wanted.values)
+        assert torch.equal(found[1], wanted.indices)
+
+
+# ---------------------------------------------------------------------------------------------
+# Sampling
+
+
+def drawn(
+    tables: list[int],
+    *,
+    lines: Sequence[int],
+    n_samples: int,
+    limit: int = 6,
+    vocab: int = 5,
+    seed: int = 1,
+    sampling: Sampling | None = None,
+    constraints: Constraints | None = None,
+) -> tuple[list[list[Hypothesis]], Prefixes]:
+    cache = Prefixes(tables, n_samples)
+    found = sample(
+        step_of(n_samples, vocab),
+        cache,
+        max_lengths=[limit] * len(tables),
+        uniforms_BWT=uniforms(seed, lines, n_samples=n_samples, steps=limit),
+        bos_id=BOS,
+        eos_id=EOS,
+        alpha=0.6,
+        sampling=sampling,
+        constraints=constraints,
+    )
+    return found, cache
+
+
+def grid(
+    probabilities: Sequence[float],
+    *,
+    sampling: Sampling | None = None,
+    constraints: Constraints | None = None,
+    points: int = 1800,
+) -> list[int]:
+    """First tokens for random numbers in the middle of so many equal parts of [0, 1), in order."""
+    values = (np.arange(points) + 0.5) / points
+    row = [math.log(p) if p else -math.inf for p in probabilities]
+    (found,) = sample(
+        forced_step([row]),
+        Prefixes([0], points),
+        max_lengths=[1],
+        uniforms_BWT=values.reshape(1, points, 1),
+        bos_id=BOS,
+        eos_id=EOS,
+        alpha=0.0,
+        sampling=sampling,
+        constraints=constraints,
+    )
+    for h in found:
+        # The model's own, whatever was drawn from.
+        token = EOS if h.finished else h.tokens[0]
+        assert math.exp(h.log_prob) == pytest.approx(probabilities[token])
+    return [EOS if h.finished else h.tokens[0] for h in found]
+
+
+def test_sequences_are_drawn_as_often_as_they_are_probable() -> None:
+    vocab, limit, lines, n_samples = 4, 3, 100, 200
+    found, _ = drawn([7] * lines, lines=range(lines), n_samples=n_samples, limit=limit, vocab=vocab)
+    counts = Counter((h.tokens, h.finished) for hypotheses in found for h in hypotheses)
+    trials = lines * n_samples
+    possible = [(tokens, True) for _, tokens in enumerated(7, limit=limit, alpha=0, vocab=vocab)]
+    possible += [(tokens, False) for tokens in itertools.product(range(2, vocab), repeat=limit)]
+    assert len(possible) == 1 + 2 + 4 + 8
+    assert counts.keys() <= set(possible)
+    for tokens, ended in possible:
+        p = math.exp(total(7, (*tokens, EOS) if ended else tokens, vocab))
+        # Five standard deviations of a binomial distribution.
+        assert abs(counts[tokens, ended] - trials * p) < 5 * math.sqrt(trials * p * (1 - p))
+
+
+def test_every_draw_has_the_probabilities_and_the_score_of_the_model() -> None:
+    sampling = Sampling(temperature=1.7, top_k=3)
+    found, _ = drawn(list(range(10)), lines=range(10), n_samples=8, limit=4, sampling=sampling)
+    assert {h.finished for hypotheses in found for h in hypotheses} == {True, False}
+    for table, hypotheses in enumerate(found):
+        for h in hypotheses:
+            whole = (*h.tokens, EOS) if h.finished else h.tokens
+            given = [log_probs(table, whole[:i], 5)[token] for i, token in enumerate(whole)]
+            assert h.token_log_probs == pytest.approx(given)
+            assert h.log_prob == pytest.approx(sum(given))
+            assert h.score == pytest.approx(sum(given) / ((5 + len(whole)) / 6) ** 0.6)
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(temperature=1e-9)]
+)
+def test_drawing_from_the_most_probable_token_alone_is_greedy(sampling: Sampling) -> None:
+    tables = list(range(20))
+    greedy, _ = search(tables, width=1, limit=6, alpha=0.6, vocab=5)
+    found, _ = drawn(tables, lines=tables, n_samples=3, limit=6, sampling=sampling)
+    assert found == [best * 3 for best in greedy]
+
+
+def test_a_draw_depends_on_its_seed_line_and_place_and_not_on_the_batch() -> None:
+    tables, lines = list(range(30)), list(range(1000, 1030))
+    together, cache = drawn(tables, lines=lines, n_samples=6)
+    assert cache.selected, "no sentence ever left the batch"
+    for table, line, hypotheses in zip(tables, lines, together, strict=True):
+        assert drawn([table], lines=[line], n_samples=6)[0] == [hypotheses]
+        assert drawn([table], lines=[line], n_samples=2)[0] == [hypotheses[:2]]
+    assert drawn(tables, lines=lines, n_samples=6, seed=2)[0] != together
+
+
+def philox(key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
+    """Philox4x64-10 as its authors print it (Salmon et al. 2011, Section 4.3)."""
+    word = 2**64 - 1
+    (k0, k1), (c0, c1, c2, c3) = key, counter
+    for _ in range(10):
+        high0, low0 = divmod(0xD2E7470EE14C6C93 * c0, 2**64)
+        high1, low1 = divmod(0xCA5A826395121157 * c2, 2**64)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + 0x9E3779B97F4A7C15 & word, k1 + 0xBB67AE8584CAA73B & word
+    return [c0, c1, c2, c3]
+
+
+def test_random_numbers_are_those_of_philox_with_seed_and_line_for_key() -> None:
+    # The first of the known answers that come with the authors' program.
+    assert philox((0, 0), (0, 0, 0, 0)) == [
+        0x16554D9ECA36314C,
+        0xDB20FE9D672D0FDC,
+        0xD7E772CEE186176B,
+        0x7E68B68AEC7BA23B,
+    ]
+    lines = [3, 2**64 - 1]
+    found = uniforms(5, lines, n_samples=3, steps=6)
+    for of_line, line in zip(found, lines, strict=True):
+        for place, numbers in enumerate(of_line):
+            # NumPy counts before it draws.
+            words = [w for count in (1, 2) for w in philox((5, line), (count, place, 0, 0))]
+            assert numbers.tolist() == [(w >> 11) / 2**53 for w in words[:6]]
+
+
+def test_no_two_random_numbers_of_a_seed_are_the_same() -> None:
+    numbers = uniforms(1, range(50), n_samples=40, steps=30)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert len(np.unique(numbers)) == numbers.size
+    # The mean of 60,000 is 1/2, five standard deviations of sqrt(1 / 12 / 60,000) either way.
+    assert numbers.mean() == pytest.approx(0.5, abs=0.006)
+
+
+# Of BOS, EOS and five words.
+WORDS = [0.0, 0.05, 0.25, 0.1, 0.2, 0.1, 0.3]
+
+
+def test_tokens_lie_in_order_of_their_ids_and_each_is_as_wide_as_it_is_probable() -> None:
+    tokens = grid(WORDS)
+    assert tokens == sorted(tokens)
+    assert Counter(tokens) == {EOS: 90, 2: 450, 3: 180, 4: 360, 5: 180, 6: 540}
+
+
+def test_a_token_of_no_probability_is_never_drawn() -> None:
+    row = [[-math.inf, -math.inf, math.log(0.3), -math.inf, math.log(0.7), -math.inf]]
+    (found,) = sample(
+        forced_step(row),
+        Prefixes([0], 4),
+        max_lengths=[1],
+        # The least and the largest there can be, and both sides of the edge.
+        uniforms_BWT=np.array([0, 1 - 2**-53, 0.3 - 1e-9, 0.3 + 1e-9]).reshape(1, 4, 1),
+        bos_id=BOS,
+        eos_id=EOS,
+        alpha=0.0,
+    )
+    assert [h.tokens for h in found] == [(2,), (4,), (2,), (4,)]
+
+
+def test_a_temperature_divides_log_probabilities() -> None:
+    # Square roots: 0.8, 0.4, 0.2 and 0.4, of 1.8.
+    tokens = grid([0, 0.64, 0.16, 0.04, 0.16], sampling=Sampling(temperature=2.0))
+    assert Counter(tokens) == {1: 800, 2: 400, 3: 200, 4: 400}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        (Sampling(top_k=2), {2, 6}),
+        (Sampling(top_k=3), {2, 4, 6}),
+        # Of two words that are equal the one with the least id.
+        (Sampling(top_k=4), {2, 3, 4, 6}),
+        (Sampling(top_k=7), {1, 2, 3, 4, 5, 6}),
+        (Sampling(top_k=99), {1, 2, 3, 4, 5, 6}),
+        (Sampling(top_p=0.01), {6}),
+        (Sampling(top_p=0.29), {6}),
+        (Sampling(top_p=0.31), {2, 6}),
+        (Sampling(top_p=0.56), {2, 4, 6}),
+        (Sampling(top_p=0.76), {2, 3, 4, 6}),
+        (Sampling(top_p=0.86), {2, 3, 4, 5, 6}),
+        (Sampling(top_p=0.96), {1, 2, 3, 4, 5, 6}),
+        # 0.3 of the 0.55 that two words have together is more than half of it, and of 1 it is not.
+        (Sampling(top_k=2, top_p=0.5), {6}),
+        (Sampling(top_p=0.5), {2, 6}),
+        # Heated until all six are almost alike, half of them are half.
+        (Sampling(temperature=100.0, top_p=0.49), {2, 4, 6}),
+    ],
+)
+def test_the_tokens_that_a_filter_leaves_keep_their_proportions(
+    sampling: Sampling, kept: set[int]
+) -> None:
+    counts = Counter(grid(WORDS, sampling=sampling))
+    assert counts.keys() == kept
+    masses = {token: WORDS[token] ** (1 / sampling.temperature) for token in kept}
+    for token, mass in masses.items():
+        assert counts[token] == pytest.approx(1800 * mass / sum(masses.values()), abs=1)
+
+
+def test_equal_tokens_are_kept_in_order_of_their_ids() -> None:
+    alike = [0.0] + [1 / 8] * 8
+    assert set(grid(alike, sampling=Sampling(top_k=3))) == {1, 2, 3}
+    assert set(grid(alike, sampling=Sampling(top_p=0.6))) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("sampling", [Sampling(top_k=20), Sampling(top_p=0.7), Sampling(2.0, 30)])
+@pytest.mark.parametrize("at_once", [1, 2**18])
+def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
+    sampling: Sampling, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtkit.translate.sampling.DRAWN_AT_ONCE_CPU", at_once)
+    # The nucleus of some rows is larger than what is looked at first.
+    monkeypatch.setattr("mtkit.translate.sampling.NUCLEUS", 8)
+    R, V = 40, 150
+    spread = torch.linspace(0.1, 5, R).unsqueeze(1)
+    noise = torch.randn(R, V, generator=torch.Generator().manual_seed(0))
+    rows = (noise * spread).log_softmax(-1)
+    numbers = uniforms(3, range(R), n_samples=1, steps=1)
+
+    def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
+        return rows[slots]
+
+    found = sample(
+        step,
+        Prefixes([0] * R, 1),
+        max_lengths=[1] * R,
+        uniforms_BWT=numbers,
+        bos_id=BOS,
+        eos_id=EOS,
+        alpha=0.0,
+        sampling=sampling,
+    )
+    sizes = set()
+    for row, u, (h,) in zip(rows.double().tolist(), numbers.flatten(), found, strict=True):
+        mass = [math.exp(x / sampling.temperature) for x in row]
+        order = sorted(range(V), key=lambda token: -mass[token])[: sampling.top_k or V]
+        wanted = sampling.top_p * sum(mass[token] for token in order)
+        size = next(
+            n for n in range(1, len(order) + 1) if sum(mass[t] for t in order[:n]) >= wanted
+        )
+        left = sorted(order[:size])
+        falls_at = u * sum(mass[token] for token in left)
+        passed = itertools.accumulate(mass[token] for token in left)
+        token = next(t for t, upto in zip(left, passed, strict=True) if upto > falls_at)
+        assert (EOS if h.finished else h.tokens[0]) == token
+        sizes.add(size)
+    if sampling.top_p < 1:
+        assert min(sizes) < 8 < max(sizes)
+
+
+def test_what_constraints_exclude_leaves_its_probability_to_the_others() -> None:
+    row = [0, 0.5, 0.2, 0.3]
+    assert Counter(grid(row, constraints=Constraints(min_length=1))) == {2: 720, 3: 1080}
+    assert set(grid(row, constraints=Constraints(prefixes=[[2]]))) == {2}
+
+
+def test_draws_obey_constraints() -> None:
+    tables = list(range(12))
+    prefixes = [[2, 3], [], [4, 2, 3], []] * 3
+    held = Constraints(min_length=2, no_repeat_ngram=2, prefixes=prefixes)
+    options = {"lines": tables, "n_samples": 10, "limit": 8}
+
+    def breaks(h: Hypothesis, prefix: list[int]) -> bool:
+        pairs = list(itertools.pairwise(h.tokens))
+        return (
+            len(h.tokens) < 2
+            or len(set(pairs)) < len(pairs)
+            or h.tokens[: len(prefix)] != tuple(prefix)
+        )
+
+    found, _ = drawn(tables, constraints=held, **options)
+    for of_line, prefix in zip(found, prefixes, strict=True):
+        assert len(of_line) == 10
+        assert not any(breaks(h, prefix) for h in of_line)
+    free, _ = drawn(tables, **options)
+    for of_line, prefix in zip(free, prefixes, strict=True):
+        assert any(breaks(h, prefix) for h in of_line)
+
+
+def test_a_sample_without_a_possible_token_is_left_out() -> None:
+    held = Constraints(min_length=5, no_repeat_ngram=1)
+    found, _ = drawn([1, 2], lines=[1, 2], n_samples=3, vocab=4, constraints=held)
+    assert found == [[], []]
