@@ -300,6 +300,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     engine.setLevel(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
     config: Config,
@@ -318,6 +319,7 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
     assert len(losses(tmp_path / "run")) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
     config: Config, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -330,6 +332,7 @@ def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_if_all_lose_contact_the_reason_is_what_pytorch_says(
     config: Config,

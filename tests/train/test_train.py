@@ -1420,6 +1420,7 @@ def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_ave
     assert re.findall(r'<span class="badge">best</span> (\d+)</th>', page) == ["7"]
 
 
+@pytest.mark.slow
 def test_a_run_resumes_from_the_best_validation_if_that_is_the_newest(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
