@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
@@ -620,7 +620,7 @@ def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
         # A SafeLoader builds plain values only.
         tree = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise MtkitError(f"{where}: not YAML: {_cut(' '.join(str(error).split()), 400)}") from None
+        raise MtkitError(f"{where}: not YAML: {_cut(reason_of(error), 400)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):

@@ -48,6 +48,11 @@ def one_line(text: str) -> str:
     return _UNPRINTABLE.sub(_escaped, text)
 
 
+def reason_of(error: BaseException, *, most: int = _LONGEST) -> str:
+    """The text of another library's error, for a message: without line breaks, at most so long."""
+    return " ".join(str(error).split())[:most]
+
+
 def encodable(text: str) -> str:
     r"""Text that can be written as UTF-8: a byte of a file name that is not becomes `\xff`."""
     return _UNENCODABLE.sub(_escaped, text)

@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 
 log = logging.getLogger(__name__)
 
@@ -163,8 +163,7 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     except OSError as error:
         raise MtkitError(f"{path}: {error.strerror}; {advice}") from error
     except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise MtkitError(f"{path}: damaged ({reason}); {advice}") from error
+        raise MtkitError(f"{path}: damaged ({reason_of(error, most=200)}); {advice}") from error
     checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
     if checksum is None:
         raise MtkitError(

@@ -37,7 +37,7 @@ from mtkit.checkpoint import (
     write_checkpoint,
 )
 from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
     FileName,
     Held,
@@ -555,9 +555,8 @@ class Run:
         try:
             model.load_state_dict(weights, assign=True)
         except RuntimeError as error:
-            reason = " ".join(str(error).split())
             raise MtkitError(
-                f"{self.path}: the weights do not fit {_CONFIG}: {reason[:200]}"
+                f"{self.path}: the weights do not fit {_CONFIG}: {reason_of(error, most=200)}"
             ) from error
 
     # Metrics

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple, Self
 import sentencepiece as spm
 
 from mtkit.config import LARGEST_VOCABULARY
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 from mtkit.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
@@ -396,4 +396,4 @@ def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:
         )
     if "empty" in message.lower() or "all_chars_count" in message:
         return MtkitError("no text to learn subwords from")
-    return MtkitError(f"the subwords could not be learned: {' '.join(message.split())}")
+    return MtkitError(f"the subwords could not be learned: {reason_of(error)}")

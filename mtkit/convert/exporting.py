@@ -34,7 +34,7 @@ from mtkit.convert.parts import (
 )
 from mtkit.data import PreparedData
 from mtkit.devices import memory_explained
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 from mtkit.folders import check_writable, new_folder
 from mtkit.run_folder import Run
 from mtkit.text import read_lines
@@ -138,9 +138,9 @@ def export(
         try:
             theirs = _load(folder, format, run.config.decode)
         except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
             raise MtkitError(
-                f"{out}: not written, because the export cannot be loaded: {reason[:300]}"
+                f"{out}: not written, because the export cannot be loaded: "
+                f"{reason_of(error, most=300)}"
             ) from error
         agreement = compare(RunModel(translator), theirs, lines, text=text)
         bounds = BOUNDS[quantization]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 from mtkit.prepare.catalogue import Corpus, Pair
 
 if TYPE_CHECKING:
@@ -250,14 +250,14 @@ def _ask_hub(repository: str) -> DatasetInfo:
         raise  # the hub was reached and refused
     except HFValidationError as error:
         raise MtkitError(
-            f"'{repository}' is not the name of a dataset, as in owner/dataset ({_one_line(error)})"
+            f"'{repository}' is not the name of a dataset, as in owner/dataset ({reason_of(error)})"
         ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the cache could not be read
         # No route, unknown host, proxy, certificate, an address that is not a hub: if this simple
         # request fails, the cause is the connection.
-        raise MtkitError(_unreachable(_one_line(error) or type(error).__name__)) from error
+        raise MtkitError(_unreachable(reason_of(error) or type(error).__name__)) from error
 
 
 def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
@@ -304,7 +304,7 @@ def _brought(builder: Any, repository: str) -> Any:
             if not reset or tries == _TRIES:
                 raise MtkitError(
                     f"the download of {repository} from {_hub()} was interrupted "
-                    f"({_one_line(broken) or type(broken).__name__}): run the command again; the "
+                    f"({reason_of(broken) or type(broken).__name__}): run the command again; the "
                     "files that are complete are kept"
                 ) from error
             time.sleep(tries)
@@ -394,10 +394,10 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
         if isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
             return (
                 f"{_hub()} refused {wanted.repository}: set HF_TOKEN to a token that may read it "
-                f"({_one_line(cause)})"
+                f"({reason_of(cause)})"
             )
         if _is_of_the_connection(cause):
-            return _unreachable(_one_line(cause) or type(cause).__name__)
+            return _unreachable(reason_of(cause) or type(cause).__name__)
         if isinstance(cause, RuntimeError) and "Dataset scripts" in str(cause):
             return (
                 f"{wanted.repository} on {_hub()} has a loading script, which mtkit does "
@@ -412,7 +412,7 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
                 "it may be changing now, so try again later"
             )
         if isinstance(cause, OSError):
-            reason = cause.strerror or _one_line(cause)
+            reason = cause.strerror or reason_of(cause)
             if cause.errno is None and "disk space" not in reason:
                 return f"{wanted.repository} was not downloaded: run the command again ({reason})"
             return (
@@ -420,7 +420,7 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
                 f"make room there, or let HF_HOME name another folder ({reason})"
             )
     if isinstance(error, exceptions.DatasetGenerationError):
-        return f"cannot read the files of {wanted.described}: {_one_line(causes[-1])}"
+        return f"cannot read the files of {wanted.described}: {reason_of(causes[-1])}"
     return None
 
 
@@ -466,7 +466,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         yield cause
         # The libraries raise `from None`, which hides the cause that is needed here.
         cause = cause.__cause__ or cause.__context__
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

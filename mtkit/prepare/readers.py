@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mtkit.data import Split
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 from mtkit.files import sha256_of
 from mtkit.prepare.catalogue import Corpus
 from mtkit.prepare.demo import demo_corpus
@@ -35,7 +35,6 @@ from mtkit.prepare.source import (
     Reading,
     Source,
     check_regular,
-    in_one_line,
     listed,
     on_one_line,
     regrouped,
@@ -351,7 +350,7 @@ class _JsonLines(_File):
             # Invalid UTF-8 is passed through, as in the other formats.
             record = json.loads(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
-            raise MtkitError(f"{place}: not JSON ({in_one_line(error)})") from error
+            raise MtkitError(f"{place}: not JSON ({reason_of(error)})") from error
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):
             record = record["translation"]
         if not isinstance(record, dict):
@@ -427,7 +426,7 @@ class _Parquet(_File):
         try:
             yield
         except (ArrowException, OSError) as error:
-            raise MtkitError(f"{self._path}: cannot be read: {in_one_line(error)}") from error
+            raise MtkitError(f"{self._path}: cannot be read: {reason_of(error)}") from error
 
 
 def _is_record(kind: Any) -> bool:

@@ -164,8 +164,3 @@ def listed(names: Iterable[str]) -> str:
     first = list(itertools.islice(names, 21))
     cut = [name if len(name) <= 60 else f"{name[:60]}…" for name in first[:20]]
     return ", ".join(cut) + (" …" if len(first) > 20 else "") or "none"
-
-
-def in_one_line(error: BaseException) -> str:
-    """The text of an error without its line breaks."""
-    return " ".join(str(error).split())

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 from xml.parsers import expat
 
-from mtkit.errors import MtkitError
-from mtkit.prepare.source import Block, in_one_line, listed, on_one_line
+from mtkit.errors import MtkitError, reason_of
+from mtkit.prepare.source import Block, listed, on_one_line
 
 # Elements within a segment whose text is markup of the translated format.
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
@@ -73,7 +73,7 @@ class TmxUnits:
             ) from error
         except (ValueError, LookupError) as error:  # from the codec that the file declares
             raise MtkitError(
-                f"{self._path}: its encoding is not supported ({in_one_line(error)}); "
+                f"{self._path}: its encoding is not supported ({reason_of(error)}); "
                 "convert the file to UTF-8"
             ) from error
 
