@@ -42,6 +42,22 @@ def write_ctranslate2(
         longest: number of positions to write; learned positions are all written.
         quantization: the type of the stored matrices.
     """
+    spec = _spec_of(model, longest)
+    pieces = pieces_of(vocabularies.tgt)
+    spec.register_source_vocabulary(pieces_of(vocabularies.src))
+    spec.register_target_vocabulary(pieces)
+    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
+    spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    folder.mkdir(exist_ok=True)
+    spec.save(str(folder))
+
+
+def _spec_of(model: Transformer, longest: int) -> Any:
+    """CTranslate2's specification of a model, with its weights."""
     import ctranslate2
     from ctranslate2.specs.transformer_spec import TransformerSpec
 
@@ -105,18 +121,7 @@ def write_ctranslate2(
             linear(into, part.weight, part.bias)
         norm(target.attention.layer_norm, layer.residuals[1].norm)
         feed_forward(target.ffn, layer, layer.residuals[2])
-
-    pieces = pieces_of(vocabularies.tgt)
-    spec.register_source_vocabulary(pieces_of(vocabularies.src))
-    spec.register_target_vocabulary(pieces)
-    spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
-    spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
-    spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
-    spec.validate()
-    spec.optimize(quantization=None if quantization == "float32" else quantization)
-    folder.mkdir(exist_ok=True)
-    spec.save(str(folder))
+    return spec
 
 
 class CTranslate2Model:

@@ -41,38 +41,12 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
         model: accepted by `check_expressible`.
         longest: number of positions.
     """
-    from transformers import MarianConfig, MarianMTModel
+    from transformers import MarianMTModel
 
-    config, own = model.config, model.src_embedding
-    # Other settings have their defaults, and are not in the file.
-    of_target = {} if own is None else {"decoder_vocab_size": model.vocab_size}
-    theirs: nn.Module = MarianMTModel(
-        MarianConfig(
-            vocab_size=model.src_vocab_size or model.vocab_size,
-            **of_target,
-            d_model=config.d_model,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            encoder_attention_heads=config.n_heads,
-            decoder_attention_heads=config.n_heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            activation_function="relu",
-            scale_embedding=True,
-            share_encoder_decoder_embeddings=own is None,
-            max_position_embeddings=longest,
-            pad_token_id=PAD_ID,
-            bos_token_id=BOS_ID,
-            eos_token_id=EOS_ID,
-            decoder_start_token_id=BOS_ID,
-            # The default would add an end token to outputs that were cut off.
-            forced_eos_token_id=None,
-        )
-    ).to(model.embedding.weight.dtype)
-    order = torch.cat((torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)))
+    theirs: nn.Module = MarianMTModel(_marian_config(model, longest))
+    theirs = theirs.to(model.embedding.weight.dtype)
+    own, width = model.src_embedding, model.config.d_model
+    order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
     shared = model.embedding.weight[:, order]
     state = {
         "final_logits_bias": torch.zeros(1, model.vocab_size),
@@ -114,6 +88,40 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
                 norm(f"{at}.encoder_attn_layer_norm", layer.residuals[1])
     theirs.load_state_dict(state)
     return theirs.eval()
+
+
+def _marian_config(model: Transformer, longest: int) -> Any:
+    """The configuration of a `MarianMTModel` of the same shape."""
+    from transformers import MarianConfig
+
+    config = model.config
+    has_joint_vocabulary = model.src_vocab_size is None
+    # Other settings have their defaults, and are not in the file.
+    of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": model.vocab_size}
+    return MarianConfig(
+        vocab_size=model.src_vocab_size or model.vocab_size,
+        **of_target,
+        d_model=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_attention_heads=config.n_heads,
+        decoder_attention_heads=config.n_heads,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        activation_dropout=config.activation_dropout,
+        activation_function="relu",
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=has_joint_vocabulary,
+        max_position_embeddings=longest,
+        pad_token_id=PAD_ID,
+        bos_token_id=BOS_ID,
+        eos_token_id=EOS_ID,
+        decoder_start_token_id=BOS_ID,
+        # The default would add an end token to outputs that were cut off.
+        forced_eos_token_id=None,
+    )
 
 
 def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
