@@ -41,7 +41,7 @@ Split = Literal["train", "valid", "test"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
-FORMAT = 3
+FORMAT = 4
 _MANIFEST = "manifest.json"
 _DROPPED = "dropped.tsv.gz"
 _DROPPED_HEADING = "file\tline\treason\n"
@@ -182,7 +182,7 @@ class DataManifest(Record):
         versions: of the software.
         sources: of each split, where its pairs come from.
         counts: pairs read, kept and dropped.
-        shifts: segments of the training files whose lines are misaligned.
+        misaligned: segments of the training files whose lines are misaligned.
         token_type: how ids are stored, as numpy names it.
         files: all files but the manifest, by their names.
     """
@@ -197,7 +197,7 @@ class DataManifest(Record):
     versions: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     counts: dict[str, Any] = Field(default_factory=dict)
-    shifts: list[dict[str, Any]] = Field(default_factory=list)
+    misaligned: list[dict[str, Any]] = Field(default_factory=list)
     token_type: Literal["<u2", "<u4"]
     files: dict[str, FileFacts]
 

@@ -75,7 +75,7 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
     text = _render(table, width)
     for found, count in report.fixed.items():
         text += f"fixed: {found}, {count:,} times\n"
-    for source, first, last, offset in report.shifts:
+    for source, first, last, offset in report.misaligned:
         # A source line belongs to the target line this many lines further down.
         text += (
             f"misaligned: {source}, {first:,} to {last:,}: "

@@ -1,11 +1,11 @@
 """The filters that drop training pairs, and the reasons for which pairs are dropped.
 
-Every pair has a verdict, the number of a reason in `REASONS`; 0 keeps the pair. A pair is dropped
-for the first reason that applies. The filters run in this order:
+Every pair has a reason code, the number of a reason in `REASONS`; 0 keeps the pair. A pair is
+dropped for the first reason that applies. The filters run in this order:
 
 1. Per-pair filters, which need no other pair: `Cleaner`, on blocks of pairs in any process.
 2. Corpus-level filters: duplicates and repeats (`find_repeats`) and misaligned segments
-   (`find_shifts`). They read the records that `Cleaner` wrote to flat files, block by block, so
+   (`find_misaligned`). They read the records that `Cleaner` wrote to flat files, block by block, so
    memory does not grow with the corpus.
 3. Subword-level filters: length in subwords, and wrong language (`LanguageOdds`).
 
@@ -54,12 +54,12 @@ REASONS = (
 KEPT = 0
 _NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 
-Verdicts = npt.NDArray[np.uint8]
+ReasonCodes = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.uint32]
 
 
-def verdict(reason: str) -> int:
+def reason_code(reason: str) -> int:
     """The number of a reason."""
     return _NUMBER[reason]
 
@@ -69,17 +69,17 @@ def verdict(reason: str) -> int:
 
 
 @dataclass(frozen=True)
-class Checked:
+class PairChecks:
     """The result of the per-pair filters for the n pairs of a block.
 
     Attributes:
-        verdicts: (n,), the number of the reason, or 0.
+        codes: (n,), the number of the reason, or 0.
         src_keys, tgt_keys: (n,), hashes of the normalised sentences.
         src_chars, tgt_chars: (n,), lengths in characters.
         overlaps: number of pairs whose source, target or both are in the validation or test set.
     """
 
-    verdicts: Verdicts
+    codes: ReasonCodes
     src_keys: Keys
     tgt_keys: Keys
     src_chars: Counts
@@ -103,18 +103,18 @@ class Cleaner:
         self._languages = src_lang, tgt_lang
         self._held_out = held_out
 
-    def __call__(self, block: tuple[list[bytes], list[bytes]]) -> Checked:
-        """The verdicts for a block of source and target sentences."""
+    def __call__(self, block: tuple[list[bytes], list[bytes]]) -> PairChecks:
+        """The reason codes for a block of source and target sentences."""
         config = self._config
         sides = [
             _Side(lines, language, config)
             for lines, language in zip(block, self._languages, strict=True)
         ]
         src, tgt = sides
-        verdicts = np.zeros(len(block[0]), np.uint8)
+        codes = np.zeros(len(block[0]), np.uint8)
 
         def drop(reason: str, where: npt.NDArray[np.bool_]) -> None:
-            verdicts[(verdicts == KEPT) & where] = _NUMBER[reason]
+            codes[(codes == KEPT) & where] = _NUMBER[reason]
 
         drop("too long", src.is_oversized | tgt.is_oversized)
         drop("not UTF-8", src.is_undecodable | tgt.is_undecodable)
@@ -140,8 +140,8 @@ class Cleaner:
         )
         if config.drop_overlap:
             drop("overlap", in_held_out[0] | in_held_out[1])
-        return Checked(
-            verdicts, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both)
+        return PairChecks(
+            codes, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both)
         )
 
 
@@ -286,8 +286,8 @@ _KEYS = ("src_keys", "tgt_keys")
 # Pairs read at a time by filters that need all pairs.
 _BLOCK = 1 << 20
 
-_NOTE_TYPES: dict[str, type[np.generic]] = {
-    "verdicts": np.uint8,
+_RECORD_TYPES: dict[str, type[np.generic]] = {
+    "codes": np.uint8,
     "src_keys": np.uint64,
     "tgt_keys": np.uint64,
     "src_chars": np.uint32,
@@ -295,55 +295,57 @@ _NOTE_TYPES: dict[str, type[np.generic]] = {
 }
 
 
-class Notes:
-    """The results of `Cleaner` for all pairs, in flat files: arrays named as in `Checked`."""
+class PairRecords:
+    """The results of `Cleaner` for all pairs, in flat files: arrays named as in `PairChecks`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @classmethod
-    def write(cls, folder: Path, blocks: Iterable[Checked]) -> Notes:
+    def write(cls, folder: Path, blocks: Iterable[PairChecks]) -> PairRecords:
         """Write the records of all blocks, in order, to files in an existing folder."""
         with contextlib.ExitStack() as stack:
-            files = {name: stack.enter_context((folder / name).open("wb")) for name in _NOTE_TYPES}
-            for checked in blocks:
+            files = {
+                name: stack.enter_context((folder / name).open("wb")) for name in _RECORD_TYPES
+            }
+            for checks in blocks:
                 for name, file in files.items():
-                    file.write(getattr(checked, name).tobytes())
+                    file.write(getattr(checks, name).tobytes())
         return cls(folder)
 
     def __len__(self) -> int:
-        return (self._folder / "verdicts").stat().st_size
+        return (self._folder / "codes").stat().st_size
 
     def read(self, name: str, start: int, count: int) -> npt.NDArray[Any]:
         """A part of one of the arrays; it is shorter at the end of the corpus."""
-        dtype = np.dtype(_NOTE_TYPES[name])
+        dtype = np.dtype(_RECORD_TYPES[name])
         offset = start * dtype.itemsize
         return np.fromfile(self._folder / name, dtype, count=count, offset=offset)
 
     def counts(self) -> dict[str, int]:
-        """The number of pairs with each verdict."""
+        """The number of pairs with each reason code."""
         total = np.zeros(len(REASONS), np.int64)
         for start in range(0, len(self), _BLOCK):
-            total += np.bincount(self.read("verdicts", start, _BLOCK), minlength=len(REASONS))
+            total += np.bincount(self.read("codes", start, _BLOCK), minlength=len(REASONS))
         return {reason: n for reason, n in zip(REASONS, total.tolist(), strict=True) if n}
 
     def drop(self, reason: str, pairs: npt.NDArray[np.int64]) -> None:
         """Set this reason for pairs that are not dropped yet."""
         if len(pairs):
-            verdicts = np.memmap(self._folder / "verdicts", np.uint8, mode="r+")
-            verdicts[pairs[verdicts[pairs] == KEPT]] = _NUMBER[reason]
-            verdicts.flush()
+            codes = np.memmap(self._folder / "codes", np.uint8, mode="r+")
+            codes[pairs[codes[pairs] == KEPT]] = _NUMBER[reason]
+            codes.flush()
 
 
 def find_repeats(
-    notes: Notes, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
+    records: PairRecords, config: PrepareConfig, *, advance: Callable[[int], object] | None = None
 ) -> None:
     """Drop repeated pairs, and pairs whose source or target occurs more often than a limit.
 
     The first ones in the order of the corpus are kept.
 
     Args:
-        notes: the records of all pairs.
+        records: the records of all pairs.
         config: the rules.
         advance: called with progress; the values add up to the number of pairs.
     """
@@ -354,15 +356,15 @@ def find_repeats(
         rules += [("repeated side", config.max_repeats, (side,)) for side in _KEYS]
     done = 0
     for number, (reason, limit, names) in enumerate(rules, 1):
-        _drop_beyond(notes, limit, reason, names)
+        _drop_beyond(records, limit, reason, names)
         if advance is not None:
-            advance(number * len(notes) // len(rules) - done)
-            done = number * len(notes) // len(rules)
+            advance(number * len(records) // len(rules) - done)
+            done = number * len(records) // len(rules)
 
 
-def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) -> None:
+def _drop_beyond(records: PairRecords, limit: int, reason: str, names: tuple[str, ...]) -> None:
     """Drop pairs that are still kept, from the (limit + 1)th with the same keys on."""
-    total = len(notes)
+    total = len(records)
     # Equal keys are in the same part, and each part is sorted in memory.
     parts = -(-total // _BLOCK)
     for part in range(parts):
@@ -370,9 +372,9 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
         for start in range(0, total, _BLOCK):
             found = np.zeros(1, np.uint64)
             for name in names:
-                found = hash64(found, 0) + notes.read(name, start, _BLOCK)
+                found = hash64(found, 0) + records.read(name, start, _BLOCK)
             found = hash64(found, 1)
-            mine = notes.read("verdicts", start, _BLOCK) == KEPT
+            mine = records.read("codes", start, _BLOCK) == KEPT
             if parts > 1:
                 mine &= found % np.uint64(parts) == part
             (indices,) = np.nonzero(mine)
@@ -384,7 +386,7 @@ def _drop_beyond(notes: Notes, limit: int, reason: str, names: tuple[str, ...]) 
         is_first = np.concatenate(([True], of_pair[1:] != of_pair[:-1]))[: len(order)]
         place = np.arange(len(order))
         rank = place - np.maximum.accumulate(np.where(is_first, place, 0))
-        notes.drop(reason, pairs[order[rank >= limit]])
+        records.drop(reason, pairs[order[rank >= limit]])
 
 
 # ---------------------------------------------------------------------------------------------

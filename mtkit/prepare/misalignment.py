@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.prepare.filters import Notes
+from mtkit.prepare.filters import PairRecords
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Misalignment:
 
     Attributes:
         start, end: indices of pairs, from 0; `end` is exclusive.
-        by: the offset: how many lines after its own the translation of a source is.
+        offset: how many lines after its own the translation of a source is.
     """
 
     start: int
     end: int
-    by: int
+    offset: int
 
 
 # Pairs whose lengths are compared at a time.
@@ -41,7 +41,7 @@ _CHANGE = 8.0
 _MOST = 4.5
 
 
-def find_shifts(notes: Notes, start: int, end: int) -> list[Misalignment]:
+def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalignment]:
     """Misaligned segments of a source, for example after one file lost a line.
 
     The lengths of a sentence and its translation are correlated (Gale and Church 1993). If, over 20
@@ -49,20 +49,20 @@ def find_shifts(notes: Notes, start: int, end: int) -> list[Misalignment]:
     Nothing is found if pairs are in random order or all have the same length.
 
     Args:
-        notes: the records of all pairs.
+        records: the records of all pairs.
         start, end: the pairs of one source; `end` is exclusive.
 
     Returns:
         The segments, in order. Pairs at their ends that may belong to them are included.
     """
-    model = _LengthModel.of(notes, start, end)
+    model = _LengthModel.of(records, start, end)
     if model is None:
         return []
     found: list[Misalignment] = []
     for begin in range(start, end, _SPAN):
         # A shift at the border of two spans is visible on both sides of it.
         low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
-        costs = model.costs(notes, low, high)
+        costs = model.costs(records, low, high)
         for first, last in _suspicious(costs):
             found += [
                 Misalignment(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)
@@ -86,11 +86,11 @@ class _LengthModel:
     deviation: float
 
     @classmethod
-    def of(cls, notes: Notes, start: int, end: int) -> _LengthModel | None:
+    def of(cls, records: PairRecords, start: int, end: int) -> _LengthModel | None:
         """The model of a source; None if it is too short."""
         if end - start < 4 * _WINDOW:
             return None
-        ratios = _log_ratios(notes, start, min(end, start + _SPAN))
+        ratios = _log_ratios(records, start, min(end, start + _SPAN))
         models = []
         for row in ratios:
             row = row[np.isfinite(row)]
@@ -100,17 +100,17 @@ class _LengthModel:
             models.append(cls(mean, max(spread, 0.1)))
         return min(models, key=lambda model: model.deviation)
 
-    def costs(self, notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+    def costs(self, records: PairRecords, start: int, end: int) -> npt.NDArray[np.float64]:
         """(shifts, pairs): how badly each source fits the target at each offset, in nats."""
-        off = (_log_ratios(notes, start, end) - self.mean) / self.deviation
+        off = (_log_ratios(records, start, end) - self.mean) / self.deviation
         return np.minimum(off * off / 2, _MOST)
 
 
-def _log_ratios(notes: Notes, start: int, end: int) -> npt.NDArray[np.float64]:
+def _log_ratios(records: PairRecords, start: int, end: int) -> npt.NDArray[np.float64]:
     """(shifts, pairs): log of target over source length; infinite beyond the ends."""
     # Adding a few characters reduces the variation of short lines, which is largest.
     src, tgt = (
-        np.log(notes.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
+        np.log(records.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
     )
     ratios = np.full((len(_SHIFTS), len(src)), np.inf)
     for row, by in zip(ratios, _SHIFTS, strict=True):
@@ -212,12 +212,12 @@ def _unclear(gain: npt.NDArray[np.float64]) -> int:
     return int(is_clear.argmax()) if is_clear.any() else len(gain)
 
 
-def _joined(shifts: Iterable[Misalignment]) -> list[Misalignment]:
+def _joined(segments: Iterable[Misalignment]) -> list[Misalignment]:
     """The same segments, with overlapping ones merged."""
     joined: list[Misalignment] = []
-    for shift in sorted(shifts, key=lambda shift: shift.start):
-        if joined and shift.start < joined[-1].end and shift.by == joined[-1].by:
+    for segment in sorted(segments, key=lambda segment: segment.start):
+        if joined and segment.start < joined[-1].end and segment.offset == joined[-1].offset:
             last = joined.pop()
-            shift = Misalignment(last.start, max(last.end, shift.end), shift.by)
-        joined.append(shift)
+            segment = Misalignment(last.start, max(last.end, segment.end), segment.offset)
+        joined.append(segment)
     return joined

@@ -28,17 +28,17 @@ from mtkit.files import Record, read_record, write_record
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
-    Checked,
     Cleaner,
     LanguageOdds,
-    Notes,
-    Verdicts,
+    PairChecks,
+    PairRecords,
+    ReasonCodes,
     checksum_of,
     find_repeats,
     keys_of,
-    verdict,
+    reason_code,
 )
-from mtkit.prepare.misalignment import find_shifts
+from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.processes import malloc_trim, ordered_map
@@ -107,7 +107,7 @@ class Report:
         overlaps: number of training pairs whose source, target, or both are in the validation or
             test set, dropped or not.
         fixed: number of lines that were fixed, by kind.
-        shifts: misaligned segments: source, first and last line, and offset.
+        misaligned: segments whose sides are misaligned: source, first and last line, and offset.
         samples: some dropped pairs for each reason, from all parts of the corpus.
         vocab_sizes: vocabulary size, of both sides together or of each.
         tokens: source and target tokens of the kept training pairs, with EOS.
@@ -119,7 +119,7 @@ class Report:
     dropped: dict[str, int]
     overlaps: tuple[int, int, int]
     fixed: dict[str, int]
-    shifts: list[tuple[str, int, int, int]]
+    misaligned: list[tuple[str, int, int, int]]
     samples: list[Sample]
     vocab_sizes: tuple[int, ...]
     tokens: tuple[int, int]
@@ -132,14 +132,14 @@ class Report:
 
 @dataclass
 class _Check:
-    """The result of the first stage, besides its `Notes`; lists have an entry for each source.
+    """The result of the first stage besides its `PairRecords`; lists have an entry for each source.
 
     Attributes:
         pairs: number of pairs.
         digests: SHA-256 of the source side and of the target side, as lines of text.
         blocks: checksums of the blocks, to detect a source that changes later.
         fixed: number of lines that were fixed, by kind.
-        overlaps, shifts: as in `Report`.
+        overlaps, misaligned: as in `Report`.
     """
 
     pairs: list[int]
@@ -147,7 +147,7 @@ class _Check:
     blocks: list[list[str]]
     fixed: list[dict[str, int]]
     overlaps: list[int]
-    shifts: list[list[Any]]
+    misaligned: list[list[Any]]
 
 
 @dataclass
@@ -221,9 +221,9 @@ class Passes:
                 "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
                 "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
             },
-            shifts=[
-                {"source": source, "first": first, "last": last, "by": by}
-                for source, first, last, by in check.shifts
+            misaligned=[
+                {"source": source, "first": first, "last": last, "offset": offset}
+                for source, first, last, offset in check.misaligned
             ],
         )
         return Report(
@@ -232,7 +232,9 @@ class Passes:
             dropped=dropped,
             overlaps=(src_overlap, tgt_overlap, both_overlap),
             fixed=dict(sum(map(Counter, check.fixed), Counter())),
-            shifts=[(source, first, last, by) for source, first, last, by in check.shifts],
+            misaligned=[
+                (source, first, last, offset) for source, first, last, offset in check.misaligned
+            ],
             samples=[
                 Sample(reason, *facts)
                 for reason in dropped
@@ -261,26 +263,26 @@ class Passes:
         )
         sources = self._sources.train
         check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
-        notes = Notes.write(self._writer.scratch, self._judged(cleaner, check))
+        records = PairRecords.write(self._writer.scratch, self._judged(cleaner, check))
         # Before the note is written, so that no run resumes with data of a changed source.
         _refuse_changed(sources, origins)
-        if not len(notes):
+        if not len(records):
             raise MtkitError(f"{sources[0].name}: no train pairs in it")
         start = 0
         for source, count in zip(sources, check.pairs, strict=True):
             if self._config.drop_misaligned:
-                for shift in find_shifts(notes, start, start + count):
-                    notes.drop("misaligned", np.arange(shift.start, shift.end))
-                    first, last = shift.start - start + 1, shift.end - start
-                    check.shifts.append([one_line(source.name), first, last, shift.by])
+                for segment in find_misaligned(records, start, start + count):
+                    records.drop("misaligned", np.arange(segment.start, segment.end))
+                    first, last = segment.start - start + 1, segment.end - start
+                    check.misaligned.append([one_line(source.name), first, last, segment.offset])
             start += count
-        with _bar("looking for repeats", total=len(notes)) as bar:
-            find_repeats(notes, self._config, advance=bar.update)
+        with _bar("looking for repeats", total=len(records)) as bar:
+            find_repeats(records, self._config, advance=bar.update)
         _write_note(note, check)
         return check
 
-    def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[Checked]:
-        """The verdicts on all blocks; fills in `check` meanwhile."""
+    def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[PairChecks]:
+        """The checks of all blocks; fills in `check` meanwhile."""
         undecodable = [0] * len(self._sources.train)
         first_undecodable: dict[int, int] = {}
 
@@ -308,23 +310,23 @@ class Passes:
 
         with _bar("checking") as bar:
             check_block = functools.partial(_check_block, cleaner)
-            for (number, _), checked in ordered_map(check_block, blocks(), workers=self._workers):
+            for (number, _), checks in ordered_map(check_block, blocks(), workers=self._workers):
                 source = self._sources.train[number]
-                (bad,) = np.nonzero(checked.verdicts == verdict("not UTF-8"))
+                (bad,) = np.nonzero(checks.codes == reason_code("not UTF-8"))
                 if len(bad):
                     first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
                     undecodable[number] += len(bad)
-                check.pairs[number] += len(checked.verdicts)
+                check.pairs[number] += len(checks.codes)
                 # After a few blocks, because all damaged lines may be at the beginning.
                 if check.pairs[number] >= PART * BLOCK:
                     refuse_encoding(number)
                 check.overlaps = [
-                    a + b for a, b in zip(check.overlaps, checked.overlaps, strict=True)
+                    a + b for a, b in zip(check.overlaps, checks.overlaps, strict=True)
                 ]
-                yield checked
+                yield checks
                 if number == len(self._sources.train) - 1 and (share := source.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
-                bar.update(len(checked.verdicts))
+                bar.update(len(checks.codes))
         for number in range(len(self._sources.train)):
             refuse_encoding(number)
 
@@ -381,18 +383,18 @@ class Passes:
 
     def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
         """The words of the source and target side, with their counts in the kept pairs."""
-        notes = Notes(self._writer.scratch)
-        verdicts = notes.counts()
-        kept = verdicts.get(REASONS[KEPT], 0)
+        records = PairRecords(self._writer.scratch)
+        by_reason = records.counts()
+        kept = by_reason.get(REASONS[KEPT], 0)
         if not kept:
-            raise _nothing_left(verdicts)
+            raise _nothing_left(by_reason)
         # Every n-th pair, so that a sample covers the whole corpus evenly.
         stride = -(-kept // self._config.learn_from_pairs)
 
         def chosen() -> Iterator[Block]:
             seen = 0
-            for _, block, verdicts in self._blocks(check, notes):
-                (indices,) = np.nonzero(verdicts == KEPT)
+            for _, block, codes in self._blocks(check, records):
+                (indices,) = np.nonzero(codes == KEPT)
                 yield _taken(block, indices[-seen % stride :: stride].tolist())
                 seen += len(indices)
 
@@ -415,22 +417,22 @@ class Passes:
         if (found := _read_note(note)) is not None:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
-        notes = Notes(self._writer.scratch)
+        records = PairRecords(self._writer.scratch)
         encoding = _Encoding(vocabularies, odds, self._config, self._writer.token_type)
-        rest = itertools.islice(self._blocks(check, notes), done.blocks, None)
-        with _bar("encoding", total=len(notes)) as bar:
-            bar.update(min(done.blocks * BLOCK, len(notes)))
-            for (place, block, _), (src, tgt, verdicts) in ordered_map(
+        rest = itertools.islice(self._blocks(check, records), done.blocks, None)
+        with _bar("encoding", total=len(records)) as bar:
+            bar.update(min(done.blocks * BLOCK, len(records)))
+            for (place, block, _), (src, tgt, codes) in ordered_map(
                 encoding, rest, workers=self._workers
             ):
                 self._writer.add_pairs("train", src, tgt)
-                self._note_dropped(done, place, block, verdicts)
+                self._note_dropped(done, place, block, codes)
                 done.kept[place.source] += len(src)
                 for side, sentences in enumerate((src, tgt)):
                     size = sum(map(len, sentences))
                     done.tokens[side] += size // self._writer.token_type.itemsize
                 done.blocks += 1
-                bar.update(len(verdicts))
+                bar.update(len(codes))
                 if done.blocks % PART == 0:
                     done.sizes = self._writer.end_part()
                     _write_note(note, done)
@@ -438,10 +440,10 @@ class Passes:
             raise _nothing_left(done.dropped)
         return done
 
-    def _note_dropped(self, done: _Encode, place: _Place, block: Block, verdicts: Verdicts) -> None:
+    def _note_dropped(self, done: _Encode, place: _Place, block: Block, codes: ReasonCodes) -> None:
         name = self._sources.train[place.source].name
-        for index in np.flatnonzero(verdicts).tolist():
-            reason, line = REASONS[verdicts[index]], place.first + index
+        for index in np.flatnonzero(codes).tolist():
+            reason, line = REASONS[codes[index]], place.first + index
             done.dropped[reason] = done.dropped.get(reason, 0) + 1
             self._writer.drop(name, line, reason)
             # The pairs with the smallest hashes are an even sample.
@@ -464,8 +466,8 @@ class Passes:
 
     # -- All stages
 
-    def _blocks(self, check: _Check, notes: Notes) -> Iterator[_Decided]:
-        """The blocks of all training sources in order, with the verdicts of the first stage.
+    def _blocks(self, check: _Check, records: PairRecords) -> Iterator[_Decided]:
+        """The blocks of all training sources in order, with the reason codes of the first stage.
 
         Each block is first compared with the one that the first stage read.
 
@@ -480,8 +482,8 @@ class Passes:
             for block, checksum in itertools.zip_longest(_read_again(source), checksums):
                 if block is None or checksum_of(_block_texts(block)) != checksum:
                     raise _changed(source)
-                verdicts = notes.read("verdicts", start, len(block[0]))
-                yield _Decided(_Place(number, first), block, verdicts)
+                codes = records.read("codes", start, len(block[0]))
+                yield _Decided(_Place(number, first), block, codes)
                 first += len(block[0])
                 start += len(block[0])
 
@@ -508,11 +510,11 @@ class _Numbered(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A block, and the verdicts of the first stage on its pairs."""
+    """A block, and the reason codes of the first stage on its pairs."""
 
     place: _Place
     block: Block
-    verdicts: Verdicts
+    codes: ReasonCodes
 
 
 class _Encoding:
@@ -535,14 +537,14 @@ class _Encoding:
         # Each process has its own encoders, which are not sent.
         return _block_encoders(self._vocabularies, self._dtype)
 
-    def __call__(self, decided: _Decided) -> tuple[list[bytes], list[bytes], Verdicts]:
-        """The ids of both sides of the kept pairs, and a verdict on each pair."""
-        verdicts = decided.verdicts.copy()
-        (indices,) = np.nonzero(verdicts == KEPT)
-        src, tgt, verdicts[indices] = self._encode(_taken(decided.block, indices.tolist()))
-        return src, tgt, verdicts
+    def __call__(self, decided: _Decided) -> tuple[list[bytes], list[bytes], ReasonCodes]:
+        """The ids of both sides of the kept pairs, and a reason code for each pair."""
+        codes = decided.codes.copy()
+        (indices,) = np.nonzero(codes == KEPT)
+        src, tgt, codes[indices] = self._encode(_taken(decided.block, indices.tolist()))
+        return src, tgt, codes
 
-    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], Verdicts]:
+    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The same for a block whose pairs were all kept so far."""
         ids = [
             encoder.encode([line.decode() for line in lines])
@@ -552,20 +554,20 @@ class _Encoding:
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
-        verdicts = np.zeros(len(longer), np.uint8)
+        codes = np.zeros(len(longer), np.uint8)
         if self._config.drop_wrong_language:
             for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
                 foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
-                verdicts[foreign] = verdict("wrong language")
-        verdicts[longer > self._config.max_ratio * shorter] = verdict("length ratio")
-        verdicts[longer > self._config.max_tokens] = verdict("too long")
-        verdicts[shorter == 1] = verdict("empty")
-        kept = np.flatnonzero(verdicts == KEPT).tolist()
+                codes[foreign] = reason_code("wrong language")
+        codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
+        codes[longer > self._config.max_tokens] = reason_code("too long")
+        codes[shorter == 1] = reason_code("empty")
+        kept = np.flatnonzero(codes == KEPT).tolist()
         src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
-        return src_ids, tgt_ids, verdicts
+        return src_ids, tgt_ids, codes
 
 
-def _check_block(cleaner: Cleaner, numbered: _Numbered) -> Checked:
+def _check_block(cleaner: Cleaner, numbered: _Numbered) -> PairChecks:
     return cleaner(numbered.block)
 
 

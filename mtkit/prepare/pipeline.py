@@ -48,7 +48,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_NOTES_FORMAT = 3
+_NOTES_FORMAT = 4
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 

@@ -114,7 +114,7 @@ class DataFacts:
         counted: number of kept pairs that lengths and subwords were counted in.
         dropped: by reason, in the order in which the reasons are checked.
         origins: the sources of the pairs.
-        shifts: misaligned lines: place, first and last line, and offset.
+        misaligned: misaligned segments: place, first and last line, and offset.
         train, valid: source and target side.
         ratios: number of pairs by target over source length, in steps of an octave divided by
             `RATIO_STEPS`.
@@ -131,7 +131,7 @@ class DataFacts:
     counted: int
     dropped: Sequence[Dropped]
     origins: Sequence[Origin]
-    shifts: Sequence[tuple[str, int, int, int]]
+    misaligned: Sequence[tuple[str, int, int, int]]
     train: tuple[Side, Side]
     valid: tuple[Side, Side]
     ratios: Mapping[int, int]

@@ -144,7 +144,7 @@ def data_facts(
             for split, origins in data.manifest.sources.items()
             for origin in origins
         ],
-        shifts=report.shifts,
+        misaligned=report.misaligned,
         train=(train_sides[0], train_sides[1]),
         valid=(valid_sides[0], valid_sides[1]),
         ratios=train.ratios,
@@ -294,7 +294,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         ),
         "Fixed lines": "\n".join(f"{what}: {count:,}" for what, count in report.fixed.items())
         or "none",
-        "Misaligned parts": f"{len(report.shifts):,}",
+        "Misaligned parts": f"{len(report.misaligned):,}",
     }
     if licence := data.manifest.licence:
         summary["Licence"] = str(licence)
@@ -372,11 +372,11 @@ def findings(facts: DataFacts, report: Report, settings: PrepareConfig) -> list[
             f"({most.pairs:,}) for the reason “{most.reason}”. Look at the samples below: the "
             "text may be bad, or the rule too strict."
         )
-    if facts.shifts:
-        lines = sum(last - first + 1 for _, first, last, _ in facts.shifts)
+    if facts.misaligned:
+        lines = sum(last - first + 1 for _, first, last, _ in facts.misaligned)
         found.append(
-            f"The sides are misaligned in {len(facts.shifts):,} "
-            f"{'part' if len(facts.shifts) == 1 else 'parts'} of the files, {lines:,} lines in "
+            f"The sides are misaligned in {len(facts.misaligned):,} "
+            f"{'part' if len(facts.misaligned) == 1 else 'parts'} of the files, {lines:,} lines in "
             "all. These pairs are dropped; to keep them, fix the files."
         )
     if report.overlaps[2] and not settings.drop_overlap:

@@ -22,8 +22,7 @@ from conftest import TinyText, number_pairs, write_pairs
 from pyarrow import parquet
 
 from mtkit.errors import MtkitError
-from mtkit.prepare import prepare_files
-from mtkit.prepare import readers as sources
+from mtkit.prepare import prepare_files, readers
 from mtkit.prepare.hub import HubSource, HubSplit
 from mtkit.prepare.readers import memory, parse_source
 from mtkit.prepare.source import Block, Source
@@ -127,7 +126,7 @@ def place_in(folder: Path, pairs: list[Pair], kind: str) -> tuple[Source, Callab
     if kind == "hub":
         rows = Rows(pairs)
         split = HubSplit(HubSource("some/where", None, "train", "1234"), rows)
-        return sources._HubSource(split), lambda new: setattr(rows, "pairs", new)
+        return readers._HubSource(split), lambda new: setattr(rows, "pairs", new)
     name, write = FILES[kind]
     write(folder, pairs)
 
@@ -186,10 +185,10 @@ def prepare(folder: Path, train: Source, **changes: Any) -> None:
 
 def refused(folder: Path, train: Source, **changes: Any) -> str:
     """The one line with which preparing is refused; nothing is left."""
-    with pytest.raises(MtkitError) as told:
+    with pytest.raises(MtkitError) as caught:
         prepare(folder, train, **changes)
     assert [path.name for path in folder.iterdir() if "out" in path.name] == []
-    message = str(told.value)
+    message = str(caught.value)
     assert "\n" not in message
     return message
 
@@ -199,7 +198,7 @@ def refused(folder: Path, train: Source, **changes: Any) -> str:
     ("kind", "reading"),
     [
         *((kind, reading) for kind in (*FILES, "memory") for reading in PASSES),
-        # Of the hub the manifest tells the commit, whatever is in it.
+        # Of the hub the manifest has the commit, whatever is in it.
         *(("hub", reading) for reading in PASSES[1:]),
     ],
 )
@@ -316,7 +315,7 @@ def test_nothing_that_was_read_of_changed_files_is_taken_up_when_they_are_as_bef
 
     for reading in PASSES:
         for block in range(1, 10):
-            # Changed, and stopped a block later: before the end of the pass can tell.
+            # Changed, and stopped a block later: before the end of the pass, which would find it.
             with monkeypatch.context() as patch:
                 change_at(patch, source, reading, block + 1, stopped)
                 change_at(patch, source, reading, block, lambda: rewrite(louder(pairs)))

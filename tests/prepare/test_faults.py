@@ -24,7 +24,7 @@ Pair = tuple[bytes, bytes]
 
 # The misaligned segment: in these lines the target is that of the line before.
 SHIFTED = range(2001, 2401)
-# Right pairs that may be lost at each of its ends, because lengths alone do not tell them.
+# Right pairs that may be lost at each of its ends, because lengths alone do not show them.
 ENDS = 15
 
 
@@ -193,7 +193,7 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
     assert counts["overlap"] == {"src": 3, "tgt": 3, "both": 2}
     (source,) = data.manifest.sources["train"]
     assert source["fixed"] == {"byte-order mark": 1, "CRLF line end": 100}
-    ((_, first, last, by),) = report.shifts
+    ((_, first, last, by),) = report.misaligned
     assert set(range(first, last + 1)) >= set(SHIFTED)
     assert by == 1
     assert {sample.reason for sample in report.samples} == set(found.values())
@@ -240,7 +240,7 @@ def test_rules_that_are_turned_off_drop_nothing(
     # What can be no pair at all; of a megabyte in subwords there are more than those.
     wanted = {line: r for line, r in faulty.faults.items() if r in ("not UTF-8", "empty")}
     assert dropped(data) == wanted | {50: "too long", 51: "not UTF-8"}
-    assert report.shifts == []
+    assert report.misaligned == []
 
 
 @pytest.mark.parametrize("shared_vocab", [True, False])

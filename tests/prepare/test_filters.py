@@ -18,29 +18,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.config import PrepareConfig
-from mtkit.prepare import filters as cleaning
+from mtkit.prepare import filters
 from mtkit.prepare.filters import (
     REASONS,
-    Checked,
     Cleaner,
     LanguageOdds,
-    Notes,
+    PairChecks,
+    PairRecords,
     find_repeats,
     keys_of,
-    verdict,
+    reason_code,
 )
-from mtkit.prepare.misalignment import Misalignment, find_shifts
+from mtkit.prepare.misalignment import Misalignment, find_misaligned
 
 IntArray = npt.NDArray[np.int64]
 
 
-def checked(
+def checks_of(
     pairs: Sequence[tuple[str | bytes, str | bytes]],
     *,
     languages: tuple[str, str] = ("en", "de"),
     held_out: tuple[Sequence[str], Sequence[str]] = ((), ()),
     **rules: Any,
-) -> Checked:
+) -> PairChecks:
     """What a cleaner finds; the defaults, but for some rules."""
     sides = [
         [side if isinstance(side, bytes) else side.encode() for side in of_side]
@@ -60,10 +60,10 @@ def reason_of(
     **rules: Any,
 ) -> str:
     """What becomes of one pair; the same the other way round."""
-    one = checked([(src, tgt)], languages=languages, held_out=held_out, **rules)
-    other = checked([(tgt, src)], languages=languages[::-1], held_out=held_out[::-1], **rules)
-    assert one.verdicts[0] == other.verdicts[0]
-    return REASONS[one.verdicts[0]]
+    one = checks_of([(src, tgt)], languages=languages, held_out=held_out, **rules)
+    other = checks_of([(tgt, src)], languages=languages[::-1], held_out=held_out[::-1], **rules)
+    assert one.codes[0] == other.codes[0]
+    return REASONS[one.codes[0]]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -88,16 +88,16 @@ def test_a_side_may_have_as_many_characters_as_allowed():
 
 def test_a_line_of_a_megabyte_is_always_too_long():
     for line in (b"a" * 1_000_000, b"\xff" * 1_000_000, b" " * 1_000_000):
-        found = checked([("one", "eins"), (line, "zwei"), ("three", "drei")])
-        assert [REASONS[v] for v in found.verdicts] == ["kept", "too long", "kept"]
+        found = checks_of([("one", "eins"), (line, "zwei"), ("three", "drei")])
+        assert [REASONS[v] for v in found.codes] == ["kept", "too long", "kept"]
         assert found.src_chars.tolist()[::2] == [3, 5]
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"a\xe4b", b"\xed\xa0\x80", b"\xc0\xaf", b"caf\xc3"])
 def test_invalid_utf8_does_not_affect_its_neighbours(bad: bytes):
-    found = checked([("one", "eins"), (bad, "zwei"), ("three", bad), ("four", "vier")])
+    found = checks_of([("one", "eins"), (bad, "zwei"), ("three", bad), ("four", "vier")])
     wanted = ["kept", "not UTF-8", "not UTF-8", "kept"]
-    assert [REASONS[v] for v in found.verdicts] == wanted
+    assert [REASONS[v] for v in found.codes] == wanted
     assert found.tgt_chars.tolist() == [4, 4, 0, 4]
 
 
@@ -200,14 +200,14 @@ def test_equal_sides_are_dropped_if_there_is_a_letter_in_them():
 
 def test_pairs_with_held_out_sides_are_counted_and_dropped_if_asked():
     pairs = [("one", "eins"), ("two", "zwei"), ("three", "drei"), ("  ", "vier"), ("five", "fünf")]
-    # Of an empty side nothing can be told, wherever it is.
+    # Of an empty side nothing can be known, wherever it is.
     held_out = (["two", " three ", ""], ["eins", "drei", "", "five"])
-    found = checked(pairs, held_out=held_out)
+    found = checks_of(pairs, held_out=held_out)
     assert found.overlaps == (2, 2, 1)
-    assert [REASONS[v] for v in found.verdicts] == ["kept"] * 3 + ["empty", "kept"]
-    found = checked(pairs, held_out=held_out, drop_overlap=True)
+    assert [REASONS[v] for v in found.codes] == ["kept"] * 3 + ["empty", "kept"]
+    found = checks_of(pairs, held_out=held_out, drop_overlap=True)
     assert found.overlaps == (2, 2, 1)
-    assert [REASONS[v] for v in found.verdicts] == ["overlap"] * 3 + ["empty", "kept"]
+    assert [REASONS[v] for v in found.codes] == ["overlap"] * 3 + ["empty", "kept"]
 
 
 def test_a_pair_is_dropped_for_the_first_reason_that_holds():
@@ -220,14 +220,14 @@ def test_a_pair_is_dropped_for_the_first_reason_that_holds():
     assert reason_of("\0" + "1" * 9, **rules) == "control characters"
     assert reason_of("я" + "-" * 9, **rules) == "few letters"
     assert reason_of("я", "я", **rules) == "wrong script"
-    assert checked([("1 a", "1 a")], **rules).verdicts[0] == verdict("identical sides")
+    assert checks_of([("1 a", "1 a")], **rules).codes[0] == reason_code("identical sides")
 
 
 def test_a_block_may_be_of_one_pair_or_of_many():
     pairs = [("one", "eins"), ("", "zwei"), ("\0 three", "drei"), (b"\xff", "vier")] * 50
-    whole = checked(pairs)
-    single = [checked([pair]) for pair in pairs]
-    for name in ("verdicts", "src_keys", "tgt_keys", "src_chars", "tgt_chars"):
+    whole = checks_of(pairs)
+    single = [checks_of([pair]) for pair in pairs]
+    for name in ("codes", "src_keys", "tgt_keys", "src_chars", "tgt_chars"):
         assert getattr(whole, name).tolist() == [getattr(one, name)[0] for one in single]
 
 
@@ -258,7 +258,7 @@ def plain_counts(line: str, language: str) -> list[int]:
 
 @given(st.lists(LINES, min_size=1, max_size=6), st.sampled_from(["ru", "ja"]))
 def test_counting_all_lines_at_once_is_counting_each_character(lines: list[str], language: str):
-    side = cleaning._Side([line.encode() for line in lines], language, PrepareConfig())
+    side = filters._Side([line.encode() for line in lines], language, PrepareConfig())
     assert side.of_script is not None
     counts = (side.chars, side.visible, side.controls, side.letters, side.of_script)
     assert np.stack(counts, axis=1).tolist() == [plain_counts(line, language) for line in lines]
@@ -283,11 +283,11 @@ def test_keys_are_equal_where_normal_forms_are(one: str, two: str):
 # What takes all pairs
 
 
-def notes_of(folder: Path, **arrays: Any) -> Notes:
-    """Notes of pairs that are kept so far, with these arrays; 0 where one is not given."""
+def records_of(folder: Path, **arrays: Any) -> PairRecords:
+    """The records of pairs that are kept so far, with these arrays; 0 where one is not given."""
     count = len(next(iter(arrays.values())))
     types = {
-        "verdicts": np.uint8,
+        "codes": np.uint8,
         "src_keys": np.uint64,
         "tgt_keys": np.uint64,
         "src_chars": np.uint32,
@@ -296,20 +296,20 @@ def notes_of(folder: Path, **arrays: Any) -> Notes:
     whole = {n: np.asarray(arrays.get(n, np.zeros(count)), t) for n, t in types.items()}
     # In blocks of different sizes, which must not matter.
     cuts = [0, count // 3, count // 2, count]
-    return Notes.write(
+    return PairRecords.write(
         folder,
         (
-            Checked(**{n: array[a:b] for n, array in whole.items()}, overlaps=(0, 0, 0))
+            PairChecks(**{n: array[a:b] for n, array in whole.items()}, overlaps=(0, 0, 0))
             for a, b in itertools.pairwise(cuts)
         ),
     )
 
 
 def plain_repeats(
-    pairs: list[tuple[int, int]], verdicts: list[int], *, duplicates: bool, limit: int | None
+    pairs: list[tuple[int, int]], codes: list[int], *, duplicates: bool, limit: int | None
 ) -> list[str]:
     """What becomes of pairs, with a dictionary."""
-    found = [REASONS[v] for v in verdicts]
+    found = [REASONS[v] for v in codes]
     rules: list[tuple[str, Callable[[tuple[int, int]], Any], int]] = []
     if duplicates:
         rules.append(("duplicate", lambda pair: pair, 1))
@@ -336,24 +336,26 @@ def test_repeats_are_those_that_a_dictionary_finds(
 ):
     if not rows:
         return
-    src, tgt, verdicts = (list(column) for column in zip(*rows, strict=True))
+    src, tgt, codes = (list(column) for column in zip(*rows, strict=True))
     # Keys of which only a few bits differ, as hashes never do, are the hardest to spread.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "_BLOCK", block)
-        notes = notes_of(Path(folder), src_keys=src, tgt_keys=tgt, verdicts=verdicts)
-        find_repeats(notes, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
-        found = [REASONS[v] for v in notes.read("verdicts", 0, len(rows))]
-        assert notes.counts() == Counter(found)
+        patch.setattr(filters, "_BLOCK", block)
+        records = records_of(Path(folder), src_keys=src, tgt_keys=tgt, codes=codes)
+        find_repeats(records, PrepareConfig(drop_duplicates=duplicates, max_repeats=limit))
+        found = [REASONS[v] for v in records.read("codes", 0, len(rows))]
+        assert records.counts() == Counter(found)
     pairs = list(zip(src, tgt, strict=True))
-    assert found == plain_repeats(pairs, verdicts, duplicates=duplicates, limit=limit)
+    assert found == plain_repeats(pairs, codes, duplicates=duplicates, limit=limit)
 
 
 def test_a_pair_and_its_reverse_are_not_duplicates(tmp_path: Path):
     keys = np.random.default_rng(1).integers(0, 1 << 63, 1000, dtype=np.uint64)
     ones, others = keys[:500], keys[500:]
-    notes = notes_of(tmp_path, src_keys=np.append(ones, others), tgt_keys=np.append(others, ones))
-    find_repeats(notes, PrepareConfig(max_repeats=None))
-    assert notes.counts() == {"kept": 1000}
+    records = records_of(
+        tmp_path, src_keys=np.append(ones, others), tgt_keys=np.append(others, ones)
+    )
+    find_repeats(records, PrepareConfig(max_repeats=None))
+    assert records.counts() == {"kept": 1000}
 
 
 # -- Shifts
@@ -395,15 +397,15 @@ def misaligned(
     return tgt, wrong
 
 
-def found_shifts(
+def found_segments(
     folder: Path, src: IntArray, tgt: IntArray
 ) -> tuple[list[Misalignment], npt.NDArray[np.bool_]]:
-    notes = notes_of(folder, src_chars=src, tgt_chars=tgt)
-    shifts = find_shifts(notes, 0, len(src))
+    records = records_of(folder, src_chars=src, tgt_chars=tgt)
+    segments = find_misaligned(records, 0, len(src))
     covered = np.zeros(len(src), bool)
-    for shift in shifts:
-        covered[shift.start : shift.end] = True
-    return shifts, covered
+    for segment in segments:
+        covered[segment.start : segment.end] = True
+    return segments, covered
 
 
 # Right pairs that may be lost at each end of a segment.
@@ -417,8 +419,8 @@ def test_a_misaligned_segment_is_found_whole(by: int, size: int, start: int, tmp
     src, tgt = lengths(9000)
     start = start if start >= 0 else len(src) - size
     tgt, wrong = misaligned(tgt, [(start, start + size, by)])
-    shifts, covered = found_shifts(tmp_path, src, tgt)
-    assert [shift.by for shift in shifts] == [by]
+    segments, covered = found_segments(tmp_path, src, tgt)
+    assert [segment.offset for segment in segments] == [by]
     assert not np.any(wrong & ~covered)
     assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS
 
@@ -430,11 +432,11 @@ PLACES = [(100, 140, 1), (700, 1000, -2), (1985, 2030, 3), (2300, 2330, -1), (29
 def test_several_segments_are_found_wherever_the_corpus_is_cut(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cleaning, "_BLOCK", block)
+    monkeypatch.setattr(filters, "_BLOCK", block)
     src, tgt = lengths(3000, seed=3)
     tgt, wrong = misaligned(tgt, PLACES)
-    shifts, covered = found_shifts(tmp_path, src, tgt)
-    assert [shift.by for shift in shifts] == [by for _, _, by in PLACES]
+    segments, covered = found_segments(tmp_path, src, tgt)
+    assert [segment.offset for segment in segments] == [by for _, _, by in PLACES]
     assert not np.any(wrong & ~covered)
     assert np.count_nonzero(covered & ~wrong) <= 2 * ENDS * len(PLACES)
 
@@ -442,42 +444,42 @@ def test_several_segments_are_found_wherever_the_corpus_is_cut(
 def test_a_corpus_that_is_misaligned_as_a_whole_is_found(tmp_path: Path):
     src, tgt = lengths(1000)
     tgt, _ = misaligned(tgt, [(0, 1000, 1)])
-    shifts, covered = found_shifts(tmp_path, src, tgt)
-    assert [shift.by for shift in shifts] == [1]
+    segments, covered = found_segments(tmp_path, src, tgt)
+    assert [segment.offset for segment in segments] == [1]
     assert covered.all()
 
 
 def test_a_segment_is_found_in_its_source_and_in_no_other(tmp_path: Path):
     src, tgt = lengths(1000)
     tgt, _ = misaligned(tgt, [(480, 520, 2)])
-    notes = notes_of(tmp_path, src_chars=src, tgt_chars=tgt)
-    (shift,) = find_shifts(notes, 300, 800)
-    assert shift.by == 2
-    assert shift.start <= 480
-    assert shift.end >= 520
-    assert find_shifts(notes, 0, 400) == find_shifts(notes, 600, 1000) == []
+    records = records_of(tmp_path, src_chars=src, tgt_chars=tgt)
+    (segment,) = find_misaligned(records, 300, 800)
+    assert segment.offset == 2
+    assert segment.start <= 480
+    assert segment.end >= 520
+    assert find_misaligned(records, 0, 400) == find_misaligned(records, 600, 1000) == []
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_nothing_is_found_where_nothing_is_misaligned(seed: int, tmp_path: Path):
     src, tgt = lengths(20_000, seed=seed)
-    assert found_shifts(tmp_path, src, tgt)[0] == []
+    assert found_segments(tmp_path, src, tgt)[0] == []
     rng = np.random.default_rng(seed)
     # Pairs in random order, and targets in random order, too.
     order = rng.permutation(len(src))
-    assert found_shifts(tmp_path, src[order], tgt[order])[0] == []
-    assert found_shifts(tmp_path, src, tgt[order])[0] == []
+    assert found_segments(tmp_path, src[order], tgt[order])[0] == []
+    assert found_segments(tmp_path, src, tgt[order])[0] == []
 
 
 def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
     alike = np.full(1000, 50)
-    assert found_shifts(tmp_path, alike, alike)[0] == []
-    assert found_shifts(tmp_path, alike, 2 * alike)[0] == []
-    assert found_shifts(tmp_path, alike * 0, alike * 0)[0] == []
+    assert found_segments(tmp_path, alike, alike)[0] == []
+    assert found_segments(tmp_path, alike, 2 * alike)[0] == []
+    assert found_segments(tmp_path, alike * 0, alike * 0)[0] == []
     # Few lines, even if they are misaligned: nothing can be said of them.
     src, tgt = lengths(60)
     for count in (1, 2, 3, 20, 59, 60):
-        assert found_shifts(tmp_path, src[:count], np.roll(tgt[:count], 1))[0] == []
+        assert found_segments(tmp_path, src[:count], np.roll(tgt[:count], 1))[0] == []
 
 
 # ---------------------------------------------------------------------------------------------
@@ -489,7 +491,7 @@ def test_a_piece_is_at_home_where_it_is_more_frequent():
     odds = LanguageOdds.of(np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])).log_odds
     assert odds[:3].tolist() == [0, 0, 0]
     assert odds[3] == pytest.approx(np.log(400.5 / 104.5))
-    # Here alone: no piece tells more than that.
+    # Here alone: no subword has more evidence than that.
     assert LanguageOdds.of(np.array([10_000, 0]), np.array([0, 10_000])).log_odds.tolist() == [
         4,
         -4,
@@ -551,8 +553,8 @@ def test_swapped_and_copied_sentences_are_foreign_and_names_and_numbers_are_not(
     assert not is_tgt[:5000].any()
     assert not is_src[5100:].any()
     assert not is_tgt[5100:].any()
-    # No piece tells more than 4 nats and it takes more than 8, so two words are never enough; five
-    # always are, although some are rarer than others.
+    # The evidence of a subword is 4 nats at most, and more than 8 are needed. So two words are
+    # never enough; five always are, although some are rarer than others.
     for found, sentences in (
         (is_src[5000:5050], src[5000:5050]),
         (is_tgt[5000:5050], tgt[5000:5050]),

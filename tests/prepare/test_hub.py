@@ -608,9 +608,9 @@ def test_every_corpus_has_a_licence_a_size_and_a_source() -> None:
 def test_an_unknown_name_suggests_the_nearest(typed: str, meant: str) -> None:
     with pytest.raises(
         MtkitError, match=f"unknown corpus '{typed}': did you mean '{meant}"
-    ) as told:
+    ) as caught:
         find_corpus(typed)
-    assert "`mtkit prepare --list`" in str(told.value)
+    assert "`mtkit prepare --list`" in str(caught.value)
 
 
 def test_a_name_like_no_other_suggests_nothing() -> None:

@@ -332,7 +332,7 @@ def test_names_of_files_may_hold_any_bytes(
     assert len(data.pairs("train")) == 199
     ((name, line, reason),) = dropped_rows(report.path)
     assert (line, reason) == ("5", "empty")
-    # Spelled so that every byte can be told.
+    # Spelled so that every byte can be seen.
     place = os.fsencode(corpus.folder).decode()
     assert name == (
         rf"{place}/\xff\n\t\\ \xc3/\xff\n\t\\ \xc3.en and "
@@ -681,7 +681,7 @@ def test_what_was_stopped_while_it_tidied_up_is_done_again(
 
     def tidy_halfway(folder: Path, **options: Any) -> None:
         if folder.name == "scratch":
-            for note in ("verdicts", "src_keys"):
+            for note in ("codes", "src_keys"):
                 (folder / note).unlink()
             raise KeyboardInterrupt
         original(folder, **options)
@@ -703,7 +703,7 @@ def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus, monkeypatch: p
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(dry_run=True)
     assert sorted(corpus.folder.rglob("*")) == before
-    # It does not touch what is there either, and so need not be told to replace it.
+    # It does not touch what is there either, and so needs no --force.
     corpus.prepare()
     before = contents(corpus.folder)
     corpus.prepare(dry_run=True)

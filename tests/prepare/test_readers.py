@@ -58,9 +58,9 @@ def source_of(path: Path | str) -> Source:
 
 
 def error_of(do: Callable[[], object]) -> str:
-    with pytest.raises(MtkitError) as told:
+    with pytest.raises(MtkitError) as caught:
         do()
-    message = str(told.value)
+    message = str(caught.value)
     assert "\n" not in message
     return message
 

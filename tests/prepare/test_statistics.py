@@ -317,7 +317,7 @@ def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) 
     spelled = replace(facts, train=(replace(usual, byte_tokens=6), usual))
     said = " ".join(findings(spelled, tiny.report, settings))
     assert "0.6% of the source subwords" in said
-    shifted = replace(facts, shifts=[("a", 11, 20, 1), ("a", 31, 40, -2)])
+    shifted = replace(facts, misaligned=[("a", 11, 20, 1), ("a", 31, 40, -2)])
     assert "2 parts of the files, 20 lines in all" in findings(shifted, tiny.report, settings)[0]
     rare = Vocabulary("joint", size=300, learned=40, unused=3, rare=6)
     said = findings(replace(facts, vocabularies=[rare]), tiny.report, settings)[-1]
