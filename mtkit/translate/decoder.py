@@ -49,7 +49,7 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Request:
+class DecodeBatch:
     """Sentences that are decoded as one batch.
 
     Attributes:
@@ -66,10 +66,10 @@ class Request:
 
 
 @dataclass(eq=False)
-class Work:
+class PendingBatch:
     """A started request, and its results so far."""
 
-    batch: Request
+    batch: DecodeBatch
     found: list[list[Translation]] | None = None
     error: Exception | None = None
 
@@ -88,16 +88,16 @@ class DecoderProtocol(Protocol):
 
     capacity: int
 
-    def begin(self, batches: Sequence[Request]) -> list[Work]:
+    def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:
         """Accept batches, to be decoded in this order."""
 
-    def finish(self, work: Work) -> list[list[Translation]]:
+    def finish(self, work: PendingBatch) -> list[list[Translation]]:
         """The translations of each sentence of a batch, best first."""
 
-    def forget(self, work: Sequence[Work]) -> None:
+    def forget(self, work: Sequence[PendingBatch]) -> None:
         """Cancel batches that are not being decoded yet."""
 
-    def is_busy_without(self, work: Sequence[Work]) -> bool:
+    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
         """Whether all processes are busy with other work, so that no more batches are needed."""
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Decoder:
         self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
 
     @torch.inference_mode()
-    def decode(self, batch: Request) -> list[list[Translation]]:
+    def decode(self, batch: DecodeBatch) -> list[list[Translation]]:
         """Up to `n_best` translations of each sentence, best first; samples in sampling order."""
         started = time.perf_counter()
         draws = self.config.sample or self.config.mbr_samples > 0
@@ -144,7 +144,7 @@ class Decoder:
             results = [_by_risk(translations)[: batch.n_best] for translations in results]
         return results
 
-    def _to_lower(self, batch: Request) -> str:
+    def _to_lower(self, batch: DecodeBatch) -> str:
         """For out-of-memory errors: what was translated, and which settings need less memory."""
         config, count = self.config, len(batch.sources)
         if count > 1:
@@ -158,7 +158,7 @@ class Decoder:
             "decode.max_source_tokens, or translate on a machine with more memory"
         )
 
-    def _search(self, batch: Request) -> list[list[Hypothesis]]:
+    def _search(self, batch: DecodeBatch) -> list[list[Hypothesis]]:
         config = self.config
         return beam_search(
             self.engine.step,
@@ -175,7 +175,7 @@ class Decoder:
             device=self.device,
         )
 
-    def _draw(self, batch: Request) -> list[list[Hypothesis]]:
+    def _draw(self, batch: DecodeBatch) -> list[list[Hypothesis]]:
         config = self.config
         limits = self._limits(batch)
         numbers = uniforms(
@@ -198,11 +198,11 @@ class Decoder:
             device=self.device,
         )
 
-    def _start(self, batch: Request) -> Any:
+    def _start(self, batch: DecodeBatch) -> Any:
         src = pad_ids([[*ids, EOS_ID] for ids in batch.sources])
         return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
 
-    def _constraints(self, batch: Request) -> Constraints:
+    def _constraints(self, batch: DecodeBatch) -> Constraints:
         return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
 
     def _translation(self, found: Hypothesis, seconds: float) -> Translation:
@@ -217,27 +217,27 @@ class Decoder:
             seconds,
         )
 
-    def begin(self, batches: Sequence[Request]) -> list[Work]:
+    def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:
         """Nothing yet: `finish` decodes."""
-        return [Work(batch) for batch in batches]
+        return [PendingBatch(batch) for batch in batches]
 
-    def finish(self, work: Work) -> list[list[Translation]]:
+    def finish(self, work: PendingBatch) -> list[list[Translation]]:
         """Decode a batch, once."""
         if work.found is None:
             work.found = self.decode(work.batch)
         return work.found
 
-    def forget(self, work: Sequence[Work]) -> None:
+    def forget(self, work: Sequence[PendingBatch]) -> None:
         """Nothing, as nothing was begun."""
 
-    def is_busy_without(self, work: Sequence[Work]) -> bool:
+    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
         """True: starting batches in advance would not be faster."""
         return True
 
     def close(self) -> None:
         """Nothing: there are no other processes."""
 
-    def _limits(self, batch: Request) -> list[int]:
+    def _limits(self, batch: DecodeBatch) -> list[int]:
         """The maximum length of each output in tokens, including EOS."""
         limits = []
         for source, prefix in zip(batch.sources, batch.prefixes, strict=True):

@@ -33,7 +33,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.processes import Worker
 from mtkit.tokenizer import PAD_ID, Tokenizer
-from mtkit.translate.decoder import Decoder, Request, Translation, Work
+from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation
 from mtkit.translate.linear import pack_weights, weight_places
 
 CPU = torch.device("cpu")
@@ -91,12 +91,12 @@ class Pool:
         self.capacity = _AT_A_TIME * len(devices)
         self._devices = devices
         self._workers: list[_Worker] = []
-        self._queue: deque[Work] = deque()
+        self._queue: deque[PendingBatch] = deque()
         self._lock = threading.RLock()
 
-    def begin(self, batches: Sequence[Request]) -> list[Work]:
+    def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:
         """Accept batches, to be decoded in this order, and start workers if there are too few."""
-        work = [Work(batch) for batch in batches]
+        work = [PendingBatch(batch) for batch in batches]
         with self._talking():
             self._queue.extend(work)
             busy = sum(bool(worker.work) for worker in self._workers)
@@ -107,7 +107,7 @@ class Pool:
             self._feed()
         return work
 
-    def finish(self, work: Work) -> list[list[Translation]]:
+    def finish(self, work: PendingBatch) -> list[list[Translation]]:
         """The translations of a batch.
 
         Raises:
@@ -122,13 +122,13 @@ class Pool:
         assert work.found is not None
         return work.found
 
-    def forget(self, work: Sequence[Work]) -> None:
+    def forget(self, work: Sequence[PendingBatch]) -> None:
         """Cancel batches that no worker has yet."""
         with self._lock:
             dropped = set(map(id, work))
             self._queue = deque(item for item in self._queue if id(item) not in dropped)
 
-    def is_busy_without(self, work: Sequence[Work]) -> bool:
+    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
         """Whether every worker has two batches besides this work."""
         with self._talking():
             self._receive(timeout=0)
@@ -201,8 +201,8 @@ class _Worker:
     """
 
     def __init__(self, setup: _Setup) -> None:
-        self.work: deque[Work] = deque()
-        self._process: Worker[Request, list[list[Translation]]] = Worker(
+        self.work: deque[PendingBatch] = deque()
+        self._process: Worker[DecodeBatch, list[list[Translation]]] = Worker(
             _Decoding(setup),
             what="a translation worker",
             advice="fewer --workers or a smaller --batch-tokens need less",
@@ -211,7 +211,7 @@ class _Worker:
         self.pipe = self._process.pipe
         self.end = self._process.end
 
-    def send(self, work: Work) -> None:
+    def send(self, work: PendingBatch) -> None:
         """Send it a batch."""
         self._process.send(work.batch)
         self.work.append(work)
@@ -286,7 +286,7 @@ class _Decoding:
         self._setup = setup
         self._decoder: Decoder | None = None
 
-    def __call__(self, batch: Request) -> list[list[Translation]]:
+    def __call__(self, batch: DecodeBatch) -> list[list[Translation]]:
         self._decoder = self._decoder or self._setup.decoder()
         return self._decoder.decode(batch)
 

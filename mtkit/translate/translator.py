@@ -35,11 +35,11 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.translate.decoder import (
+    DecodeBatch,
     Decoder,
     DecoderProtocol,
-    Request,
+    PendingBatch,
     Translation,
-    Work,
     hypotheses_of,
 )
 from mtkit.translate.engine import mean_probability, upcast_logits
@@ -370,7 +370,7 @@ class Translator:
         plan = plan_batches(lengths, lengths, budget=budget)[::-1]
         rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
         batches = [
-            Request(
+            DecodeBatch(
                 [encoded[i] for i in batch],
                 [prefixes[i] for i in batch],
                 [draws[i] for i in batch],
@@ -562,7 +562,7 @@ class _Begun:
     window: Window
     results: list[list[Translation]]
     rows: list[list[int]]
-    work: list[Work]
+    work: list[PendingBatch]
     parts: list[int] | None = None
 
 

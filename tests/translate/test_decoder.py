@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ENGLISH, UNTRAINED, changed, random_run
+from conftest import ENGLISH, UNTRAINED, changed, random_run, slow
 
 from mtkit.config import Config
 from mtkit.data import PreparedData
@@ -23,7 +23,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run, RunManifest
 from mtkit.tokenizer import PAD_ID
-from mtkit.translate.decoder import Decoder, Request, Translation, Work, _by_risk
+from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation, _by_risk
 from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
 from mtkit.translate.translator import Translator, Window
@@ -161,7 +161,7 @@ class Stuck(Decoder):
 
     parts = 4
 
-    def is_busy_without(self, work: Sequence[Work]) -> bool:
+    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
         return False
 
 
@@ -305,7 +305,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 ) -> None:
     with Translator.load(untrained, device="cpu", workers=2) as translator:
         pool = pool_of(translator)
-        (work,) = pool.begin([Request([[10**6]], [[]], [1])])
+        (work,) = pool.begin([DecodeBatch([[10**6]], [[]], [1])])
         with pytest.raises(RuntimeError, match=r"(?s)in a translation worker:.*IndexError"):
             pool.finish(work)
 
@@ -326,7 +326,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 
 
 def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
-    batches = [Request([[5 + i]], [[]], [1 + i]) for i in range(5)]
+    batches = [DecodeBatch([[5 + i]], [[]], [1 + i]) for i in range(5)]
     plain = Translator.load(untrained, device="cpu", prepared=False)
     pool = Pool(
         [plain.model],
@@ -354,7 +354,7 @@ def test_after_an_error_nothing_is_left_to_decode(untrained: Run, tmp_path: Path
         pool = pool_of(translator)
         finish = pool.finish
 
-        def fail(work: Work) -> list[list[Translation]]:
+        def fail(work: PendingBatch) -> list[list[Translation]]:
             finish(work)
             raise MtkitError("a batch that failed")
 
@@ -397,10 +397,10 @@ main()
 @pytest.mark.parametrize(
     ("who", "number", "status"),
     [
-        ("worker", signal.SIGKILL, 1),
+        slow("worker", signal.SIGKILL, 1),
         ("parent", signal.SIGKILL, -signal.SIGKILL),
         # What a terminal sends to everybody.
-        ("all", signal.SIGINT, 130),
+        slow("all", signal.SIGINT, 130),
     ],
 )
 def test_no_process_is_left_over(
