@@ -1,7 +1,7 @@
 """One worker of a training run, as `torchrun` would start it: worker.py FACTS, a file of JSON.
 
 Facts are the places of `config`, `data` and `run`; or `arguments` of the command line, which then
-handles errors too. A worker may be told to misbehave.
+handles errors too. A worker can be made to misbehave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mtkit.errors import MtkitError
 from mtkit.processes import given_rank
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import distributed
+from mtkit.train import distributed, launcher
 from mtkit.train.trainer import Trainer
 
 
@@ -80,7 +80,7 @@ def misbehave(
         step: of the update.
         once: not when started again.
     """
-    if rank not in (None, given_rank() or 0) or (once and distributed.is_restarted()):
+    if rank not in (None, given_rank() or 0) or (once and launcher.is_restarted()):
         return
     owner, name = WHERE[where]
     original = getattr(owner, name)
@@ -103,7 +103,7 @@ def see_otherwise(rank: int, what: str) -> None:
         Run.checkpoints = lambda _: []  # type: ignore[assignment,method-assign]
 
 
-def train_as_told(facts_file: Path) -> None:
+def train_as_described(facts_file: Path) -> None:
     """Train as the facts say."""
     facts = json.loads(facts_file.read_text(encoding="utf-8"))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -123,4 +123,4 @@ def train_as_told(facts_file: Path) -> None:
 
 
 if __name__ == "__main__":
-    train_as_told(Path(sys.argv[-1]))
+    train_as_described(Path(sys.argv[-1]))

@@ -8,7 +8,7 @@ from mtkit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.train.assembly import forecast, forecast_without_data, run
-    from mtkit.train.distributed import BROKEN, is_launched, launch
+    from mtkit.train.launcher import BROKEN, is_launched, launch
 
 __all__ = [
     "BROKEN",
@@ -22,11 +22,11 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "BROKEN": "mtkit.train.distributed",
+        "BROKEN": "mtkit.train.launcher",
         "forecast": "mtkit.train.assembly",
         "forecast_without_data": "mtkit.train.assembly",
-        "is_launched": "mtkit.train.distributed",
-        "launch": "mtkit.train.distributed",
+        "is_launched": "mtkit.train.launcher",
+        "launch": "mtkit.train.launcher",
         "run": "mtkit.train.assembly",
     },
 )

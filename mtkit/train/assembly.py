@@ -15,7 +15,14 @@ from pathlib import Path
 import torch
 
 import mtkit
-from mtkit.config import MAY_CHANGE, Config, PrepareConfig, differences, dump_config
+from mtkit.config import (
+    MAY_CHANGE,
+    Config,
+    PrepareConfig,
+    TrainConfig,
+    differences,
+    dump_config,
+)
 from mtkit.data import PreparedData
 from mtkit.devices import (
     choose_device,
@@ -30,16 +37,10 @@ from mtkit.files import Held
 from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import DataOrigin, Run, RunManifest
 from mtkit.tokenizer import PAD_ID
-from mtkit.train.diagnostics import rate_in_words, rate_too_high
-from mtkit.train.distributed import (
-    Workers,
-    init_workers,
-    is_restarted,
-    launch_id,
-    threads_for,
-    worker_names,
-)
+from mtkit.train.diagnostics import rate_in_words, unusual_rate
+from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import training_flops
+from mtkit.train.launcher import is_restarted, launch_id, threads_for
 from mtkit.train.loss import first_decayed
 from mtkit.train.meter import Meter
 from mtkit.train.progress import clock
@@ -119,18 +120,7 @@ def _run_locked(
     """Train in a folder that the first worker has locked."""
     if workers.is_rank_zero:
         data.verify()
-    restarted = workers.any(is_restarted())
-    continues = workers.any(
-        workers.run_on_all_ranks(
-            lambda: (
-                workers.is_rank_zero
-                and _continues(run_path, config, data, restart=restart, restarted=restarted)
-            )
-        )
-    )
-    existing = workers.run_on_all_ranks(
-        lambda: _run_to_continue(run_path, config, data) if continues else None
-    )
+    existing = _existing_run(workers, run_path, config, data, restart=restart)
     disable_malloc_trim()
     route = select_matmul_backend(place)
     check_room(config, data, place, world_size=workers.world_size)
@@ -140,12 +130,13 @@ def _run_locked(
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.is_rank_zero:
+        several = f", {workers.world_size} workers" if workers.world_size > 1 else ""
         log.info(
-            "training %s on %s: %s, %s, matrices by %s, %s parameters",
+            "training %s on %s: %s%s, %s, matrices by %s, %s parameters",
             run_path,
             data.path,
-            describe_device(place)
-            + (f", {workers.world_size} workers" if workers.world_size > 1 else ""),
+            describe_device(place),
+            several,
             trainer.precision,
             route,
             f"{sum(parameter_counts(trainer.model).values()):,}",
@@ -159,24 +150,11 @@ def _run_locked(
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
             if workers.is_rank_zero:
-                further = "to train further, set train.max_steps above that"
-                decayed = first_decayed(config.train.max_steps, config.train.decay_steps)
-                if decayed is not None and trainer.step >= decayed:
-                    further = (
-                        "its learning rate has decayed, so it cannot continue: start a new run "
-                        "with a higher train.max_steps (--run, or --restart)"
-                    )
-                log.info(
-                    "%s has reached step %d of %d already; %s",
-                    run_path,
-                    trainer.step,
-                    config.train.max_steps,
-                    further,
-                )
+                _report_finished(run_path, config.train, trainer.step)
             return True
         if workers.is_rank_zero:
             folder.write_config()
-    if workers.is_rank_zero and (warning := rate_too_high(config)) is not None:
+    if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
     finished = trainer.fit(folder)
@@ -189,6 +167,38 @@ def _run_locked(
             _cost(cost.flops, cost.seconds, config),
         )
     return finished
+
+
+def _existing_run(
+    workers: Workers, path: Path, config: Config, data: PreparedData, *, restart: bool
+) -> Run | None:
+    """The run that all workers continue, as the first one decides; None to start a new one."""
+    restarted = workers.any(is_restarted())
+    continues = workers.any(
+        workers.run_on_all_ranks(
+            lambda: (
+                workers.is_rank_zero
+                and _continues(path, config, data, restart=restart, restarted=restarted)
+            )
+        )
+    )
+    return workers.run_on_all_ranks(
+        lambda: _run_to_continue(path, config, data) if continues else None
+    )
+
+
+def _report_finished(run_path: Path, settings: TrainConfig, step: int) -> None:
+    """Say that a run is finished, and how to train further."""
+    further = "to train further, set train.max_steps above that"
+    decayed = first_decayed(settings.max_steps, settings.decay_steps)
+    if decayed is not None and step >= decayed:
+        further = (
+            "its learning rate has decayed, so it cannot continue: start a new run with a higher "
+            "train.max_steps (--run, or --restart)"
+        )
+    log.info(
+        "%s has reached step %d of %d already; %s", run_path, step, settings.max_steps, further
+    )
 
 
 def check_room(
@@ -330,7 +340,7 @@ def forecast_without_data(config: Config) -> str:
 
 
 def _forecast(config: Config, lines: list[str]) -> str:
-    if (warning := rate_too_high(config)) is not None:
+    if (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     return "".join(f"# {line}\n" for line in lines) + dump_config(config)
 

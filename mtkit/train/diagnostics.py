@@ -126,14 +126,17 @@ def findings(config: Config, trained: Trained, validated: Validated) -> list[str
         validated: the translations of its newest validation.
 
     Returns:
-        Sentences with their full stop, the most important first; none if all is well.
+        Sentences with their full stop; none if all is well. Unusual settings come first, because
+        they are the most probable cause of the others.
     """
-    found = [*_loss(trained), *_translations(config, validated)]
     guessed = trained.frequency_loss or math.log(trained.vocab_size)
-    if not trained.valid_loss < min(LEARNED, LEARNED_SHARE * guessed):
-        found += _settings(config, trained)
-    found += _overfitting(trained)
-    return found
+    has_learned = trained.valid_loss < min(LEARNED, LEARNED_SHARE * guessed)
+    return [
+        *([] if has_learned else _settings(config, trained)),
+        *_loss(trained),
+        *_translations(config, validated),
+        *_overfitting(trained),
+    ]
 
 
 def rate_in_words(config: Config) -> str:
@@ -150,11 +153,20 @@ def rate_in_words(config: Config) -> str:
     return text
 
 
-def rate_too_high(config: Config) -> str | None:
-    """The warning before training if the learning rate will be far above the paper's."""
-    step, rate, factor = _highest_rate(config, config.train.max_steps)
+def unusual_rate(config: Config) -> str | None:
+    """The warning before training if the learning rate will be unusual, with what to do about it.
+
+    It is unusual if it will be far above the paper's, or if training ends in the warm-up.
+    """
+    last, warmup = config.train.max_steps, config.train.warmup_steps
+    step, rate, factor = _highest_rate(config, last)
     if factor <= RATE_HIGH:
-        return None
+        if last >= warmup:
+            return None
+        return (
+            f"training ends in the warm-up of the learning rate, after {last:,} of {warmup:,} "
+            "updates; for more than a trial, raise train.max_steps or lower train.warmup_steps"
+        )
     return (
         f"the learning rate will rise to {rate:.1e} at update {step:,}, {factor:.2g} times what "
         f"the paper's formula and warm-up give for d_model {config.model.d_model:,}; if the loss "
@@ -191,11 +203,6 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
     if len(scores) <= window:
         return False
     return max(scores[-window:]) - max(scores[:-window]) < least_gain
-
-
-def paragraph(sentences: Sequence[str]) -> str:
-    """The sentences as one paragraph with a lead-in; empty if there are none."""
-    return " ".join(["possible problems of this run:", *sentences]) if sentences else ""
 
 
 def _loss(trained: Trained) -> Iterator[str]:

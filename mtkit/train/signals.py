@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from mtkit.train.distributed import is_launched
+from mtkit.train.launcher import is_launched
 
 log = logging.getLogger(__name__)
 

@@ -19,18 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from mtkit import __version__
-from mtkit.batches import TokenBatches, make_batch, plan_batches
-from mtkit.checkpoint import Tensors, validation_scores
+from mtkit.batches import TokenBatches, make_batch
+from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
-from mtkit.score import score
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
-from mtkit.train.diagnostics import is_flat, paragraph
 from mtkit.train.distributed import (
     Workers,
     load_whole_state,
@@ -46,8 +44,7 @@ from mtkit.train.observer import Observer
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
-from mtkit.train.validation import Validation
-from mtkit.translate import Translation, Translator
+from mtkit.train.validation import Validation, ValidationHistory, Validator
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +74,12 @@ class Trainer:
         self.device = device
         self.workers = workers or Workers()
         self.vocabularies = data.tokenizers()
-        self.src_tokenizer, self.tokenizer = self.vocabularies
+        self.tokenizer = self.vocabularies.tgt
         self.step = 0
         self.cost = TrainingCost()
-        # The rows of all validations, on the first worker; they are saved in checkpoints.
-        self.validations: list[dict[str, Any]] = []
+        # Of the first worker; saved in checkpoints.
+        self.history = ValidationHistory(config.train)
         self.pairs = data.pairs("train")
-        self.valid_pairs = data.pairs("valid")
-        self.valid_text = data.text("valid")
         self.precision = choose_precision(self.settings.precision, device)
         self.micro_batches = MicroBatches(
             config, self.pairs, self.vocabularies, device_type=device.type
@@ -107,10 +102,13 @@ class Trainer:
         )
         self.data_name = data.name
         self.direction = f"{data.src_lang} to {data.tgt_lang}"
-        self._observer = Observer(
-            config, self.vocabularies, self.pairs, self.valid_pairs, self.valid_text
+        valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
+        self._validator = Validator(
+            config, self.vocabularies, valid_pairs, self.valid_text, device=device
         )
-        self._was_flat = False
+        self._observer = Observer(
+            config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
+        )
 
     def fit(self, run: Run) -> bool:
         """Train to `max_steps`, to an early stop or to a signal, then save.
@@ -129,8 +127,8 @@ class Trainer:
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
         ):
-            journal = MetricsLogger(run, self.step, active=first)
-            early = self.workers.any(self._should_stop())
+            metrics = MetricsLogger(run, self.step, active=first)
+            early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.max_steps and not stopped and not early:
                 with self._explaining_memory(writer):
                     meter.add(self.update(next(self.batches)))
@@ -138,13 +136,13 @@ class Trainer:
                 last = self.step == settings.max_steps
                 validation, best = None, False
                 if last or self.step % settings.log_every == 0:
-                    self._log(writer, journal, meter, progress)
+                    self._log(writer, metrics, meter, progress)
                 elif first:
                     progress.report_speed(meter)
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused(), self._explaining_memory(writer):
                         validation = self.validate()
-                        early, best = self._record(journal, validation, last=last)
+                        early, best = self._record(metrics, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
                 if due or best:
                     if first:
@@ -222,43 +220,15 @@ class Trainer:
                 self.workers.barrier()
                 return Validation(math.nan, 0.0, 0.0, [])
         with torch.inference_mode(), arithmetic(self.precision, self.device):
-            validation = self._validate(model.eval(), workers)
+            validation = self._validator.run(
+                model.eval(),
+                workers,
+                loss=partial(self._loss, label_smoothing=0.0),
+                budget=min(self.batches.budget, self.micro_batches.limit),
+            )
         if self.settings.fsdp:
             self.workers.barrier()
         return validation
-
-    def _validate(self, model: Transformer, workers: Workers) -> Validation:
-        pairs = self.valid_pairs
-        longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
-        budget = max(min(self.batches.budget, self.micro_batches.limit), longest)
-        plan = plan_batches(pairs.src.lengths, pairs.tgt.lengths, budget=budget)
-        summed = torch.zeros((), dtype=torch.float64)
-        for indices in plan[workers.rank :: workers.world_size]:
-            summed += self._loss(model, pairs, indices, label_smoothing=0.0).item()
-            self.workers.progress()
-        loss = workers.sum(summed).item() / int(pairs.tgt.lengths.sum())
-        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
-        greedy = self.config.decode.greedy()
-        translator = Translator(
-            model,
-            self.tokenizer,
-            greedy,
-            device=self.device,
-            src_tokenizer=self.src_tokenizer,
-        )
-        src, tgt = self.valid_text
-        mine = []
-        share = src[workers.rank :: workers.world_size]
-        for (found,) in translator.translate_nbest(share, n_best=1):
-            mine.append([found.text, found.score, found.log_prob, found.finished])
-            self.workers.progress()
-        shares = workers.gather(mine)
-        translations = [Translation("", 0.0, 0.0)] * len(src)
-        for rank, rows in enumerate(shares):
-            translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]
-        texts = [translation.text for translation in translations]
-        bleu, chrf = (score(texts, [tgt], metric=metric).value for metric in ("bleu", "chrf"))
-        return Validation(loss, bleu, chrf, translations)
 
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
@@ -318,7 +288,7 @@ class Trainer:
             "max_steps": self.settings.max_steps,
             "batches": self.batches.state_dict(),
             "cost": asdict(self.cost),
-            "validations": self.validations,
+            "validations": self.history.rows,
         }
         if validation is not None:
             state |= validation.row()
@@ -371,7 +341,7 @@ class Trainer:
         self._load(weights, optimizer)
         self.batches.load_state_dict(state.batches.model_dump())
         self.cost = TrainingCost(**state.cost.model_dump())
-        self.validations = [scores.model_dump() for scores in state.validations]
+        self.history.rows = [scores.model_dump() for scores in state.validations]
         self.step = step
         aside = self.workers.run_on_all_ranks(
             lambda: run.quarantine_after(step) if self.workers.is_rank_zero else []
@@ -525,7 +495,7 @@ class Trainer:
     def _log(
         self,
         writer: CheckpointWriter,
-        journal: MetricsLogger,
+        metrics: MetricsLogger,
         meter: Meter,
         progress: TrainingProgress,
     ) -> None:
@@ -538,7 +508,7 @@ class Trainer:
             # All workers reach this, and report the same error after the first has saved.
             self.workers.barrier()
             raise self._diverged(writer, step, f"the loss is {loss}")
-        journal.log(row)
+        metrics.log(row)
         if self.workers.is_rank_zero:
             progress.report_row(row, meter)
 
@@ -561,7 +531,7 @@ class Trainer:
         )
 
     def _record(
-        self, journal: MetricsLogger, validation: Validation, *, last: bool
+        self, metrics: MetricsLogger, validation: Validation, *, last: bool
     ) -> tuple[bool, bool]:
         """Log a validation.
 
@@ -570,53 +540,20 @@ class Trainer:
         """
         early = best = False
         if self.workers.is_rank_zero:
-            row = {"step": self.step, **validation.row()}
-            self.validations.append(row)
-            journal.log(row)
-            journal.add_samples(self.step, *self.valid_text, validation.translations)
-            log.info(
-                "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
-                self.step,
-                validation.loss,
-                validation.perplexity,
-                validation.bleu,
-                validation.chrf,
-            )
-            early, best = self._should_stop(), self._is_best()
-            earlier = [row["valid_loss"] for row in self.validations[:-1]]
+            row = self.history.add(self.step, validation)
+            metrics.log(row)
+            metrics.add_samples(self.step, *self.valid_text, validation.translations)
+            early, best = self.history.should_stop(), self.history.is_best()
             found = self._observer.findings(
-                validation, earlier, step=self.step, cost=self.cost, losses=journal.losses()
+                validation,
+                self.history.losses()[:-1],
+                step=self.step,
+                cost=self.cost,
+                losses=metrics.losses(),
             )
-            # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU.
-            flat = is_flat([row["valid_bleu"] for row in self.validations])
-            if found and (last or early or (flat and not self._was_flat)):
-                log.warning("%s", paragraph(found))
-            self._was_flat = flat
-            journal.write_page(self.summary(), found)
+            self.history.report(found, finished=last or early)
+            metrics.write_page(self.summary(), found)
         return self.workers.any(early), self.workers.any(best)
-
-    def _is_best(self) -> bool:
-        """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
-        scores = validation_scores(self.validations, self.settings.best_metric)
-        return bool(scores) and scores[-1].value == max(score.value for score in scores)
-
-    def _since_best(self) -> int:
-        """The number of validations since the best one."""
-        scores = validation_scores(self.validations, self.settings.best_metric)
-        values = [score.value for score in scores]
-        return len(values) - 1 - values.index(max(values)) if values else 0
-
-    def _should_stop(self) -> bool:
-        """Whether to stop early because of `train.patience`; the first worker reports it."""
-        patience = self.settings.patience
-        if patience is None or not self.workers.is_rank_zero or self._since_best() < patience:
-            return False
-        log.info(
-            "stopping early: no better %s in %d validations (train.patience)",
-            self.settings.best_metric,
-            patience,
-        )
-        return True
 
     def summary(self) -> dict[str, str]:
         """Facts about the run for its page."""

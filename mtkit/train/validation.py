@@ -1,11 +1,28 @@
-"""The result of a validation."""
+"""Validation: the scores on the validation set, and what follows from all of them so far."""
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from mtkit.translate import Translation
+import torch
+from torch import Tensor
+
+from mtkit.batches import plan_batches
+from mtkit.checkpoint import validation_scores
+from mtkit.config import Config, TrainConfig
+from mtkit.data import IntArray, SentencePairs
+from mtkit.model import Transformer
+from mtkit.score import score
+from mtkit.tokenizer import Vocabularies
+from mtkit.train.diagnostics import is_flat
+from mtkit.train.distributed import Workers
+from mtkit.translate import Translation, Translator
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,3 +53,156 @@ class Validation:
             "valid_bleu": self.bleu,
             "valid_chrf": self.chrf,
         }
+
+
+class SummedLoss(Protocol):
+    """The summed loss of some pairs, without smoothing."""
+
+    def __call__(self, model: Transformer, pairs: SentencePairs, indices: IntArray) -> Tensor:
+        """A scalar, in natural logarithms."""
+
+
+class Validator:
+    """Computes the scores of a model on the validation set; workers share the work.
+
+    Args:
+        config: of the run.
+        vocabularies: of both sides.
+        pairs, text: the validation set; the text is sources and references.
+        device: the device of this process.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        vocabularies: Vocabularies,
+        pairs: SentencePairs,
+        text: tuple[Sequence[str], Sequence[str]],
+        *,
+        device: torch.device,
+    ) -> None:
+        # Greedy, because training should not wait for a beam; `mtkit score` uses one.
+        self._decode = config.decode.greedy()
+        self._vocabularies = vocabularies
+        self._pairs = pairs
+        self._text = text
+        self._device = device
+
+    def run(
+        self, model: Transformer, workers: Workers, *, loss: SummedLoss, budget: int
+    ) -> Validation:
+        """Validate a model that is in evaluation mode.
+
+        Args:
+            model: the whole model.
+            workers: that call this at the same time, each with its copy of the model.
+            loss: computes the loss of a batch.
+            budget: padded tokens of a batch; more if the longest pair needs it.
+        """
+        mean_loss = self._mean_loss(model, workers, loss, budget)
+        translations = self._translate(model, workers)
+        texts, references = [translation.text for translation in translations], [self._text[1]]
+        bleu, chrf = (score(texts, references, metric=metric).value for metric in ("bleu", "chrf"))
+        return Validation(mean_loss, bleu, chrf, translations)
+
+    def _mean_loss(
+        self, model: Transformer, workers: Workers, loss: SummedLoss, budget: int
+    ) -> float:
+        src, tgt = self._pairs.src.lengths, self._pairs.tgt.lengths
+        longest = int(max(src.max(), tgt.max()))
+        plan = plan_batches(src, tgt, budget=max(budget, longest))
+        summed = torch.zeros((), dtype=torch.float64)
+        for indices in plan[workers.rank :: workers.world_size]:
+            summed += loss(model, self._pairs, indices).item()
+            workers.progress()
+        return workers.sum(summed).item() / int(tgt.sum())
+
+    def _translate(self, model: Transformer, workers: Workers) -> list[Translation]:
+        """The translation of every line."""
+        translator = Translator(
+            model,
+            self._vocabularies.tgt,
+            self._decode,
+            device=self._device,
+            src_tokenizer=self._vocabularies.src,
+        )
+        src, mine = self._text[0], []
+        share = src[workers.rank :: workers.world_size]
+        for (found,) in translator.translate_nbest(share, n_best=1):
+            mine.append([found.text, found.score, found.log_prob, found.finished])
+            workers.progress()
+        translations = [Translation("", 0.0, 0.0)] * len(src)
+        for rank, rows in enumerate(workers.gather(mine)):
+            translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]
+        return translations
+
+
+class ValidationHistory:
+    """All validations of a run: which one is the best, and when to stop early.
+
+    Args:
+        settings: of the run.
+
+    Attributes:
+        rows: the scores of each validation with its `step`, oldest first.
+    """
+
+    def __init__(self, settings: TrainConfig) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._best_metric = settings.best_metric
+        self._patience = settings.patience
+        self._was_flat = False
+
+    def add(self, step: int, validation: Validation) -> dict[str, Any]:
+        """Add and report a validation; returns its row."""
+        row = {"step": step, **validation.row()}
+        self.rows.append(row)
+        log.info(
+            "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
+            step,
+            validation.loss,
+            validation.perplexity,
+            validation.bleu,
+            validation.chrf,
+        )
+        return row
+
+    def losses(self) -> list[float]:
+        """The validation losses, oldest first."""
+        return [row["valid_loss"] for row in self.rows]
+
+    def is_best(self) -> bool:
+        """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
+        values = self._values()
+        return bool(values) and values[-1] == max(values)
+
+    def should_stop(self) -> bool:
+        """Whether to stop early because of `train.patience`, which is then reported."""
+        values = self._values()
+        since_best = len(values) - 1 - values.index(max(values)) if values else 0
+        if self._patience is None or since_best < self._patience:
+            return False
+        log.info(
+            "stopping early: no better %s in %d validations (train.patience)",
+            self._best_metric,
+            self._patience,
+        )
+        return True
+
+    def report(self, findings: Sequence[str], *, finished: bool) -> None:
+        """Warn of possible problems if training is finished, or no longer improves.
+
+        Args:
+            findings: of `diagnostics`.
+            finished: whether this was the last validation.
+        """
+        # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU.
+        flat = is_flat([row["valid_bleu"] for row in self.rows])
+        if finished or (flat and not self._was_flat):
+            for sentence in findings:
+                log.warning("possible problem: %s", sentence)
+        self._was_flat = flat
+
+    def _values(self) -> list[float]:
+        """The scores by `train.best_metric`, higher is better."""
+        return [score.value for score in validation_scores(self.rows, self._best_metric)]

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 
 from mtkit.config import Config, load_config, presets
 from mtkit.prepare.demo import sentences
-from mtkit.train.diagnostics import Trained, Validated, findings, frequency_loss, is_flat, paragraph
+from mtkit.train.diagnostics import (
+    Trained,
+    Validated,
+    findings,
+    frequency_loss,
+    is_flat,
+    unusual_rate,
+)
 
 # What a run of `small` on Multi30k logged.
 TRAINED = Trained(
@@ -421,6 +428,29 @@ def test_wavering_by_a_quarter_point_is_flat(level: float, noise: list[float]) -
     assert is_flat([level + off for off in noise])
 
 
-def test_a_paragraph_is_the_sentences_behind_a_lead_in_and_nothing_without_them() -> None:
-    assert paragraph([]) == ""
-    assert paragraph(["One.", "Two."]) == "possible problems of this run: One. Two."
+def test_unusual_settings_come_before_what_they_cause(pairs: list[tuple[str, str]]) -> None:
+    short = load_config("small", ["train.max_steps=40", "train.decay_steps=0"])
+    began = replace(TRAINED, steps=40, valid_loss=8.5, earlier_valid_losses=())
+    rate, loss = findings(short, began, healthy(pairs))
+    assert rate.startswith("The learning rate has reached 10 % of its peak, after 40 of 400")
+    assert "nothing has been learned yet" in loss
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["max_steps=400", "warmup_steps=400"], None),
+        (
+            ["max_steps=399", "warmup_steps=400"],
+            "ends in the warm-up of the learning rate, after 399 of",
+        ),
+        # 5 times the paper's by the scale, and 3.2 times by the warm-up: the more serious of both.
+        (["max_steps=399", "learning_rate_scale=5"], "if the loss does not fall, lower"),
+    ],
+)
+def test_an_unusual_learning_rate_is_known_before_training(
+    overrides: list[str], expected: str | None
+) -> None:
+    config = load_config("small", ["train.decay_steps=0", *(f"train.{o}" for o in overrides)])
+    warning = unusual_rate(config)
+    assert (warning is None) if expected is None else (warning and expected in warning)

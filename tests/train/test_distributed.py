@@ -21,14 +21,14 @@ from typing import Any
 import pytest
 import torch
 import worker
-from conftest import changed
+from conftest import changed, slow
 from forked import Forked
 
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
 from mtkit.devices import choose_precision, select_matmul_backend
 from mtkit.run_folder import Run
-from mtkit.train import distributed
+from mtkit.train import launcher
 from mtkit.train.distributed import Watch, Workers
 
 CPU = torch.device("cpu")
@@ -105,7 +105,7 @@ class Team:
         """Have `launch` start them, from this process."""
         self.use_command_line(*options)
         command = [worker.__file__, str(self._facts)]
-        return distributed.launch(command, count, max_restarts=max_restarts)
+        return launcher.launch(command, count, max_restarts=max_restarts)
 
 
 def losses(run: Path) -> list[float]:
@@ -226,14 +226,14 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
 @pytest.mark.parametrize(
     ("how", "who", "where", "message"),
     [
-        ("stop", 1, "update", "worker 1 has been silent"),
+        slow("stop", 1, "update", "worker 1 has been silent"),
         ("hang", 1, "update", "worker 1 made no progress, and the others wait,"),
-        ("hang", 0, "update", "worker 0 made no progress, and the others wait,"),
+        slow("hang", 0, "update", "worker 0 made no progress, and the others wait,"),
         ("stop", 0, "update", "worker 0 has been silent"),
         # Others wait for it elsewhere than in a backward pass.
-        ("hang", 0, "save", "worker 0 made no progress, and the others wait,"),
+        slow("hang", 0, "save", "worker 0 made no progress, and the others wait,"),
         # Before the first update.
-        ("hang", 1, "start", "worker 1 made no progress, and the others wait,"),
+        slow("hang", 1, "start", "worker 1 made no progress, and the others wait,"),
     ],
 )
 def test_a_worker_that_stalls_is_named_after_a_time_and_ends_the_run(
@@ -475,6 +475,7 @@ def test_the_command_starts_workers_and_prints_once(
     assert losses(tmp_path / "run") == losses(tmp_path / "same")
 
 
+@pytest.mark.slow
 def test_an_error_on_all_workers_is_reported_once(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
@@ -484,10 +485,10 @@ def test_an_error_on_all_workers_is_reported_once(
     )
     _, err = ended(process, within=120)
     assert process.returncode == 1
-    # Told once, and not tried again: the same would happen.
+    # Reported once, and not tried again: the same would happen.
     assert err.decode().count("mtkit: error:") == 1
     assert "the loss is" in err.decode()
-    assert "starting again" not in err.decode()
+    assert "restarting" not in err.decode()
 
 
 def ended(process: subprocess.Popen[bytes], *, within: float) -> tuple[bytes, bytes]:
@@ -572,7 +573,8 @@ def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
 
 
 @needs_proc
-@pytest.mark.parametrize(("workers", "kills"), [pytest.param(1, 2, marks=pytest.mark.slow), (2, 1)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
 def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
     workers: int, kills: int, config: Config, tiny_data: PreparedData, tmp_path: Path
 ):

@@ -1,0 +1,169 @@
+"""Starts the workers of a training on this machine, with PyTorch's elastic engine.
+
+On several machines `torchrun` starts them instead; how they find each other and communicate is in
+`distributed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mtkit.processes import available_cores
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing import PContext
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+log = logging.getLogger(__name__)
+
+# Exit statuses of a worker, besides those of every command, for `launch` to act on.
+BROKEN = 70  # may succeed the next time: a traceback, a stall
+LEFT_ALONE = 75  # another worker ended first
+_LAUNCH = "MTKIT_LAUNCH"
+
+
+def is_launched() -> bool:
+    """Whether `launch` started this process."""
+    return _LAUNCH in os.environ
+
+
+def launch_id() -> str:
+    """An id of the launch, the same for all workers and after restarts."""
+    return os.environ.get(_LAUNCH) or os.environ.get("TORCHELASTIC_RUN_ID", "")
+
+
+def is_restarted() -> bool:
+    """Whether this process replaces one that ended; workers may have different answers."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> int:
+    """Run Python with these arguments in `count` workers, and restart them if they fail.
+
+    Signals that ask this process to end (Ctrl-C, SIGTERM, a closed terminal) are passed on to the
+    workers, which save and stop, unless this process ignores them, as after `nohup`.
+
+    Args:
+        arguments: of Python, such as ["-m", "mtkit", "train"].
+        count: number of workers.
+        max_restarts: how often to restart them; never after an `MtkitError`, because the same
+            command would fail again.
+
+    Returns:
+        The exit status. Errors are reported by the worker or here.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std, start_processes
+
+    # Its messages are replaced by one line below.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    identity = uuid.uuid4().hex
+    for again in range(max_restarts + 1):
+        with tempfile.TemporaryDirectory(prefix="mtkit-") as folder:
+            start = partial(
+                start_processes,
+                name="mtkit",
+                entrypoint=sys.executable,
+                args=dict.fromkeys(range(count), tuple(arguments)),
+                envs=_environments(count, again, identity),
+                logs_specs=DefaultLogsSpecs(log_dir=folder, redirects=Std.NONE),
+            )
+            with _started(start) as (context, stopped):
+                result = context.wait(timeout=-1, period=0.1)
+            context.close()
+        assert result is not None  # it waits without a time limit
+        if not result.failures:
+            return 0
+        # The first worker that fails ends the others, by a signal or by the lost connection.
+        consequences = (-signal.SIGTERM, LEFT_ALONE)
+        failures = list(result.failures.values())
+        causes = [f for f in failures if f.exitcode not in consequences][:1] or failures
+        status = causes[0].exitcode
+        if stopped or status in (1, 2, 130):
+            return 130 if stopped and status < 0 else abs(status)
+        # One of each kind; without a cause it is unknown which came first.
+        what = "; ".join({f.exitcode: _how(f) for f in reversed(causes)}.values())
+        if again < max_restarts:
+            log.warning(
+                "%s; restarting from the last checkpoint (%d of %d)",
+                what,
+                again + 1,
+                max_restarts,
+            )
+        else:
+            log.error("%s; the same command continues from the last checkpoint", what)
+    return 1
+
+
+def threads_for(count: int) -> int:
+    """Threads for each of `count` workers on this machine, so that together they take all cores."""
+    return max(1, available_cores() // count)
+
+
+def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        # Another process may take the port first; then the first worker ends as BROKEN.
+        port = free.getsockname()[1]
+    common = {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": str(again),
+        # The first worker holds the store, even if an outer torchrun has set something else.
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        _LAUNCH: identity,
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
+        # By default every worker would take all cores.
+        common["OMP_NUM_THREADS"] = str(threads_for(count))
+    return {rank: {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)}
+
+
+@contextmanager
+def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int]]]:
+    """Workers that are sent SIGINT for every signal that asks this process to end.
+
+    Yields the workers, and a list to which these signals are appended.
+    """
+    received: list[int] = []
+    # The signals for which PyTorch installs a handler that raises when it starts processes.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    previous = {number: signal.getsignal(number) for number in numbers}
+    context = start()
+
+    def pass_on(number: int, _: Any) -> None:
+        received.append(number)
+        for pid in context.pids().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)
+
+    for number, handler in previous.items():
+        # Ignored signals stay ignored, as with nohup.
+        signal.signal(number, signal.SIG_IGN if handler == signal.SIG_IGN else pass_on)
+    try:
+        yield context, received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _how(failure: ProcessFailure) -> str:
+    """How a worker ended."""
+    who, exitcode = f"worker {failure.local_rank}", failure.exitcode
+    if exitcode < 0:
+        return f"{who} was killed by {signal.Signals(-exitcode).name}"
+    if exitcode == LEFT_ALONE:
+        return str(failure.message)
+    return f"{who} broke down" if exitcode == BROKEN else f"{who} ended with status {exitcode}"
