@@ -2,12 +2,14 @@
 
 `mutations_of` lists changes of a file: each key of a JSON or YAML file deleted, renamed, given
 another type and put out of range; bits flipped and ends cut off in any file. `Subject` applies one
-to a copy and resumes, translates, scores and exports.
+to a copy and resumes, translates, scores and exports. `check_changes` does so with many changes of
+a file, and finds every outcome that it must not have.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import logging
@@ -15,8 +17,9 @@ import random
 import shutil
 import signal
 import unittest.mock
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +27,12 @@ from typing import Any
 import yaml
 from conftest import changed
 
-from mtkit.config import MAY_CHANGE
+from mtkit.config import MAY_CHANGE, _parse_yaml
 from mtkit.convert import exporting
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.files import sha256_of_json
+from mtkit.html import Chart
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.train import assembly as train
@@ -236,6 +240,32 @@ def _no_page(_: RunFacts) -> str:
     return ""
 
 
+@functools.cache
+def _parsed(text: str, where: str) -> dict[str, Any]:
+    return _parse_yaml(text, where=where)
+
+
+def _parsed_once(text: str, *, where: str) -> dict[str, Any]:
+    """The tree of a YAML text; the configuration is the same for most changes."""
+    return copy.deepcopy(_parsed(text, where))
+
+
+class _Charts:
+    """Charts that are drawn once: most changes leave most charts as they were."""
+
+    def __init__(self) -> None:
+        self._draw = Chart.svg.fget
+        self._drawn: dict[str, str] = {}
+
+    def svg(self, chart: Chart) -> str:
+        """The chart as an `<svg>` element."""
+        assert self._draw is not None
+        key = repr(chart)
+        if key not in self._drawn:
+            self._drawn[key] = self._draw(chart)
+        return self._drawn[key]
+
+
 class Subject:
     """A run and its data, copied and changed again and again.
 
@@ -251,15 +281,18 @@ class Subject:
         self._text = text
         config = Run.open(run).config
         self._page = _no_page
+        self._charts = _Charts()
         # What an operation warns of on folders that nobody has changed.
         self._usual: dict[str, list[str]] = {}
         self._config = changed(config, "train", max_steps=config.train.max_steps + 2)
-        self.operations = {
+        self.operations: dict[str, Callable[[Path, Path], Any]] = {
             "resume": self._resume,
-            "translate": self._translate,
             "score": self._score,
-            "export": self._export,
+            "translate": lambda run, _: self._translate(run),
+            "export": lambda run, _: self._export(run),
         }
+        # The others read the run alone.
+        self.reading_data = {name: self.operations[name] for name in ("resume", "score")}
         with self._copies() as (run_copy, data_copy):
             self._expected: dict[str, Any] = {}
             for name, work in self.operations.items():
@@ -270,12 +303,14 @@ class Subject:
                 self._usual[name] = warnings.texts
 
     def try_out(self, which: str, mutation: Mutation) -> dict[str, Outcome]:
-        """What each operation makes of a change of the run or of the data."""
-        with self._copies() as (run, data):
+        """What each operation that reads the run, or the data, makes of a change of it."""
+        operations = self.operations if which == "run" else self.reading_data
+        with self._copies() as (run, data), ExitStack() as stack:
             # Drawing the page takes most of the time, and only these files stand on it.
             self._page = run_page if mutation.file.endswith(".jsonl") else _no_page
             mutation.apply((run if which == "run" else data) / mutation.file)
-            return {name: self._outcome(name, mutation, run, data) for name in self.operations}
+            stack.enter_context(unittest.mock.patch("mtkit.config._parse_yaml", _parsed_once))
+            return {name: self._outcome(name, mutation, run, data) for name in operations}
 
     def _outcome(self, name: str, mutation: Mutation, run: Path, data: Path) -> Outcome:
         package, warnings = logging.getLogger("mtkit"), _Warnings()
@@ -320,7 +355,11 @@ class Subject:
             shutil.rmtree(own)
 
     def _resume(self, run: Path, data: Path) -> Any:
-        with unittest.mock.patch("mtkit.train.metrics.run_page", self._page):
+        svg = property(self._charts.svg)
+        with (
+            unittest.mock.patch("mtkit.train.metrics.run_page", self._page),
+            unittest.mock.patch.object(Chart, "svg", svg),
+        ):
             return self._resumed(run, data)
 
     def _resumed(self, run: Path, data: Path) -> Any:
@@ -331,7 +370,7 @@ class Subject:
             for name in ("model.safetensors", "optimizer.safetensors")
         ]
 
-    def _translate(self, run: Path, data: Path) -> Any:
+    def _translate(self, run: Path) -> Any:
         lines = self._text.read_text(encoding="utf-8").splitlines()
         found = []
         for which in (None, "best"):
@@ -346,7 +385,7 @@ class Subject:
         value = score(list(translator.translate(src[:5])), [tgt[:5]], metric="chrf")
         return value.value, value.signature
 
-    def _export(self, run: Path, data: Path) -> Any:
+    def _export(self, run: Path) -> Any:
         out = self._place / "out"
         try:
             exporting.export(Run.open(run), out, format="safetensors", check=self._text)
@@ -362,3 +401,81 @@ def files_of(folder: Path) -> list[Path]:
     """The files of a folder; of TensorBoard's none, which mtkit never reads."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     return [path for path in found if "tensorboard" not in path.parts]
+
+
+# ---------------------------------------------------------------------------------------------
+# Many changes of a file
+
+GOOD = {"same", "fell back", "refused", "used"}
+# What is only a record never stops a training, and a damaged checkpoint falls back to the one
+# before it, or is old and not looked at.
+RECORDS = {"metrics.jsonl", "samples.jsonl", "report.html", "dropped.tsv.gz"}
+NEVER_STOPS = {"same", "fell back"}
+
+RECORDS_OF_RUN = [
+    "config.yaml",
+    "manifest.json",
+    "metrics.jsonl",
+    "samples.jsonl",
+    "report.html",
+    "tokenizer.model",
+]
+CHECKPOINTS_OF_RUN = [
+    f"checkpoints/step-0000000{step}/{name}"
+    for step in (2, 4)
+    for name in ("model.safetensors", "optimizer.safetensors", "state.json")
+]
+FILES_OF_DATA = [
+    "dropped.tsv.gz",
+    "manifest.json",
+    "tokenizer.model",
+    "test.src.txt",
+    "test.tgt.txt",
+    *(
+        f"{split}.{side}.{kind}"
+        for split in ("train", "valid")
+        for side in ("src", "tgt")
+        for kind in ("bin", "lengths.bin")
+    ),
+    "valid.src.txt",
+    "valid.tgt.txt",
+]
+
+
+def new_subject(run: Run, data: PreparedData, place: Path) -> Subject:
+    """The subject of the tests, with a text of three lines."""
+    (place / "text").write_text("one two three\nnine\nfour four five one two six\n")
+    return Subject(run.path, data.path, place, place / "text")
+
+
+def check_changes(
+    subject: Subject, folders: Mapping[str, Path], which: str, name: str, *, most: int | None = None
+) -> None:
+    """Change a file in many ways, and find no outcome that a file of this name must not have.
+
+    Args:
+        subject: works with the changed folders.
+        folders: the run and the data.
+        which: the key of the folder that is changed.
+        name: of the file.
+        most: that many changes, chosen at random; by default all.
+    """
+    changes: Iterable[Mutation]
+    changes = mutations_of(folders[which], folders[which] / name, random.Random(name))
+    if most is not None:
+        every = list(changes)
+        changes = random.Random(name).sample(every, min(most, len(every)))
+    counts: Counter[str] = Counter()
+    wrong = []
+    for mutation in changes:
+        counts["mutations"] += 1
+        for operation, outcome in subject.try_out(which, mutation).items():
+            counts[outcome.kind] += 1
+            good = GOOD
+            if operation == "resume" and (name in RECORDS or name.startswith("checkpoints/")):
+                good = NEVER_STOPS
+            if outcome.kind not in good:
+                wrong.append(f"{operation} with {name} {mutation.key} {mutation.what}: {outcome}")
+    # Shown by pytest -rP.
+    print(f"{which} {name}: {dict(counts)}")
+    assert not wrong, "\n".join(wrong[:20])

@@ -1,115 +1,70 @@
-"""Whatever is changed in a folder: one line, an earlier checkpoint, or no difference at all."""
+"""Whatever is changed in a run folder beside the checkpoints: one line, or no difference at all."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
-from mutations import Mutation, Subject, files_of, mutations_of
+from mutations import (
+    CHECKPOINTS_OF_RUN,
+    FILES_OF_DATA,
+    RECORDS_OF_RUN,
+    Subject,
+    check_changes,
+    files_of,
+    mutations_of,
+    new_subject,
+)
 
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-
-GOOD = {"same", "fell back", "refused", "used"}
-# What is only a record never stops a training, and a damaged checkpoint falls back to the one
-# before it, or is old and not looked at.
-RECORDS = {"metrics.jsonl", "samples.jsonl", "report.html", "dropped.tsv.gz"}
-NEVER_STOPS = {"same", "fell back"}
 
 
 @pytest.fixture(scope="module")
 def subject(
     tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
 ) -> Subject:
-    place = tmp_path_factory.mktemp("mutations")
-    (place / "text").write_text("one two three\nnine\nfour four five one two six\n")
-    return Subject(tiny_run.path, tiny_data.path, place, place / "text")
+    return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))
 
 
-RUN = [
-    "config.yaml",
-    "manifest.json",
-    "metrics.jsonl",
-    "samples.jsonl",
-    "report.html",
-    "tokenizer.model",
-    *(
-        f"checkpoints/step-0000000{step}/{name}"
-        for step in (2, 4)
-        for name in ("model.safetensors", "optimizer.safetensors", "state.json")
-    ),
-]
-DATA = [
-    "dropped.tsv.gz",
-    "manifest.json",
-    "tokenizer.model",
-    "test.src.txt",
-    "test.tgt.txt",
-    *(
-        f"{split}.{side}.{kind}"
-        for split in ("train", "valid")
-        for side in ("src", "tgt")
-        for kind in ("bin", "lengths.bin")
-    ),
-    "valid.src.txt",
-    "valid.tgt.txt",
-]
+@pytest.fixture(scope="module")
+def folders(tiny_run: Run, tiny_data: PreparedData) -> dict[str, Path]:
+    return {"run": tiny_run.path, "data": tiny_data.path}
 
 
-def test_there_are_thousands_of_changes(tiny_run: Run, tiny_data: PreparedData):
+def test_there_are_thousands_of_changes(folders: dict[str, Path]):
     count = sum(
         1
-        for folder in (tiny_run.path, tiny_data.path)
+        for folder in folders.values()
         for file in files_of(folder)
         for _ in mutations_of(folder, file, random.Random(1))
     )
     assert count >= 2000
 
 
-def test_every_file_of_both_folders_is_changed(tiny_run: Run, tiny_data: PreparedData):
-    for folder, names in ((tiny_run.path, RUN), (tiny_data.path, DATA)):
-        assert sorted(str(path.relative_to(folder)) for path in files_of(folder)) == sorted(names)
+def test_every_file_of_both_folders_is_changed(folders: dict[str, Path]):
+    changed = {"run": [*RECORDS_OF_RUN, *CHECKPOINTS_OF_RUN], "data": FILES_OF_DATA}
+    for which, folder in folders.items():
+        found = sorted(str(path.relative_to(folder)) for path in files_of(folder))
+        assert found == sorted(changed[which])
 
 
-FILES = [*(("run", name) for name in RUN), *(("data", name) for name in DATA)]
+FILES = [("run", name) for name in RECORDS_OF_RUN]
 
 
 @pytest.mark.parametrize(("which", "name"), FILES)
-def test_a_changed_file_never_gives_a_traceback_or_another_result_for_some_changes(
-    which: str, name: str, subject: Subject, tiny_run: Run, tiny_data: PreparedData
+def test_some_changes_give_no_traceback_and_no_other_result(
+    which: str, name: str, subject: Subject, folders: dict[str, Path]
 ):
-    folder = tiny_run.path if which == "run" else tiny_data.path
-    every = list(mutations_of(folder, folder / name, random.Random(name)))
-    some = random.Random(name).sample(every, min(2, len(every)))
-    check_changes(which, name, some, subject)
+    check_changes(subject, folders, which, name, most=2)
 
 
 # Hundreds of changes of a file, each with up to four operations.
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("which", "name"), FILES)
-def test_a_changed_file_never_gives_a_traceback_or_another_result_for_all_changes(
-    which: str, name: str, subject: Subject, tiny_run: Run, tiny_data: PreparedData
+def test_all_changes_give_no_traceback_and_no_other_result(
+    which: str, name: str, subject: Subject, folders: dict[str, Path]
 ):
-    folder = tiny_run.path if which == "run" else tiny_data.path
-    check_changes(which, name, mutations_of(folder, folder / name, random.Random(name)), subject)
-
-
-def check_changes(which: str, name: str, changes: Iterable[Mutation], subject: Subject) -> None:
-    """Make each change, and find no outcome that a file of this name must not have."""
-    counts: Counter[str] = Counter()
-    wrong = []
-    for mutation in changes:
-        counts["mutations"] += 1
-        for operation, outcome in subject.try_out(which, mutation).items():
-            counts[outcome.kind] += 1
-            good = GOOD
-            if operation == "resume" and (name in RECORDS or name.startswith("checkpoints/")):
-                good = NEVER_STOPS
-            if outcome.kind not in good:
-                wrong.append(f"{operation} with {name} {mutation.key} {mutation.what}: {outcome}")
-    # Shown by pytest -rP.
-    print(f"{which} {name}: {dict(counts)}")
-    assert not wrong, "\n".join(wrong[:20])
+    check_changes(subject, folders, which, name)

@@ -1,0 +1,46 @@
+"""Whatever is changed in checkpoints or prepared data: one line, or an earlier checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mutations import CHECKPOINTS_OF_RUN, FILES_OF_DATA, Subject, check_changes, new_subject
+
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+
+
+@pytest.fixture(scope="module")
+def subject(
+    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
+) -> Subject:
+    return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_run: Run, tiny_data: PreparedData) -> dict[str, Path]:
+    return {"run": tiny_run.path, "data": tiny_data.path}
+
+
+FILES = [
+    *(("run", name) for name in CHECKPOINTS_OF_RUN),
+    *(("data", name) for name in FILES_OF_DATA),
+]
+
+
+@pytest.mark.parametrize(("which", "name"), FILES)
+def test_some_changes_give_no_traceback_and_no_other_result(
+    which: str, name: str, subject: Subject, folders: dict[str, Path]
+):
+    check_changes(subject, folders, which, name, most=2)
+
+
+# Hundreds of changes of a file, each with up to four operations.
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("which", "name"), FILES)
+def test_all_changes_give_no_traceback_and_no_other_result(
+    which: str, name: str, subject: Subject, folders: dict[str, Path]
+):
+    check_changes(subject, folders, which, name)
