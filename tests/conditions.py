@@ -28,7 +28,7 @@ from mtkit import cli
 NOBODY = 65534
 CONFIG = """
 model: {encoder_layers: 1, decoder_layers: 1, d_model: 16, d_ff: 32, n_heads: 2}
-train: {max_steps: 30, batch_tokens: 200, warmup_steps: 4, precision: fp32, seed: 1}
+train: {max_steps: 4, batch_tokens: 200, warmup_steps: 4, precision: fp32, seed: 1}
 decode: {max_extra_length: 5, average_checkpoints: 1}
 """
 # What the commands import on their way, so that not every fork does.

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import pytest
 import torch
 from hypothesis import settings
+from program import Place
 
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
@@ -35,13 +37,18 @@ settings.load_profile("mtkit")
 # The files that take longest come first, so that none of them is left over for one process.
 LONGEST = (
     "test_mutations.py",
-    "test_train.py",
+    "test_mutations_of_checkpoints_and_data.py",
     "test_distributed.py",
-    "test_hub.py",
+    "test_resuming.py",
     "test_exporting.py",
-    "test_cli.py",
+    "test_decoder.py",
+    "test_hub.py",
+    "test_train.py",
+    "test_breakdowns.py",
     "test_translate.py",
+    "test_translate_command.py",
     "test_docs.py",
+    "test_end_to_end.py",
     "test_prepare.py",
 )
 
@@ -89,6 +96,11 @@ class TinyText:
             "test": self.test,
             "vocab_size": 300,
         }
+
+
+def slow(*values: Any) -> Any:
+    """A case of a test that is left to `make test-slow`."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def changed(config: Config, section: str, **settings: Any) -> Config:
@@ -163,6 +175,13 @@ def _network_is_forbidden(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, guarded(name))
+
+
+@pytest.fixture(autouse=True)
+def _pages_are_short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no charts after every validation, which would take half of a tiny training."""
+    if not request.node.get_closest_marker("pages"):
+        monkeypatch.setattr("mtkit.train.metrics.run_page", lambda _: "<!doctype html>\n")
 
 
 @pytest.fixture(autouse=True)
@@ -304,3 +323,58 @@ def random_run(
     run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     return run
+
+
+@pytest.fixture
+def training_config(tiny_config: Config) -> Config:
+    """Everything that resuming must get right: dropout, micro-batches, a row at each step."""
+    return changed(
+        tiny_config,
+        "train",
+        max_steps=6,
+        batch_tokens=200,
+        device_batch_tokens=80,
+        log_every=1,
+        valid_every=3,
+        checkpoint_every=3,
+    )
+
+
+@pytest.fixture
+def begun(tiny_run: Run, tmp_path: Path) -> Path:
+    """A copy of the tiny run, at its last step, 4."""
+    folder = tmp_path / "begun"
+    shutil.copytree(tiny_run.path, folder)
+    return folder
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Place:
+    """An empty working directory."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    return Place(folder, monkeypatch, capfd)
+
+
+@pytest.fixture
+def prepared(place: Place, tiny_data: PreparedData) -> Place:
+    """A working directory with data/tiny."""
+    shutil.copytree(tiny_data.path, place.folder / "data" / "tiny")
+    return place
+
+
+@pytest.fixture
+def trained(prepared: Place, tiny_run: Run) -> Place:
+    """A working directory with data/tiny and runs/tiny."""
+    shutil.copytree(tiny_run.path, prepared.folder / "runs" / "tiny")
+    return prepared
+
+
+@pytest.fixture
+def tiny_yaml(place: Place, tiny_run: Run) -> Path:
+    """The configuration of the tiny run, outside of the working directory."""
+    path = place.folder.parent / "tiny.yaml"
+    path.write_text(dump_config(tiny_run.config), encoding="utf-8")
+    return path

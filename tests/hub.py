@@ -1,6 +1,6 @@
 """A small imitation of the Hugging Face hub on the loopback address.
 
-The real `datasets` client downloads from it over HTTP, told where to look by the documented
+The real `datasets` client downloads from it over HTTP, which finds it by the documented
 variable HF_ENDPOINT; nothing in the client is patched. The libraries read that variable when they
 are imported, so a test starts them in a process of their own, with `client_environment`.
 
@@ -303,7 +303,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away; the test tells what became of it."""
+        """Say nothing of a client that went away; the test checks what became of it."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -433,7 +433,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _repository(self, name: str, *, revision: str) -> Repository | None:
         """The repository, or None when the request was refused."""
         repository = self.hub.repositories.get(name)
-        if repository is None:  # the hub does not tell strangers missing from private
+        if repository is None:  # strangers do not learn whether it is missing or private
             self._refuse(401, "RepoNotFound", "Repository not found")
         elif revision not in ("main", repository.commit):
             self._refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")

@@ -53,7 +53,7 @@ def die_while_training(after: int) -> None:
 
 
 def main() -> None:
-    """Kill as often as told, then let the run end."""
+    """Kill as often as wanted, then let the run end."""
     facts = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     kills, rng = int(sys.argv[2]), random.Random(int(sys.argv[3]))
     torch.set_num_threads(1)

@@ -46,7 +46,7 @@ def ended(child: int, within: float | None = None) -> int | None:
 
 
 def main() -> None:
-    """Stop as often as told, then let the last one end."""
+    """Stop as often as wanted, then let the last one end."""
     how, times = signal.Signals[sys.argv[1]], int(sys.argv[2])
     rng, arguments = random.Random(int(sys.argv[3])), sys.argv[4:]
     passes.BLOCK, passes.PART = 100, 3

@@ -633,12 +633,12 @@ def test_a_running_save_is_always_waited_for(
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps(run) == ([10] if fails else [10, 20])
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == fails
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == fails
     if fails:
-        assert "step 20 was not saved" in told[0]
-        assert "No space left" in told[0]
-        assert "the last good checkpoint is step 10" in told[0]
+        assert "step 20 was not saved" in messages[0]
+        assert "No space left" in messages[0]
+        assert "the last good checkpoint is step 10" in messages[0]
 
 
 def test_leftovers_and_strange_names_are_not_checkpoints(run: Run):

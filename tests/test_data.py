@@ -569,7 +569,7 @@ def test_verifying_names_the_file_that_was_changed(tmp_path: Path):
     content = bytearray(file.read_bytes())
     content[0] ^= 1
     file.write_bytes(bytes(content))
-    # Of the right size, so that only the checksum can tell.
+    # Of the right size, so that only the checksum finds it.
     with pytest.raises(MtkitError, match=r"train\.tgt\.bin: changed"):
         PreparedData.open(data.path).verify()
 

@@ -117,14 +117,14 @@ def test_bf16_is_native_where_the_cpu_has_units_that_onednn_may_use(
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (["one two", "three four"], "translating 2 sentences at a time; lower decode.batch_tokens"),
         (["one two"], "translating a sentence of"),
     ],
 )
 def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
-    lines: list[str], told: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+    lines: list[str], message: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
@@ -133,7 +133,7 @@ def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
         monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
         with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
             list(translator.translate(lines))
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,15 +39,6 @@ def mtkit(
     return run
 
 
-def write_reversed_digits(folder: Path, split: str, count: int, seed: int) -> None:
-    """`split.src` and `split.tgt`, such as "3 1 4 1" and "1 4 1 3"."""
-    rng = random.Random(seed)
-    lines = [[str(rng.randrange(10)) for _ in range(rng.randint(3, 6))] for _ in range(count)]
-    for side, step in (("src", 1), ("tgt", -1)):
-        text = "".join(" ".join(line[::step]) + "\n" for line in lines)
-        (folder / f"{split}.{side}").write_text(text)
-
-
 TRAINING = """
 model:
   encoder_layers: 2
@@ -71,50 +61,14 @@ decode:
 
 
 @pytest.mark.slow
-def test_reversed_digits_are_learned_to_a_near_perfect_score(mtkit: Program, tmp_path: Path):
-    counts = {"train": 10_000, "valid": 50, "test": 150}
-    for seed, (split, count) in enumerate(counts.items()):
-        write_reversed_digits(tmp_path, split, count, seed)
-    files = [word for split in counts for word in (f"--{split}", f"{split}.src", f"{split}.tgt")]
-    (tmp_path / "digits.yaml").write_text(TRAINING)
-
-    languages = ["--src-lang", "xx", "--tgt-lang", "yy"]
-    assert mtkit("prepare", "digits", *languages, *files, "--vocab-size", "272") == ""
-    assert mtkit("train", "--config", "digits.yaml", "--device", "cpu") == ""
-    (tmp_path / "typed.txt").write_text("1 2 3 4 5\n\n9 9 0 7\n")
-    assert mtkit("translate", "--input", "typed.txt") == "5 4 3 2 1\n\n7 0 9 9\n"
-    name, value, *signature = mtkit("score").split()
-    assert name == "BLEU"
-    assert float(value) >= 95
-    assert "tok:13a" in " ".join(signature)
-    assert (tmp_path / "runs" / "digits-digits" / "metrics.jsonl").exists()
-
-    # The score of the files that translate writes is the one that score found by itself.
-    mtkit("translate", "--input", "test.src", "--output", "hypotheses.txt")
-    again = mtkit("score", "hypotheses.txt", "--reference", "test.tgt")
-    assert again.split()[1] == value
-
-    # The model thinks of its own translations what it thought when it found them.
-    reported = mtkit("translate", "--input", "test.src", "--nbest", "1")
-    given = ["--src", "test.src", "--hyp", "hypotheses.txt"]
-    rows = [line.split("\t") for line in mtkit("score", "--model-score", *given).splitlines()]
-    pairs = list(zip(reported.splitlines(), rows, strict=True))
-    assert len(pairs) == counts["test"]
-    for found, (number, log_prob, score) in pairs:
-        assert found.split("\t")[0] == number
-        assert float(score) == pytest.approx(float(found.split("\t")[1]), abs=1e-5)
-        assert float(log_prob) <= float(score) <= 0.0
-
-
-@pytest.mark.slow
 def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Program, tmp_path: Path):
     # The same words in the same order, but no letter in common.
-    def pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    def numbers(count: int, seed: int) -> list[tuple[str, str]]:
         found = number_pairs(count, seed=seed, words=GREEK)
         return [(src, " ".join(reversed(tgt.split()))) for src, tgt in found]
 
     counts = {"train": 4000, "valid": 20, "test": 60}
-    texts = {split: pairs(count, seed) for seed, (split, count) in enumerate(counts.items())}
+    texts = {split: numbers(count, seed) for seed, (split, count) in enumerate(counts.items())}
     files = {split: write_pairs(tmp_path, split, text) for split, text in texts.items()}
     prepare_files(
         "numbers",
@@ -132,13 +86,30 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Progr
     mtkit(*train, "train.max_steps=80")
     mtkit(*train, "train.max_steps=220")
     lines, references = zip(*texts["test"], strict=True)
-    (tmp_path / "typed.txt").write_text("".join(f"{line}\n" for line in lines))
-    found = mtkit("translate", "--input", "typed.txt").splitlines()
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in lines))
+    assert mtkit("translate", "--input", "input", "--output", "output") == ""
+    found = (tmp_path / "output").read_text(encoding="utf-8").splitlines()
     right = sum(one == two for one, two in zip(found, references, strict=True))
     assert right >= 0.9 * len(references)
-    name, value, *_ = mtkit("score").split()
+    name, value, *signature = mtkit("score").split()
     assert name == "BLEU"
     assert float(value) >= 90
+    assert "tok:13a" in " ".join(signature)
+
+    # The file that translate writes has the score that score found by itself.
+    again = mtkit("score", "output", "--reference", str(files["test"][1]))
+    assert again.split()[1] == value
+
+    # The model gives its own translations the scores that it found them with.
+    reported = mtkit("translate", "--input", "input", "--nbest", "1")
+    given = ["--src", "input", "--hyp", "output"]
+    rows = [line.split("\t") for line in mtkit("score", "--model-score", *given).splitlines()]
+    pairs = list(zip(reported.splitlines(), rows, strict=True))
+    assert len(pairs) == counts["test"]
+    for best, (number, log_prob, score) in pairs:
+        assert best.split("\t")[0] == number
+        assert float(score) == pytest.approx(float(best.split("\t")[1]), abs=1e-5)
+        assert float(log_prob) <= float(score) <= 0.0
 
 
 TINY_BIG = """

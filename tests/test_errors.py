@@ -1,4 +1,4 @@
-"""What a user is told: one line that can be printed, whatever is in it."""
+"""Messages to the user: one line that can be printed, whatever is in it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
     )
     assert stopped.returncode == 0, stopped.stderr
     if how == "SIGINT" or workers == "1":
-        # A worker whose parent is killed while it starts has nobody else to tell.
+        # A worker whose parent is killed while it starts is not found by anybody else.
         assert "Traceback" not in stopped.stderr
     done: dict[str, Any] = json.loads(stopped.stdout)
     assert done["statuses"] == [130 if how == "SIGINT" else -signal.SIGKILL] * times

@@ -20,14 +20,14 @@ CELLS = [(command, condition) for condition in CONDITIONS for command in command
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Outcome]:
     """What became of each, by command and condition."""
-    told = tmp_path_factory.mktemp("conditions") / "outcomes.json"
+    file = tmp_path_factory.mktemp("conditions") / "outcomes.json"
     path = os.pathsep.join([str(HERE), str(HERE.parent), *filter(None, sys.path)])
     subprocess.run(
-        [sys.executable, HERE / "conditions.py", told],
+        [sys.executable, HERE / "conditions.py", file],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         check=True,
     )
-    found = [Outcome(**one) for one in json.loads(told.read_text(encoding="utf-8"))]
+    found = [Outcome(**one) for one in json.loads(file.read_text(encoding="utf-8"))]
     return {(one.command, one.condition): one for one in found}
 
 

@@ -27,19 +27,19 @@ from mtkit.config import DecodeConfig, dump_config
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
-Told = Callable[..., tuple[int, str, list[str]]]
+RunTranslate = Callable[..., tuple[int, str, list[str]]]
 
 
 @pytest.fixture
-def told(
+def run_translate(
     untrained: Run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> Told:
+) -> RunTranslate:
     """Translates lines; returns status, standard output and the lines of standard error."""
 
-    def tell(
+    def run(
         *arguments: str | Path, lines: str = "one two three\n", run: Run = untrained
     ) -> tuple[int, str, list[str]]:
         source = tmp_path / "in.txt"
@@ -53,7 +53,7 @@ def told(
         assert isinstance(stop.value.code, int)
         return stop.value.code, out, err.splitlines()
 
-    return tell
+    return run
 
 
 def with_decode(run: Run, **settings: object) -> DecodeConfig:
@@ -66,12 +66,12 @@ def with_decode(run: Run, **settings: object) -> DecodeConfig:
 
 @pytest.mark.parametrize("place", ["standard output", "a file"])
 def test_json_is_an_object_for_each_line_that_holds_together(
-    place: str, told: Told, untrained: Run, tmp_path: Path
+    place: str, run_translate: RunTranslate, untrained: Run, tmp_path: Path
 ) -> None:
     lines = ["one two three", "", "nine", " "]
     target = tmp_path / "out.jsonl"
     output = ["--output", target] if place == "a file" else []
-    status, out, err = told("--json", "--nbest", "2", *output, lines="\n".join(lines))
+    status, out, err = run_translate("--json", "--nbest", "2", *output, lines="\n".join(lines))
     assert (status, err) == (0, [])
     if output:
         assert out == ""
@@ -104,7 +104,7 @@ def test_json_is_an_object_for_each_line_that_holds_together(
 
 
 def test_options_reach_the_translator(
-    told: Told, untrained: Run, also_untrained: Run, tmp_path: Path
+    run_translate: RunTranslate, untrained: Run, also_untrained: Run, tmp_path: Path
 ) -> None:
     lines = "one two three\n\nNine. Eight!\n"
     several = [untrained, also_untrained]
@@ -124,7 +124,7 @@ def test_options_reach_the_translator(
         # Over a folder of parts and over a pipe.
         target = tmp_path / f"{number}.txt"
         output = ["--output", target] if number % 2 else []
-        status, out, err = told(*options, *output, lines=lines)
+        status, out, err = run_translate(*options, *output, lines=lines)
         assert (status, err) == (0, [])
         out = target.read_text("utf-8") if output else out
         assert out == "".join(f"{text}\n" for text in expected.translate(lines.splitlines()))
@@ -178,10 +178,10 @@ def test_a_closed_stream_is_an_error_that_says_what_to_give(
 )
 @pytest.mark.parametrize("output", ["standard output", "a file"])
 def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
-    output: str, options: list[str], words: list[str], told: Told, tmp_path: Path
+    output: str, options: list[str], words: list[str], run_translate: RunTranslate, tmp_path: Path
 ) -> None:
     more = ["--output", tmp_path / "out.txt"] if output == "a file" else []
-    status, out, err = told(*options, *more)
+    status, out, err = run_translate(*options, *more)
     assert status in (1, 2)
     assert out == ""
     assert len(err) == 1
@@ -193,26 +193,26 @@ def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
 
 
 def test_what_a_run_says_about_decoding_counts_as_the_options_do(
-    told: Told, untrained: Run, tmp_path: Path
+    run_translate: RunTranslate, untrained: Run, tmp_path: Path
 ) -> None:
     own = untrained.config.decode.model_copy(update={"sample": True, "split_sentences": True})
     config = untrained.config.model_copy(update={"decode": own})
     folder = shutil.copytree(untrained.path, tmp_path.with_name("own") / "run")
     (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
     run = Run.open(folder)
-    status, out, err = told("--temperature", "0.5", lines="One. Two.\n", run=run)
+    status, out, err = run_translate("--temperature", "0.5", lines="One. Two.\n", run=run)
     assert (status, err) == (0, [])
     cooler = Translator.load(run, device="cpu", config=with_decode(run, temperature=0.5))
     assert out == f"{next(cooler.translate(['One. Two.']))}\n"
-    status, _, err = told("--nbest", "2", run=run)
+    status, _, err = run_translate("--nbest", "2", run=run)
     assert status == 2
     assert "--nbest cannot be combined with --split-sentences" in err[0]
     assert "add --no-split-sentences" in err[0]
     # With that advice it works.
-    status, out, err = told("--nbest", "2", "--no-split-sentences", run=run)
+    status, out, err = run_translate("--nbest", "2", "--no-split-sentences", run=run)
     assert (status, err) == (0, [])
     assert [row.split("\t")[0] for row in out.splitlines()] == ["1", "1"]
-    status, _, err = told("--no-sample", "--temperature", "0.5", run=run)
+    status, _, err = run_translate("--no-sample", "--temperature", "0.5", run=run)
     assert status == 2
     assert "--temperature requires --sample" in err[0]
 
@@ -324,7 +324,7 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
         assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
 
 
-# A translator whose batches wait until they are told to go on, one key each.
+# A translator whose batches wait until a key is pressed, one key each.
 SLOW = """
 import sys
 from mtkit import cli
@@ -413,10 +413,10 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
         read_until(screen, b"| 2/6 [")
         until_it_waits(gate)
         process.send_signal(signal.SIGINT)
-        told = read_until(screen, b"--restart").decode()
+        said = read_until(screen, b"--restart").decode()
         assert process.wait(PATIENCE) == 130
     assert (
-        "mtkit: interrupted: the first 2 lines are saved; to continue, run the same command" in told
+        "mtkit: interrupted: the first 2 lines are saved; to continue, run the same command" in said
     )
     with slow(tmp_path, untrained, *output, on_a_terminal=True) as (process, screen, gate):
         # It begins where the first one ended.
@@ -458,10 +458,12 @@ def test_an_interrupt_says_how_much_there_is(
 # What must not be lost
 
 
-def test_the_input_is_never_replaced_by_the_output(told: Told, tmp_path: Path) -> None:
+def test_the_input_is_never_replaced_by_the_output(
+    run_translate: RunTranslate, tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "in.txt")
     for name in ("in.txt", "link"):
-        status, _, (line,) = told("--output", tmp_path / name)
+        status, _, (line,) = run_translate("--output", tmp_path / name)
         assert (status, line[:45]) == (2, "mtkit: error: --output would replace the --in")
         assert (tmp_path / "in.txt").read_text() == "one two three\n"
 
@@ -487,8 +489,10 @@ def test_a_full_standard_output_is_one_line(still_open: bool, untrained: Run) ->
     process.stderr.close()
 
 
-def test_a_short_limit_cuts_the_best_translation_off(told: Told) -> None:
-    status, out, _ = told("--max-length", "2", "--json", "--nbest", "3", lines="one two three four")
+def test_a_short_limit_cuts_the_best_translation_off(run_translate: RunTranslate) -> None:
+    status, out, _ = run_translate(
+        "--max-length", "2", "--json", "--nbest", "3", lines="one two three four"
+    )
     assert status == 0
     translations = json.loads(out)["translations"]
     assert all(len(found["tokens"]) <= 2 for found in translations)
@@ -496,7 +500,7 @@ def test_a_short_limit_cuts_the_best_translation_off(told: Told) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-def test_limits_that_contradict_each_other_are_refused(told: Told) -> None:
-    status, out, (line,) = told("--min-length", "5", "--max-length", "3")
+def test_limits_that_contradict_each_other_are_refused(run_translate: RunTranslate) -> None:
+    status, out, (line,) = run_translate("--min-length", "5", "--max-length", "3")
     assert (status, out) == (1, "")
     assert "max_length: 3 is less than min_length, 5" in line

@@ -90,11 +90,11 @@ def test_what_is_blank_stays_blank(answered):
 
 def test_a_line_that_is_too_long_is_cut_and_named(answered):
     for lines, _, err, _ in answered.values():
-        told = {int(n) for n in re.findall(r"^mtkit: warning: line (\d+): cut from", err, re.M)}
-        assert told == {n for n, line in enumerate(lines, start=1) if len(line) > 1100}
-        assert len(told) == len(lines) // LONG_EVERY
+        warned = {int(n) for n in re.findall(r"^mtkit: warning: line (\d+): cut from", err, re.M)}
+        assert warned == {n for n, line in enumerate(lines, start=1) if len(line) > 1100}
+        assert len(warned) == len(lines) // LONG_EVERY
         # And nothing else is worth a warning.
-        assert err.count("warning") == len(told)
+        assert err.count("warning") == len(warned)
         assert "Traceback" not in err
 
 

@@ -229,14 +229,14 @@ def test_progress_counts_every_line_of_a_window(split: bool, untrained: Run):
         update={"split_sentences": split, "batch_tokens": 20}
     )
     translator = Translator.load(untrained, device="cpu", config=config)
-    told: list[float] = []
+    progress: list[float] = []
     window = Window(1, lines)
-    ((given, found),) = translator.translate_windows([window], progress=told.append)
+    ((given, found),) = translator.translate_windows([window], progress=progress.append)
     assert given is window
     assert len(found) == len(lines)
-    assert len(told) > 3
-    # All but the blank one, of which there is nothing to tell.
-    assert len(lines) - 2 < sum(told) <= len(lines)
+    assert len(progress) > 3
+    # All but the blank one, which needs no progress.
+    assert len(lines) - 2 < sum(progress) <= len(lines)
 
 
 def test_the_n_best_are_different_and_in_order(translator: Translator):
@@ -370,7 +370,7 @@ def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact:
         assert [of_text[one.text] for one in found] == pytest.approx(
             [one.score for one in found], abs=1e-6
         )
-        # Whatever else is told is of the first sample with this text.
+        # Everything else is of the first sample with this text.
         firsts = {sample.text: sample for sample in reversed(samples)}
         for one in found:
             assert one.pieces == firsts[one.text].pieces

@@ -1,0 +1,182 @@
+"""`mtkit prepare`: what it prints where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from program import Place, prepare_arguments
+
+from mtkit.data import PreparedData
+
+if TYPE_CHECKING:
+    from program import Place, prepare_arguments
+from conftest import TinyText
+
+
+def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: TinyText):
+    outcome = place.mtkit(*prepare_arguments(tiny_text))
+    assert (outcome.status, outcome.out) == (0, "")
+    data = PreparedData.open(place.folder / "data" / "tiny")
+    assert len(data.pairs("train")) == 200
+    assert "data/tiny" in outcome.err
+    assert [path.name for path in (place.folder / "data").iterdir()] == ["tiny"]
+
+
+def test_quiet_prints_nothing(place: Place, tiny_text: TinyText):
+    outcome = place.mtkit("-q", *prepare_arguments(tiny_text), "--out", "here")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    PreparedData.open(place.folder / "here").verify()
+
+
+def test_a_page_about_the_data_is_written_also_where_nothing_else_is(
+    place: Place, tiny_text: TinyText
+):
+    outcome = place.mtkit(*prepare_arguments(tiny_text), "--dry-run", "--report", "page.html")
+    assert outcome.status == 0
+    assert [path.name for path in place.files()] == ["page.html"]
+    outcome = place.mtkit(*prepare_arguments(tiny_text), "--report", "other.html")
+    assert outcome.status == 0
+    assert outcome.out == ""
+    assert "wrote other.html" in outcome.err
+    pages = [(place.folder / name).read_bytes() for name in ("page.html", "other.html")]
+    assert pages[0] == pages[1]
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_any_work(
+    place: Place, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.prepare.prepare_files", None)
+    error = place.refused(*prepare_arguments(tiny_text), "--report", "none/page.html")
+    assert "none/page.html: there is no folder" in error
+
+
+def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
+    missing = Path("nowhere.en")
+    error = place.refused(*prepare_arguments(tiny_text, train=(missing, tiny_text.train[1])))
+    assert "nowhere.en: No such file" in error
+
+
+def test_unequal_files_are_refused_with_both_counts(place: Place, tiny_text: TinyText):
+    short = place.write("short.de", "eins\nzwei\n")
+    error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], short)))
+    assert "200 lines" in error
+    assert "has 2;" in error
+
+
+def test_another_encoding_is_refused_by_file_and_line(place: Place, tiny_text: TinyText):
+    bad = place.write("bad.de", b"eins\n" * 41 + b"f\xfcnf\n" * 159)
+    error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], bad)))
+    assert "bad.de" in error
+    assert "line 42;" in error
+
+
+def test_an_empty_corpus_is_refused_by_name(place: Place, tiny_text: TinyText):
+    empty = place.write("empty.en", ""), place.write("empty.de", "")
+    assert "empty.en" in place.refused(*prepare_arguments(tiny_text, train=empty))
+
+
+def test_a_vocabulary_too_large_is_refused_with_the_largest(place: Place, tiny_text: TinyText):
+    error = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "32000")
+    assert "32000" in error
+    assert re.search(r"largest possible is \d+", error)
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text: TinyText):
+    place.write("file", "not a folder")
+    assert "file/out" in place.refused(*prepare_arguments(tiny_text), "--out", "file/out")
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "words"),
+    [
+        (["--weight", "1", "--weight", "2"], 2, ["--weight", "one for each"]),
+        (["--weight", "0"], 2, ["--weight", "0"]),
+        (["--weight", "-1"], 2, ["--weight", "-1"]),
+        (["--weight", "often"], 2, ["--weight", "often"]),
+        (["--weight", "nan"], 2, ["--weight", "nan"]),
+        (["--weight", "inf"], 2, ["--weight", "inf"]),
+        (["--valid-from", "more"], 2, ["--valid-from cannot be combined with --valid"]),
+        (["--test-from", "more"], 2, ["--test-from cannot be combined with --test"]),
+        (["--train-from", "nowhere"], 1, ["nowhere.en", "nowhere.de"]),
+        (["--train-from", "nowhere.tsv"], 1, ["nowhere.tsv", "No such file"]),
+        (["--set", "max_ration=3"], 1, ["max_ration", "max_ratio?"]),
+        (["--set", "max_ratio=wide"], 1, ["max_ratio", "wide"]),
+        (["--set", "max_ratio=0.5"], 1, ["max_ratio", "0.5"]),
+        (["--set", "max_ratio"], 1, ["max_ratio", "key=value"]),
+        (["--set", "drop_overlap=1"], 1, ["drop_overlap", "1"]),
+        (["--set", "user_defined_symbols=<2de>"], 1, ["user_defined_symbols", "<2de>"]),
+        (["--set", "vocab_size=many"], 1, ["vocab_size", "many"]),
+        (["--workers", "0"], 2, ["--workers", "0"]),
+        (["--vocab-size", "9.5"], 2, ["--vocab-size", "9.5"]),
+        (["--out", ""], 1, ["current folder", "another --out"]),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_in_one_line(
+    more: list[str], status: int, words: list[str], place: Place, tiny_text: TinyText
+):
+    before = place.files()
+    outcome = place.mtkit("-q", *prepare_arguments(tiny_text), *more)
+    assert (outcome.status, place.files()) == (status, before)
+    for word in words:
+        assert word in outcome.error
+
+
+def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(
+    place: Place, tiny_text: TinyText
+):
+    src = place.write("my.en", tiny_text.train[0].read_bytes() + b"\nBerlin\n")
+    tgt = place.write("my.de", tiny_text.train[1].read_bytes() + b"null\nBerlin\n")
+    before = place.files()
+    outcome = place.mtkit("-q", *prepare_arguments(tiny_text, train=(src, tgt)), "--dry-run")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "identical sides" in outcome.out
+    assert "Berlin" in outcome.out
+    assert place.files() == before
+
+
+def test_a_folder_that_exists_is_refused_with_the_way_out(prepared: Place, tiny_text: TinyText):
+    assert "--force" in prepared.refused(*prepare_arguments(tiny_text))
+
+
+@pytest.mark.parametrize("out", [".", "..", "/", "../place", "../place/."])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_the_folder_one_stands_in_is_not_replaced(
+    out: str, force: list[str], trained: Place, tiny_text: TinyText
+):
+    line = trained.refused(*prepare_arguments(tiny_text), "--out", out, *force)
+    assert line.startswith(f"mtkit: error: {Path(out)}: is the current folder or contains it")
+    line = trained.refused("export", "runs/tiny", out, "--format=safetensors", *force)
+    assert "give another OUT" in line
+
+
+def test_a_vocabulary_beyond_all_bounds_is_refused(place: Place, tiny_text: TinyText):
+    for size in ("4294967297", "4194305"):
+        line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", size)
+        assert "vocab_size" in line
+        assert size in line
+    line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "4194304")
+    assert "more than this text supports" in line
+
+
+def test_an_unknown_corpus_suggests_the_nearest(place: Place):
+    assert "multi30k-en-de" in place.refused("prepare", "multi30k-en-dee")
+
+
+def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(
+    place: Place, tiny_text: TinyText
+):
+    odd = "one two\tone two\n---\t---\none\teins eins eins eins eins eins eins eins eins\n"
+    odd += "дом\tдом\na\x01b\ta\x01b\n\teins\none two\tone two\n"
+    pairs = [line.split("\t") for line in odd.splitlines()]
+    files = tuple(place.write(f"odd.{side}", "") for side in ("en", "de"))
+    for side, (file, sound) in enumerate(zip(files, tiny_text.train, strict=True)):
+        text = sound.read_text(encoding="utf-8") + "".join(f"{pair[side]}\n" for pair in pairs)
+        file.write_text(text, encoding="utf-8")
+    outcome = place.mtkit(*prepare_arguments(tiny_text, train=files), "--no-cleaning")
+    assert outcome.status == 0
+    manifest = json.loads((place.folder / "data/tiny/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["counts"]["dropped"] == {"empty": 1}

@@ -1,0 +1,322 @@
+"""`mtkit score`: what it prints where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import change_settings, claim_checkpoints, reseal
+from program import Place, prepare_arguments
+
+from mtkit.config import load_config
+from mtkit.data import PreparedData
+
+if TYPE_CHECKING:
+    from program import Place, prepare_arguments
+from conftest import TinyText
+
+
+def test_score_prints_metric_value_and_signature_on_one_line(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat\nit is raining today\n")
+    outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt")
+    # A text scores 100 against itself.
+    assert outcome.status == 0
+    assert re.fullmatch(r"BLEU 100\.00 \S*tok:13a\S*\n", outcome.out)
+    assert outcome.err == ""
+
+
+def test_each_metric_is_a_line_in_the_order_asked_for(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat\n")
+    metrics = ["--metric", "ter", "--metric", "chrf", "--metric", "bleu"]
+    outcome = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt", *metrics)
+    names = [line.split()[0] for line in outcome.out.splitlines()]
+    assert names == ["TER", "chrF2", "BLEU"]
+    values = [float(line.split()[1]) for line in outcome.out.splitlines()]
+    assert values == [0.0, 100.0, 100.0]
+
+
+def test_json_is_the_same_for_programs(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat\n")
+    arguments = ["score", "-", "--reference", "hyp.txt"]
+    text = b"the cat sat on a mat\n"
+    (system,) = json.loads(place.mtkit(*arguments, "--json", stdin=text).out)["systems"]
+    assert system["system"] == "-"
+    (value,) = system["scores"]
+    line = place.mtkit(*arguments, stdin=text).out
+    assert line == f"{value['name']} {value['value']:.2f} {value['signature']}\n"
+
+
+CAPTIONS = [
+    "ein Mann mit einem Hut sitzt auf der Bank",
+    "zwei Hunde rennen über die Wiese",
+    "eine Frau im Ski-Anzug fährt den Berg hinab",
+    "Kinder spielen im Sand-Kasten mit einem roten Ball",
+]
+
+
+@pytest.fixture
+def captions(place: Place) -> Place:
+    """A reference, and two systems of which the second is the worse one."""
+    place.write("ref.txt", "".join(f"{line}\n" for line in CAPTIONS))
+    place.write("a.txt", "".join(f"{line[:-2]}\n" for line in CAPTIONS))
+    place.write("b.txt", "".join(f"{' '.join(line.split()[1:-1])}\n" for line in CAPTIONS))
+    return place
+
+
+def test_several_systems_are_a_table_with_the_signatures_below(captions: Place):
+    metrics = ["--metric", "bleu", "--metric", "ter"]
+    out = captions.mtkit("score", "a.txt", "b.txt", "--reference", "ref.txt", *metrics).out
+    heading, first, second, *signatures = out.splitlines()
+    assert heading.split() == ["SYSTEM", "BLEU", "TER"]
+    for name, row in (("a.txt", first), ("b.txt", second)):
+        alone = captions.mtkit("score", name, "--reference", "ref.txt", *metrics).out
+        values = [line.split(" ", 2)[1] for line in alone.splitlines()]
+        assert row.split() == [name, *values]
+        assert [line.split(" ", 2)[2] for line in alone.splitlines()] == [
+            line.split(" ", 1)[1] for line in signatures
+        ]
+
+
+def test_paired_tests_say_how_sure_a_difference_is(captions: Place):
+    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt", "--paired"]
+    table = captions.mtkit(*arguments).out.splitlines()
+    assert table[0].split("  ")[0] == "SYSTEM"
+    assert "baseline" in table[1]
+    assert "bs:1000|ar:10000|seed:12345" in table[-1]
+    first, second = json.loads(captions.mtkit(*arguments, "--json").out)["systems"]
+    assert "p_bootstrap" not in first["scores"][0]
+    assert f"{second['scores'][0]['p_randomisation']:.4f}" == table[2].split()[-1]
+    assert "two or more" in captions.refused("score", "a.txt", "--reference", "ref.txt", "--paired")
+
+
+def test_the_papers_protocol_stands_beside_the_one_of_wmt(captions: Place):
+    arguments = ["score", "a.txt", "--reference", "ref.txt", "--protocol", "paper"]
+    outcome = captions.mtkit(*arguments, "--tgt-lang", "de")
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["BLEU", "BLEU-paper"]
+    assert "quotes" in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert "--tgt-lang" in captions.refused(*arguments)
+
+
+def test_sentences_come_one_a_row_and_the_worst_first_if_asked(captions: Place):
+    arguments = ["score", "b.txt", "--reference", "ref.txt", "--sentence", "--metric", "ter"]
+    outcome = captions.mtkit(*arguments, "--metric", "chrf")
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert [row[-1] for row in rows] == CAPTIONS
+    assert "TER nrefs:1" in outcome.err
+    worst = [
+        line.split("\t") for line in captions.mtkit(*arguments, "--worst-first").out.splitlines()
+    ]
+    errors = [float(row[1]) for row in worst]
+    assert errors == sorted(errors, reverse=True)
+    listed = json.loads(captions.mtkit(*arguments, "--worst-first", "--json").out)
+    assert [str(row["line"]) for row in listed] == [row[0] for row in worst]
+    for row in listed:
+        assert [value["name"] for value in row["scores"]] == ["TER"]
+        assert row["scores"][0]["signature"].startswith("nrefs:1|")
+    assert "one system" in captions.refused(*arguments, "a.txt")
+    assert "--sentence" in captions.refused(*arguments[:4], "--worst-first")
+
+
+def test_a_model_scores_given_translations(trained: Place):
+    trained.write("src.txt", "one two\n\nthree\n")
+    trained.write("hyp.txt", "zwei eins\n\ndrei\n")
+    arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
+    rows = [line.split("\t") for line in trained.mtkit(*arguments).out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert rows[1][1:] == ["0.000000", "0.000000"]
+    listed = json.loads(trained.mtkit(*arguments, "--json", "--run", "runs/tiny").out)
+    assert listed[1]["tokens"] == []
+    assert listed[2]["tokens"][-1]["piece"] == "</s>"
+    for row, item in zip(rows, listed, strict=True):
+        assert float(row[1]) == pytest.approx(item["log_prob"], abs=1e-5)
+        total = sum(token["log_prob"] for token in item["tokens"])
+        assert total == pytest.approx(item["log_prob"], abs=1e-9)
+    trained.write("short.txt", "zwei eins\n")
+    error = trained.refused(*arguments[:-1], "short.txt")
+    assert "short.txt has 1 lines and src.txt has 3" in error
+    assert "--src" in trained.refused("score", "--model-score", "--hyp", "hyp.txt")
+    assert "--model-score" in trained.refused("score", "--src", "src.txt")
+    assert "once" in trained.refused("score", "--model-score", "--src", "-", "--hyp", "-")
+
+
+@pytest.mark.parametrize(
+    "option", ["--metric=ter", "--protocol=paper", "--split=valid", "--data=x", "--worst-first"]
+)
+def test_options_that_the_model_score_has_no_use_for_are_refused(option: str, trained: Place):
+    files = ["--src", "src.txt", "--hyp", "hyp.txt"]
+    name = option.partition("=")[0]
+    error = trained.refused("score", "--model-score", *files, option)
+    assert f"{name} cannot be combined with --model-score" in error
+
+
+def test_the_model_score_is_of_one_run_and_of_no_other_translations(trained: Place):
+    arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
+    for more in (["hyp.txt"], ["--run", "runs/tiny", "--run", "runs/tiny"]):
+        assert "requires one --run at most, and no HYP" in trained.refused(*arguments, *more)
+
+
+@pytest.mark.parametrize("option", ["--beam-size=4", "--split=test", "--run=x", "--workers=1"])
+def test_options_about_translating_are_refused_for_given_translations(option: str, captions: Place):
+    error = captions.refused("score", "a.txt", "--reference", "ref.txt", option)
+    assert f"{option.partition('=')[0]} cannot be combined with HYP" in error
+
+
+@pytest.mark.parametrize("protocol", [["--tgt-lang", "de"], ["--protocol=paper", "--tgt-lang="]])
+def test_a_language_belongs_to_the_papers_protocol(protocol: list[str], captions: Place):
+    arguments = ["score", "a.txt", "--reference", "ref.txt", *protocol]
+    assert "--tgt-lang" in captions.refused(*arguments)
+
+
+@pytest.mark.parametrize("seed", ["abc", "-1", ""])
+def test_a_seed_that_is_none_is_refused(
+    seed: str, captions: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    arguments = ["score", "a.txt", "b.txt", "--reference", "ref.txt", "--paired"]
+    assert "SACREBLEU_SEED" in captions.refused(*arguments)
+
+
+def rewrite_config(run: Path, text: str) -> None:
+    """Have a run folder say that it was made with other settings."""
+    (run / "config.yaml").write_text(text, encoding="utf-8")
+    change_settings(run, load_config(str(run / "config.yaml")))
+
+
+def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
+    shutil.copytree(trained.folder / "runs" / "tiny", trained.folder / "runs" / "other")
+    other = trained.folder / "runs" / "other"
+    text = (other / "config.yaml").read_text(encoding="utf-8")
+    rewrite_config(other, text.replace("seed: 1", "seed: 2"))
+    runs = ["--run", "runs/tiny", "--run", "runs/other", "--metric", "chrf"]
+    outcome = trained.mtkit("score", *runs)
+    *_, spread, _ = outcome.out.splitlines()
+    assert spread.startswith("mean ± deviation of runs/tiny, runs/other")
+    (group,) = json.loads(trained.mtkit("score", *runs, "--json").out)["groups"]
+    assert group["systems"] == ["runs/tiny", "runs/other"]
+    # The weights are the same, so is the score.
+    assert group["scores"][0]["deviation"] == 0.0
+
+    def is_summed_up(*changes: tuple[str, str], runs: list[str] = runs) -> bool:
+        changed = text
+        for old, new in (("seed: 1", "seed: 2"), *changes):
+            assert old in changed
+            changed = changed.replace(old, new)
+        rewrite_config(other, changed)
+        return "mean" in trained.mtkit("score", *runs).out
+
+    assert is_summed_up(("log_every: 2", "log_every: 1"))
+    assert not is_summed_up(("label_smoothing: 0.1", "label_smoothing: 0.2"))
+    assert not is_summed_up(("max_steps: 4", "max_steps: 5"))
+    # Another search gives other translations.
+    assert not is_summed_up(("beam_size: 4", "beam_size: 2"))
+    # The same seed again says nothing about chance.
+    assert not is_summed_up(("seed: 2", "seed: 1"))
+    assert not is_summed_up(runs=["--run", "runs/tiny", "--run", "runs/tiny"])
+
+
+def test_runs_are_compared_on_one_text_only(trained: Place, tiny_text: TinyText):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
+    shutil.copytree(trained.folder / "runs" / "tiny", trained.folder / "runs" / "other")
+    swapped = prepare_arguments(tiny_text, test=tiny_text.valid)
+    assert trained.mtkit("-q", *swapped, "--out", "data/swapped").status == 0
+    moved_away(trained.folder / "runs" / "other", trained.folder / "data" / "swapped")
+    manifest = trained.folder / "runs" / "other" / "manifest.json"
+    swapped_data = PreparedData.open(trained.folder / "data" / "swapped")
+    reseal(manifest, lambda it: it["data"].update(fingerprint=swapped_data.fingerprint))
+    claim_checkpoints(manifest.parent)
+    both = ["score", "--run", "runs/tiny", "--run", "runs/other"]
+    assert "another test text" in trained.refused(*both)
+    # The validation text is the same.
+    assert trained.mtkit(*both, "--split", "valid").status == 0
+
+
+def test_the_best_of_several_references_counts(place: Place):
+    place.write("a.txt", "something else altogether here\n")
+    place.write("b.txt", "the cat sat on the mat\n")
+    text = b"the cat sat on the mat\n"
+    references = ["--reference", "a.txt", "--reference", "b.txt"]
+    outcome = place.mtkit("score", "-", *references, stdin=text)
+    assert outcome.out.startswith("BLEU 100.00 ")
+    assert "nrefs:2" in outcome.out
+
+
+def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Place):
+    place.write("hyp.txt", "one\ntwo\n")
+    place.write("ref.txt", "eins\nzwei\ndrei\n")
+    error = place.refused("score", "hyp.txt", "--reference", "ref.txt")
+    assert "hyp.txt has 2" in error
+    assert "ref.txt has 3" in error
+    assert "at its end" in error
+    place.write("good.txt", "eins\nzwei\n")
+    both = ["--reference", "good.txt", "--reference", "ref.txt"]
+    assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)
+
+
+def test_a_separator_in_a_translation_is_not_a_new_line(place: Place):
+    place.write("hyp.txt", "a\u2028b c d e\nx y z w\n")
+    place.write("ref.txt", "a b c d e\nx y z w\n")
+    assert place.mtkit("score", "hyp.txt", "--reference", "ref.txt").status == 0
+
+
+def test_nothing_to_score_is_refused(place: Place):
+    place.write("hyp.txt", "")
+    place.refused("score", "hyp.txt", "--reference", "hyp.txt")
+
+
+def test_files_to_score_that_are_missing_or_no_text_are_named(place: Place):
+    place.write("hyp.txt", "one\n")
+    place.write("bad.txt", b"one\n\xff\n")
+    assert "nowhere.txt" in place.refused("score", "hyp.txt", "--reference", "nowhere.txt")
+    assert "nowhere.txt" in place.refused("score", "nowhere.txt", "--reference", "hyp.txt")
+    assert "bad.txt, line 2:" in place.refused("score", "bad.txt", "--reference", "hyp.txt")
+
+
+def test_score_of_the_newest_run_is_that_of_its_translations(trained: Place):
+    data = PreparedData.open(trained.folder / "data" / "tiny")
+    src, tgt = data.text("test")
+    trained.write("ref.txt", "".join(f"{line}\n" for line in tgt))
+    # The fixture's run remembers another place of the same data.
+    arguments = ["score", "--data", "data/tiny", "--metric", "chrf"]
+    at_once = trained.mtkit(*arguments)
+    assert at_once.status == 0
+    assert at_once.out.startswith("chrF2 ")
+    assert at_once.out.count("\n") == 1
+    translated = trained.mtkit("translate", stdin="".join(f"{line}\n" for line in src).encode())
+    by_hand = trained.mtkit(
+        "score", "-", "--reference", "ref.txt", "--metric", "chrf", stdin=translated.out.encode()
+    )
+    assert at_once.out == by_hand.out
+
+
+def moved_away(run: Path, place: Path) -> None:
+    """Have the run remember another place of its data."""
+    reseal(run / "manifest.json", lambda manifest: manifest["data"].update(path=str(place)))
+
+
+def test_score_without_the_data_of_the_run_says_what_to_give(trained: Place):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "gone")
+    error = trained.refused("score")
+    assert "gone" in error
+    assert "--data" in error
+
+
+def test_score_on_data_that_was_prepared_anew_is_refused(trained: Place, tiny_text: TinyText):
+    moved_away(trained.folder / "runs" / "tiny", trained.folder / "data" / "tiny")
+    swapped = prepare_arguments(tiny_text, test=tiny_text.valid)
+    assert trained.mtkit("-q", *swapped, "--force").status == 0
+    assert "prepared anew" in trained.refused("score")
+
+
+def test_score_on_data_without_a_test_set_is_refused(trained: Place, tiny_text: TinyText):
+    arguments = prepare_arguments(tiny_text)
+    at = arguments.index("--test")
+    without = [*arguments[:at], *arguments[at + 3 :], "--out", "data/untested"]
+    assert trained.mtkit("-q", *without).status == 0
+    assert "--test" in trained.refused("score", "--data", "data/untested")

@@ -1,0 +1,197 @@
+"""`mtkit train`: what it prints where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from program import Place, prepare_arguments
+
+from mtkit.cli.console import configure_logging
+from mtkit.config import load_config
+from mtkit.run_folder import Run
+
+if TYPE_CHECKING:
+    from program import Place, prepare_arguments
+from conftest import TinyText
+
+
+def test_train_prints_no_data_and_names_the_folder_it_chose(prepared: Place, tiny_yaml: Path):
+    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--device", "cpu")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert "data/tiny" in outcome.err
+    run = Run.open(prepared.folder / "runs" / "tiny-tiny")
+    assert run.checkpoints()[-1].step == 4
+
+
+def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(
+    prepared: Place, tiny_yaml: Path, tmp_path: Path
+):
+    before = prepared.files()
+    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--dry-run", "--device", "cpu")
+    assert outcome.status == 0
+    assert prepared.files() == before
+    shown = tmp_path / "shown.yaml"
+    shown.write_text(outcome.out, encoding="utf-8")
+    assert load_config(str(shown)) == load_config(str(tiny_yaml))
+    assert "parameters" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.max_stepz=3", ("train.max_stepz", "did you mean train.max_steps")),
+        ("train.max_steps=many", ("train.max_steps", "'many'")),
+        ("data.tgt_lang=no", ("data.tgt_lang", "quote it")),
+        ("max_steps=3", ("max_steps", "section.key=value")),
+        ("train.device_batch_tokens=2", ("train.device_batch_tokens", "2")),
+        ("data.src_lang=fr", ("data.src_lang", "fr", "en")),
+    ],
+)
+def test_a_wrong_setting_is_named(setting: str, words: tuple[str, ...], prepared: Place):
+    error = prepared.refused("train", "--config", "demo", "--set", setting, "--device", "cpu")
+    for word in words:
+        assert word in error
+
+
+def test_a_dry_run_counts_on_the_workers_that_would_train(
+    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    arguments = ["train", "--config", tiny_yaml, "--dry-run", "--device", "cpu"]
+    alone = prepared.mtkit(*arguments).out.partition("\ndata:")[0]
+    assert "workers" not in alone
+    several = ["--workers", "3", "--set", "train.fsdp=true"]
+    outcome = prepared.mtkit(*arguments, *several)
+    assert outcome.status == 0, outcome.err
+    (device,) = re.findall("# device: .*", outcome.out)
+    assert device.endswith(", 3 workers")
+    assert "target tokens/s over" in outcome.out
+    assert ", by one worker alone" in outcome.out
+    assert "if all 3 workers keep that speed" in outcome.out
+    # Cut so that all three have as many.
+    for text, rest in ((alone, 1), (outcome.out, 0)):
+        (micro_batches,) = re.findall(r"(\d+) micro-batches", text)
+        assert min(int(micro_batches) % 3, 1) == rest
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines of workers that would have been started."""
+    commands: list[list[str]] = []
+
+    def launch(arguments: list[str], count: int, **_: Any) -> int:
+        commands.append(arguments)
+        return 0
+
+    monkeypatch.setattr("mtkit.train.launch", launch)
+    return commands
+
+
+def test_workers_get_the_paths_so_that_they_do_not_find_newer_ones(
+    prepared: Place, tiny_yaml: Path, launched: list[list[str]]
+):
+    outcome = prepared.mtkit("train", "--config", tiny_yaml, "--workers", "2")
+    assert outcome.status == 0
+    (command,) = launched
+    assert command[:3] == ["-m", "mtkit", "train"]
+    assert command[-2:] == ["--data=data/tiny", "--run=runs/tiny-tiny"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_worker_of_torchrun_starts_no_others(
+    count: int,
+    prepared: Place,
+    tiny_yaml: Path,
+    launched: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr("mtkit.train.run", lambda *_, **__: True)
+    monkeypatch.setattr("mtkit.cli._leave", sys.exit)
+    for name, value in {"RANK": 0, "WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, str(value))
+    assert prepared.mtkit("train", "--config", tiny_yaml).status == 0
+    for option in ("--workers", "--max-restarts"):
+        assert "torchrun" in prepared.refused("train", "--config", tiny_yaml, option, "2")
+    assert not launched
+
+
+def test_messages_have_levels_and_later_workers_print_only_errors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def say() -> str:
+        configure_logging(quiet=False)
+        logger = logging.getLogger("mtkit.test")
+        logger.info("a note")
+        logger.warning("take care")
+        logger.error("it broke")
+        return capsys.readouterr().err
+
+    assert say() == "mtkit: a note\nmtkit: warning: take care\nmtkit: error: it broke\n"
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    assert say() == "mtkit: error: it broke\n"
+
+
+def test_a_wrong_configuration_file_is_named(prepared: Place):
+    prepared.write("my.yaml", "model: {droput: 0.3}\n")
+    error = prepared.refused("train", "--config", "my.yaml")
+    assert "my.yaml" in error
+    assert "did you mean model.dropout" in error
+
+
+def test_an_unknown_preset_is_refused_with_those_there_are(prepared: Place):
+    error = prepared.refused("train", "--config", "bigg")
+    assert "did you mean big" in error
+    assert "small" in error
+
+
+def test_training_without_data_says_how_to_make_some(place: Place):
+    assert "mtkit prepare" in place.refused("train", "--config", "demo")
+    place.write("data/half/train.src.bin", b"")
+    assert "mtkit prepare" in place.refused("train", "--config", "demo")
+    assert "data/half" in place.refused("train", "--config", "demo", "--data", "data/half")
+
+
+def test_changed_data_is_refused_by_file(prepared: Place, tiny_yaml: Path):
+    file = prepared.folder / "data" / "tiny" / "train.src.bin"
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(bytes(content))
+    assert "train.src.bin" in prepared.refused("train", "--config", tiny_yaml, "--device", "cpu")
+
+
+def test_a_run_folder_that_cannot_be_made_is_refused(prepared: Place, tiny_yaml: Path):
+    prepared.write("file", "not a folder")
+    error = prepared.refused("train", "--config", tiny_yaml, "--run", "file/run", "--device", "cpu")
+    assert "file/run" in error
+
+
+def test_a_run_is_not_continued_as_another(trained: Place, tiny_yaml: Path):
+    arguments = ["train", "--config", tiny_yaml, "--run", "runs/tiny", "--device", "cpu"]
+    error = trained.refused(*arguments, "--set", "model.d_ff=64")
+    assert "model.d_ff" in error
+    assert "--restart" in error
+
+
+def test_a_run_is_not_continued_on_other_data(trained: Place, tiny_yaml: Path, tiny_text: TinyText):
+    swapped = prepare_arguments(tiny_text, train=tiny_text.valid)
+    assert trained.mtkit("-q", *swapped, "--out", "data/other").status == 0
+    arguments = ["train", "--config", tiny_yaml, "--run", "runs/tiny", "--device", "cpu"]
+    error = trained.refused(*arguments, "--data", "data/other")
+    assert "runs/tiny" in error
+    assert "data" in error
+
+
+def test_training_with_a_gpu_that_is_not_there_is_refused(
+    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    error = prepared.refused("train", "--config", tiny_yaml, "--device", "cuda")
+    assert "--device cuda" in error

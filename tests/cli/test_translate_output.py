@@ -1,0 +1,141 @@
+"""`mtkit translate`: what it prints where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from program import Place
+
+if TYPE_CHECKING:
+    from program import Place
+
+
+def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):
+    text = "one two\n\n   \nthree\u2028four\nfive\x0bsix\r\nlast without an end"
+    outcome = trained.mtkit("translate", stdin=text.encode())
+    assert outcome.status == 0
+    lines = outcome.out.split("\n")
+    assert len(lines) == 7
+    assert (lines[1], lines[2], lines[6]) == ("", "", "")
+    assert "runs/tiny" in outcome.err
+    assert all(line.startswith("mtkit: ") for line in outcome.err.splitlines())
+
+
+def test_translate_of_nothing_prints_nothing(trained: Place):
+    outcome = trained.mtkit("-q", "translate", stdin=b"")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+
+
+def test_translate_between_files_is_translate_between_streams(trained: Place):
+    text = b"one two three\nnine\n"
+    trained.write("in.txt", text)
+    by_stream = trained.mtkit("-q", "translate", stdin=text)
+    by_file = trained.mtkit("-q", "translate", "--input", "in.txt", "--output", "out.txt")
+    assert (by_file.status, by_file.out, by_file.err) == (0, "", "")
+    assert (trained.folder / "out.txt").read_text() == by_stream.out
+    assert [p.name for p in trained.folder.glob("*out.txt*")] == ["out.txt"]
+
+
+def test_several_translations_of_a_line_are_numbered_rows_best_first(trained: Place):
+    outcome = trained.mtkit("-q", "translate", "--nbest", "3", stdin=b"one two\nnine\n")
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "2", "2"]
+    for number in "12":
+        scores = [float(row[1]) for row in rows if row[0] == number]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_input_that_is_not_utf8_is_refused_by_line(trained: Place):
+    error = trained.mtkit("-q", "translate", stdin=b"one\n\xff\n")
+    assert error.status == 1
+    assert "standard input, line 2:" in error.err
+    trained.write("in.txt", b"one\n\xff\n")
+    error_line = trained.refused("translate", "--input", "in.txt", "--output", "out.txt")
+    assert "in.txt, line 2:" in error_line
+
+
+def test_a_missing_input_file_is_named(trained: Place):
+    assert "nowhere.txt" in trained.refused("translate", "--input", "nowhere.txt")
+
+
+def test_an_output_file_that_cannot_be_made_is_refused(trained: Place):
+    trained.write("file", "not a folder")
+    error = trained.refused("translate", "--output", "file/out.txt", stdin=b"one\n")
+    assert "file/out.txt" in error
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+def test_no_run_at_all_says_how_to_make_one(command: str, prepared: Place):
+    assert "mtkit train" in prepared.refused(command, stdin=b"one\n")
+    assert "nowhere" in prepared.refused(command, "--run", "nowhere", stdin=b"one\n")
+    assert "data/tiny" in prepared.refused(command, "--run", "data/tiny", stdin=b"one\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+def test_a_run_without_a_checkpoint_is_refused(command: str, trained: Place):
+    for checkpoint in (trained.folder / "runs" / "tiny" / "checkpoints").iterdir():
+        shutil.rmtree(checkpoint)
+    assert "no checkpoint" in trained.refused(command, stdin=b"one\n")
+    assert "no checkpoint" in trained.refused(command, "--run", "runs/tiny", stdin=b"one\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+@pytest.mark.parametrize("kept", [0, 5, 1000])
+def test_truncated_weights_are_refused_by_file(command: str, kept: int, trained: Place):
+    for file in (trained.folder / "runs").rglob("model.safetensors"):
+        file.write_bytes(file.read_bytes()[:kept])
+    error = trained.refused(command, "--device", "cpu", stdin=b"one\n")
+    assert "model.safetensors" in error
+
+
+@pytest.mark.parametrize("which", ["newest", "average:0", "average:99", "average:", "7", "-1", ""])
+def test_a_checkpoint_that_is_not_there_is_refused(which: str, trained: Place):
+    error = trained.refused("translate", f"--checkpoint={which}", "--device", "cpu", stdin=b"one\n")
+    assert f"--checkpoint {which}" in error
+
+
+@pytest.mark.parametrize("which", ["last", "best", "average:1", "average:2", "2", "4"])
+def test_checkpoints_are_found_by_name_and_step(which: str, trained: Place):
+    outcome = trained.mtkit("translate", "--checkpoint", which, stdin=b"one\n")
+    assert outcome.status == 0
+    assert outcome.out.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "config.yaml", "manifest.json"])
+def test_a_damaged_run_is_refused_by_file(name: str, trained: Place):
+    (trained.folder / "runs" / "tiny" / name).write_bytes(b"{[\0")
+    assert name in trained.refused("translate", stdin=b"one\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score"])
+def test_computing_on_a_gpu_that_is_not_there_is_refused(
+    command: str, trained: Place, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "--device cuda" in trained.refused(command, "--device", "cuda", stdin=b"one\n")
+
+
+def test_the_reader_may_go_away(trained: Place):
+    # As with `mtkit translate | head -1`.
+    with subprocess.Popen(
+        [sys.executable, "-m", "mtkit", "translate", "--device", "cpu"],
+        cwd=trained.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(b"one two\n" * 50)
+        process.stdin.close()
+        err = process.stderr.read().decode()
+        process.wait(timeout=60)
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err

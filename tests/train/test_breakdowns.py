@@ -1,0 +1,340 @@
+"""What goes wrong in training is one line, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import changed, slow
+from torch import Tensor
+from training import assert_same_state, before_update, rows_of
+
+from mtkit import checkpoint
+from mtkit.config import Config, dump_config
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train.trainer import Trainer
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+# ---------------------------------------------------------------------------------------------
+# What goes wrong
+
+
+def test_a_loss_of_nan_is_reported_in_one_line_with_step_and_learning_rate(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    wild = changed(config, "train", learning_rate_scale=1e30)
+    with pytest.raises(MtkitError, match=r"step \d: the loss is (nan|inf)") as error:
+        train.run(wild, tiny_data, tmp_path / "run", device="cpu")
+    text = str(error.value)
+    assert "\n" not in text
+    assert "learning rate" in text
+    assert "e+" in text  # of about 1e30
+    assert "train.warmup_steps" in text
+
+
+def test_weights_of_nan_are_never_saved(config: Config, tiny_data: PreparedData, tmp_path: Path):
+    # Checkpoints between two rows of metrics: nobody has looked at the loss yet.
+    wild = changed(
+        config,
+        "train",
+        learning_rate_scale=1e30,
+        log_every=6,
+        valid_every=6,
+        checkpoint_every=1,
+        keep_checkpoints=9,
+    )
+    with pytest.raises(MtkitError, match=r"the loss is|the weights are not finite"):
+        train.run(wild, tiny_data, tmp_path / "run", device="cpu")
+    for saved in Run.open(tmp_path / "run").checkpoints():
+        for name, tensor in saved.load_weights().items():
+            assert tensor.isfinite().all(), f"{name} at step {saved.step}"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMany lines."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+)
+@pytest.mark.parametrize(("batch_tokens", "at_a_time"), [(200, None), (200, 80), (9000, None)])
+def test_a_batch_that_does_not_fit_is_one_line_with_a_setting_that_helps(
+    failure: Exception,
+    batch_tokens: int,
+    at_a_time: int | None,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    original = Transformer.forward
+
+    def forward(self: Transformer, src: Tensor, tgt_in: Tensor, **options: Any) -> Tensor:
+        if max(src.numel(), tgt_in.numel()) > 50:
+            raise failure
+        return original(self, src, tgt_in, **options)
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    settings = {"batch_tokens": batch_tokens, "device_batch_tokens": at_a_time}
+    first = changed(config, "train", batches_per_update=1, **settings)
+    with pytest.raises(MtkitError, match=r"--set train\.device_batch_tokens=\d+$") as error:
+        train.run(first, tiny_data, tmp_path / "run", device="cpu")
+    assert "\n" not in str(error.value)
+    # Who does as the message says can train.
+    advised = int(str(error.value).rpartition("=")[2])
+    second = changed(first, "train", device_batch_tokens=advised, max_steps=2)
+    assert train.run(second, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_a_pair_that_does_not_fit_alone_is_one_line(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def forward(*_: object, **__: object) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    with pytest.raises(MtkitError, match="not even the longest pair alone"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def slow_down_saving(patch: pytest.MonkeyPatch) -> None:
+    """So that training is ahead of it."""
+    original = checkpoint.save_file
+
+    def save_file(tensors: Any, path: Any) -> None:
+        time.sleep(0.2)
+        original(tensors, path)
+
+    patch.setattr(checkpoint, "save_file", save_file)
+
+
+def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any) -> Tensor:
+        return original(self, batches) * (math.nan if self.step == 4 else 1.0)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    slow_down_saving(monkeypatch)
+    with pytest.raises(MtkitError, match=r"step 4: .*; the last good checkpoint is step 3;"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_memory_that_runs_out_later_is_one_line_with_the_last_good_checkpoint(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def run_out_of_memory() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nMany lines.")
+
+    before_update(monkeypatch, 5, run_out_of_memory)
+    slow_down_saving(monkeypatch)
+    with pytest.raises(MtkitError, match=r"out of memory; the last good checkpoint is step 3") as e:
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert "train.device_batch_tokens (now 80)" in str(e.value)
+
+
+def test_another_error_in_the_model_is_ours_and_keeps_its_traceback(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def forward(*_: object, **__: object) -> Tensor:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(Transformer, "forward", forward)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_a_pair_longer_than_what_fits_is_one_line_that_names_the_setting_to_raise(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for settings in (
+        {"batch_tokens": 200, "device_batch_tokens": 5},
+        {"batch_tokens": 5, "device_batch_tokens": None},
+    ):
+        small = changed(config, "train", **settings)
+        limiting = min((v, k) for k, v in settings.items() if v is not None)[1]
+        with pytest.raises(MtkitError, match=rf"train\.{limiting}\b"):
+            train.run(small, tiny_data, tmp_path / "run", device="cpu")
+
+
+# ---------------------------------------------------------------------------------------------
+# Killed, and out of room
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", max_steps=60, checkpoint_every=2, valid_every=20)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    facts = tmp_path / "facts.json"
+    places = {"config": file, "data": tiny_data.path, "run": tmp_path / "killed"}
+    facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parents[1] / "killed.py", facts, "20", "1"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=True,
+        timeout=200,
+    )
+    assert json.loads(done.stdout) == {"killed": 20, "status": 0}, done.stderr.decode()
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "killed", "loss")
+    assert rows_of(tmp_path / "whole", "valid_bleu") == rows_of(tmp_path / "killed", "valid_bleu")
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_continues(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    original, calls = checkpoint.save_file, 0
+
+    def save_file(tensors: Any, path: Any) -> None:
+        nonlocal calls
+        calls += 1
+        # The first checkpoint is good, the second is not.
+        if calls == 3:
+            raise OSError(28, "No space left on device", str(path))
+        original(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    often = changed(config, "train", checkpoint_every=2, valid_every=6)
+    assert train.run(often, tiny_data, tmp_path / "run", device="cpu")
+    (warning,) = [r.getMessage() for r in caplog.records if "not saved" in r.getMessage()]
+    assert "step 4 was not saved" in warning
+    assert "No space left on device" in warning
+    assert "the last good checkpoint is step 2" in warning
+    assert [saved.step for saved in Run.open(tmp_path / "run").checkpoints()] == [2, 6]
+    assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
+
+
+def test_a_last_checkpoint_that_cannot_be_written_is_an_error(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def save_file(_: Any, path: Any) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", save_file)
+        with pytest.raises(MtkitError, match="No space left on device") as error:
+            train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert "\n" not in str(error.value)
+    # With room again the same command succeeds.
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o"]
+    if subprocess.run([*mount, "size=480k", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        bigger = changed(config, "train", checkpoint_every=1, max_steps=4, keep_checkpoints=9)
+        file = tmp_path / "config.yaml"
+        file.write_text(dump_config(bigger), encoding="utf-8")
+        command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--device", "cpu"]
+        command += ["--data", tiny_data.path, "--run", small / "run"]
+        how: dict[str, Any] = {"capture_output": True, "timeout": 100, "check": False}
+        how["env"] = os.environ | {"OMP_NUM_THREADS": "1"}
+        full = subprocess.run(command, **how)
+        errors = [line for line in full.stderr.decode().splitlines() if "mtkit: error" in line]
+        assert full.returncode == 1, full.stderr.decode()
+        assert len(errors) == 1
+        assert "No space left on device" in errors[0]
+        assert "Traceback" not in full.stderr.decode()
+        subprocess.run([*mount, "remount,size=9m", "tmpfs", small], check=True)
+        again = subprocess.run(command, **how)
+        assert again.returncode == 0, again.stderr.decode()
+        train.run(bigger, tiny_data, tmp_path / "whole", device="cpu")
+        assert_same_state(tmp_path / "whole", small / "run")
+    finally:
+        subprocess.run(["umount", "--lazy", small], check=True)
+
+
+def test_the_newest_checkpoints_are_set_aside_if_they_are_damaged(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    (begun / "checkpoints" / "step-00000004" / "model.safetensors").write_bytes(b"cut")
+    # At 3 a checkpoint is written; the damaged one at 4 must not count as a newer one.
+    one = changed(tiny_config, "train", max_steps=3, keep_checkpoints=1)
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert train.run(one, tiny_data, begun, device="cpu")
+    assert "continuing from step 2" in caplog.text
+    assert "damaged-step-00000004" in caplog.text
+    assert [saved.step for saved in Run.open(begun).checkpoints()] == [3]
+
+
+def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
+    tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(tiny_config, "model", d_model=1 << 20)
+    for work in (
+        lambda: train.forecast(config, tiny_data, device="cpu"),
+        lambda: train.run(config, tiny_data, tmp_path / "run", device="cpu"),
+    ):
+        with pytest.raises(MtkitError, match=r"of [\d,]+ parameters needs [\d.]+ GiB") as error:
+            work()
+        assert "model.d_model" in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("precision", ["fp32", slow("bf16")])
+def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
+    precision: str, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    huge = changed(config, "train", batch_tokens=200_000, device_batch_tokens=200_000)
+    huge = changed(huge, "train", batches_per_update=1, precision=precision)
+    huge = changed(huge, "model", d_model=256, d_ff=8192)
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(huge), encoding="utf-8")
+    # Room for the program and little more.
+    program = (
+        "import resource, sys; from mtkit.cli import main; import torch, mtkit.train;"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize();"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 250_000_000,) * 2); main()"
+    )
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("limits memory relative to /proc/self/statm")
+    command = [sys.executable, "-c", program, "train", "--config", file, "--device", "cpu"]
+    done = subprocess.run(
+        [*command, "--data", tiny_data.path, "--run", tmp_path / "run"],
+        capture_output=True,
+        timeout=100,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    text = done.stderr.decode()
+    assert done.returncode == 1, text
+    fits = "does not fit in memory" in text and "--set train.device_batch_tokens=" in text
+    # In bfloat16 the programs that oneDNN writes may leave no room for any batch.
+    nothing_fits = "not even the longest pair alone" in text and "(model.d_model)" in text
+    assert fits or (precision == "bf16" and nothing_fits), text
+    assert "Traceback" not in text
+    assert not Run(tmp_path / "run", Config(), {}).checkpoints()

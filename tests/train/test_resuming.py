@@ -1,0 +1,566 @@
+"""Stopping and resuming change nothing, and a run goes on only as it began."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import changed, number_pairs, reseal, slow, write_pairs
+from torch import Tensor
+from training import assert_same_state, before_update, content, interrupt, kill, rows_of
+
+from mtkit.config import Config, dump_config
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train.observer import count_subwords
+from mtkit.train.trainer import Trainer
+from mtkit.translate import Translator
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+# ---------------------------------------------------------------------------------------------
+# The same, stopped or not
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        train.run(changed(config, "train", seed=seed), tiny_data, tmp_path / name, device="cpu")
+    assert_same_state(tmp_path / "one", tmp_path / "two")
+    assert rows_of(tmp_path / "one", "loss") == rows_of(tmp_path / "two", "loss")
+    with pytest.raises(AssertionError):
+        assert_same_state(tmp_path / "one", tmp_path / "three")
+
+
+@pytest.mark.parametrize(
+    ("stops", "precision"),
+    [([3], "fp32"), ([1, 2, 5], "fp32"), slow([17], "fp32"), ([1, 5], "bf16")],
+)
+def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
+    stops: list[int], precision: str, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", precision=precision)
+    # 17 is in the second epoch.
+    end = max(*stops, 5) + 3
+    train.run(changed(config, "train", max_steps=end), tiny_data, tmp_path / "whole", device="cpu")
+    for stop in (*stops, end):
+        torch.manual_seed(stop)  # another process has another random state
+        part = changed(config, "train", max_steps=stop)
+        assert train.run(part, tiny_data, tmp_path / "parts", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "parts", "loss")
+    whole = dict(rows_of(tmp_path / "whole", "valid_loss"))
+    parts = dict(rows_of(tmp_path / "parts", "valid_loss"))
+    assert whole.items() <= parts.items()
+
+
+def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
+    config: Config, greek_data: PreparedData, tmp_path: Path
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train.run(changed(config, "train", max_steps=5), greek_data, whole, device="cpu")
+    for stop in (3, 5):
+        torch.manual_seed(stop)  # another process has another random state
+        assert train.run(changed(config, "train", max_steps=stop), greek_data, parts, device="cpu")
+    assert_same_state(whole, parts)
+    assert rows_of(whole, "valid_loss")[-1] == rows_of(parts, "valid_loss")[-1]
+    assert rows_of(whole, "valid_bleu")[-1] == rows_of(parts, "valid_bleu")[-1]
+    # What a validation translates is what the run translates.
+    run, (src, _) = Run.open(whole), greek_data.text("valid")
+    greedy = run.config.decode.greedy()
+    translator = Translator.load(run, checkpoint="last", config=greedy, device="cpu")
+    said = {sample["src"]: sample["hyp"] for sample in run.samples()[-1]["samples"]}
+    assert said
+    assert said.items() <= dict(zip(src, translator.translate(src), strict=True)).items()
+    weights = run.checkpoints()[-1].load_weights()
+    sizes = [len(tokenizer) for tokenizer in greek_data.tokenizers()]
+    assert [len(weights[f"{name}.weight"]) for name in ("src_embedding", "embedding")] == sizes
+
+
+def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: PreparedData):
+    text = train.forecast(config, greek_data, device="cpu")
+    assert "# vocabulary: 300 source and 300 target subwords\n" in text
+    (total, parts) = re.findall(r"# parameters: ([\d,]+) \((.*)\)", text)[0]
+    counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
+    assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
+    assert sum(counts.values()) == int(total.replace(",", ""))
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
+    joint: bool, tiny_data: PreparedData, greek_data: PreparedData
+):
+    data = tiny_data if joint else greek_data
+    pairs = data.pairs("train")
+    seen = [{i for row in range(len(side)) for i in side[row]} for side in (pairs.src, pairs.tgt)]
+    if joint:
+        seen = [seen[0] | seen[1]]
+    # 300 pieces, of which the first 260 are special or bytes.
+    expected = sum(len(set(range(260, 300)) - ids) for ids in seen)
+    assert expected > 0
+    unseen, _ = count_subwords(pairs, data.tokenizers())
+    assert unseen == expected
+
+
+def test_bpe_dropout_is_the_same_after_a_resume(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", bpe_dropout=0.3)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    for stop in (2, 6):
+        part = changed(config, "train", max_steps=stop)
+        assert train.run(part, tiny_data, tmp_path / "parts", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "parts", "loss")
+
+
+def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for name, probability in (("off", 0.0), ("never", 1e-30), ("often", 0.5)):
+        settings = {"bpe_dropout": probability, "device_batch_tokens": None, "max_steps": 3}
+        train.run(changed(config, "train", **settings), tiny_data, tmp_path / name, device="cpu")
+    assert_same_state(tmp_path / "off", tmp_path / "never")
+    assert rows_of(tmp_path / "off", "loss") == rows_of(tmp_path / "never", "loss")
+    # More tokens, and training the same model of them.
+    tokens = {name: rows_of(tmp_path / name, "tokens")[-1][1] for name in ("off", "often")}
+    assert tokens["often"] > 1.1 * tokens["off"]
+
+
+def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
+    trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
+    original = Trainer._loss
+    seen, kept = [], []
+
+    def look(self: Trainer, model: Any, pairs: Any, indices: Any, **rest: Any) -> Tensor:
+        for side, plain in ((pairs.src, self.pairs.src), (pairs.tgt, self.pairs.tgt)):
+            seen.append(len(indices) * side.lengths[indices].max())
+            kept.append(side is plain)
+        return original(self, model, pairs, indices, **rest)
+
+    monkeypatch.setattr(Trainer, "_loss", look)
+    trainer.check_memory()
+    tried = max(seen)
+    for _ in range(10):
+        trainer.update(next(trainer.batches))
+    assert not any(kept)
+    assert max(seen) <= tried <= 80
+
+
+def test_a_pair_that_could_outgrow_the_device_is_refused(config: Config, tiny_data: PreparedData):
+    pairs = tiny_data.pairs("train")
+    longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
+    settings = {"bpe_dropout": 0.1, "device_batch_tokens": longest + 1, "batch_tokens": 200}
+    with pytest.raises(MtkitError, match=r"train\.device_batch_tokens.*train\.bpe_dropout"):
+        Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
+
+
+def test_killed_without_warning_a_run_repeats_the_steps_since_the_last_checkpoint(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    with monkeypatch.context() as patch:
+        before_update(patch, 5, kill)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(config, tiny_data, tmp_path / "killed", device="cpu")
+    assert [step for step, _ in rows_of(tmp_path / "killed", "loss")] == [1, 2, 3, 4]
+    assert train.run(config, tiny_data, tmp_path / "killed", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "killed", "loss")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_saves_and_returns_false(
+    number: signal.Signals,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch, caplog.at_level("INFO", logger="mtkit"):
+        before_update(patch, 4, lambda: os.kill(os.getpid(), number))
+        assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    message = f"saved step 4 in {tmp_path / 'stopped'}; to continue, run the same command, without "
+    message += "--restart"
+    assert message in caplog.messages
+    assert signal.getsignal(number) is before
+    assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 4
+    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "stopped", "loss")
+
+
+def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_stopped(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    falling = changed(config, "train", max_steps=8, decay_steps=6)
+    train.run(falling, tiny_data, tmp_path / "whole", device="cpu")
+    with monkeypatch.context() as patch:
+        before_update(patch, 6, kill)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(falling, tiny_data, tmp_path / "killed", device="cpu")
+    assert train.run(falling, tiny_data, tmp_path / "killed", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    # The formula is 16^-½ · s · 4^-1.5 up to update 4 and 16^-½ · s^-½ from there; updates 3 to 8
+    # are the last six, with 6/6, 5/6, ..., 1/6 of it.
+    formula = [s / 32 for s in (1, 2, 3, 4)] + [s**-0.5 / 4 for s in (5, 6, 7, 8)]
+    factors = [1, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    expected = [rate * factor for rate, factor in zip(formula, factors, strict=True)]
+    for name in ("whole", "killed"):
+        rates = [rate for _, rate in rows_of(tmp_path / name, "lr")]
+        assert rates == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_signal_while_a_row_is_logged_is_not_lost(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    original = Run.log
+
+    def log(self: Run, row: dict[str, float | int]) -> None:
+        original(self, row)
+        if row["step"] == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Run, "log", log)
+    assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert Run.open(tmp_path / "run").checkpoints()[-1].step == 2
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        (1, "stopped without saving; nothing was saved"),
+        (
+            5,
+            "stopped without saving; the last good checkpoint is step 3; to continue, run the "
+            "same command, without --restart",
+        ),
+    ],
+)
+def test_the_second_signal_stops_at_once_and_says_what_is_saved(
+    at: int,
+    message: str,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    original = Trainer.update
+
+    def twice(self: Trainer, batches: Any) -> Tensor:
+        if self.step + 1 < at:
+            return original(self, batches)
+        # Not os.kill, whose two signals become one where another thread receives them.
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("went on")
+
+    monkeypatch.setattr(Trainer, "update", twice)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert caplog.messages[-1] == message
+
+
+def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    endless = changed(config, "train", max_steps=100_000, valid_every=100_000)
+    endless = changed(endless, "train", checkpoint_every=100_000)
+    file = tmp_path / "tiny.yaml"
+    file.write_text(dump_config(endless), encoding="utf-8")
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--run", run]
+    command += ["--data", tiny_data.path, "--device", "cpu"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        metrics = run / "metrics.jsonl"
+        deadline = time.monotonic() + 60
+        while not (metrics.exists() and metrics.read_bytes().count(b"\n")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == b""
+    assert b"Traceback" not in err
+    stopped = Run.open(run).checkpoints()[-1].step
+    assert stopped == rows_of(run, "loss")[-1][0]
+    end = stopped + 2
+    done = subprocess.run(
+        [*command, "--set", f"train.max_steps={end}"],
+        capture_output=True,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"continuing from step {stopped}".encode() in done.stderr
+    assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
+
+
+# ---------------------------------------------------------------------------------------------
+# The same run, or none
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("model", "d_ff", 48),
+        ("model", "dropout", 0.2),
+        ("train", "batch_tokens", 210),
+        ("train", "warmup_steps", 5),
+        ("train", "decay_steps", 5),
+        ("train", "label_smoothing", 0.0),
+        ("train", "adam_beta2", 0.99),
+        ("train", "seed", 7),
+    ],
+)
+def test_a_run_refuses_other_settings_by_name(
+    section: str, key: str, value: Any, begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    before = content(begun)
+    other = changed(changed(tiny_config, "train", max_steps=8), section, **{key: value})
+    with pytest.raises(MtkitError) as error:
+        train.run(other, tiny_data, begun, device="cpu")
+    assert f"{section}.{key}" in str(error.value)
+    assert str(value) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert content(begun) == before
+
+
+@pytest.mark.parametrize(
+    ("decay_steps", "stop", "end", "message"),
+    [
+        # Of 8 updates the last three have 3/3, 2/3 and 1/3 of the rate.
+        (3, 7, 20, "began to decay at step 7"),
+        (3, 8, 20, "began to decay at step 7"),
+        # Of 6 updates the fifth would have had 2/3.
+        (3, 5, 6, "would have begun to decay at step 5"),
+        (3, 6, 20, None),
+        (3, 4, 6, None),
+        (0, 7, 20, None),
+    ],
+)
+def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
+    decay_steps: int,
+    stop: int,
+    end: int,
+    message: str | None,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = changed(config, "train", max_steps=8, decay_steps=decay_steps)
+    with monkeypatch.context() as patch:
+        before_update(patch, stop, interrupt)
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    before = content(tmp_path / "run")
+    other = changed(config, "train", max_steps=end)
+    if message is None:
+        assert train.run(other, tiny_data, tmp_path / "run", device="cpu")
+        assert Run.open(tmp_path / "run").checkpoints()[-1].step == end
+        return
+    with pytest.raises(MtkitError) as error:
+        train.run(other, tiny_data, tmp_path / "run", device="cpu")
+    assert f"train.max_steps: cannot become {end} at step {stop}" in str(error.value)
+    assert message in str(error.value)
+    assert "keep train.max_steps=8" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert content(tmp_path / "run") == before
+
+
+def test_a_run_allows_what_does_not_change_its_weights(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    settings = {"max_steps": 6, "log_every": 1, "valid_every": 3, "checkpoint_every": 5}
+    other = changed(tiny_config, "train", keep_checkpoints=2, **settings)
+    other = changed(other, "decode", beam_size=2, length_penalty=1.0)
+    assert train.run(other, tiny_data, begun, device="cpu")
+    run = Run.open(begun)
+    assert run.config == other
+    assert [saved.step for saved in run.checkpoints()][-2:] == [5, 6]
+
+
+def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    copy = tmp_path / "another-name"
+    shutil.copytree(tiny_data.path, copy)
+    longer = changed(tiny_config, "train", max_steps=5)
+    assert train.run(longer, PreparedData.open(copy), begun, device="cpu")
+    # The same folder with one sentence of the test set changed.
+    reseal(
+        copy / "manifest.json",
+        lambda manifest: manifest["files"]["test.src.txt"].update(sha256="0" * 64),
+    )
+    with pytest.raises(MtkitError, match=r"test\.src\.txt: changed"):
+        train.run(longer, PreparedData.open(copy), begun, device="cpu")
+    other = tmp_path / "other"
+
+    from mtkit.prepare import prepare_files
+
+    files = {
+        split: write_pairs(tmp_path, split, number_pairs(count, seed=seed))
+        for seed, (split, count) in enumerate({"train": 200, "valid": 9}.items(), start=50)
+    }
+    prepare_files(
+        "tiny",
+        other,
+        src_lang="en",
+        tgt_lang="de",
+        train=[files["train"]],
+        valid=files["valid"],
+        vocab_size=300,
+    )
+    before = content(begun)
+    with pytest.raises(MtkitError, match="other data") as error:
+        train.run(longer, PreparedData.open(other), begun, device="cpu")
+    assert "\n" not in str(error.value)
+    assert content(begun) == before
+
+
+def test_a_finished_run_says_so_and_changes_nothing(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    before = content(begun / "checkpoints")
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert train.run(tiny_config, tiny_data, begun, device="cpu")
+    assert "has reached step 4 of 4 already" in caplog.text
+    assert "train.max_steps" in caplog.text
+    assert content(begun / "checkpoints") == before
+
+
+@pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
+def test_a_finished_run_says_how_to_train_further(
+    decay_steps: int,
+    advice: str,
+    tiny_config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level("INFO", logger="mtkit")
+    # With one step of decay the last update still has the full rate.
+    config = changed(tiny_config, "train", decay_steps=decay_steps)
+    for _ in range(2):
+        assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    (line,) = [line for line in caplog.messages if "has reached step" in line]
+    assert advice in line
+    further = changed(config, "train", max_steps=6)
+    if decay_steps == 1:
+        assert train.run(further, tiny_data, tmp_path / "run", device="cpu")
+    else:
+        with pytest.raises(MtkitError, match="began to decay"):
+            train.run(further, tiny_data, tmp_path / "run", device="cpu")
+
+
+def test_restart_starts_over_with_any_settings(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    other = changed(changed(tiny_config, "train", max_steps=2), "model", d_ff=48)
+    assert train.run(other, tiny_data, begun, device="cpu", restart=True)
+    assert [saved.step for saved in Run.open(begun).checkpoints()] == [2]
+    assert train.run(other, tiny_data, tmp_path / "new", device="cpu")
+    assert_same_state(begun, tmp_path / "new")
+    assert rows_of(begun, "loss") == rows_of(tmp_path / "new", "loss")
+
+
+def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
+    begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    (begun / "config.yaml").unlink()
+    before = content(begun)
+    with pytest.raises(
+        MtkitError, match=r"config.yaml: missing or not a file; restore .* --restart"
+    ):
+        train.run(tiny_config, tiny_data, begun, device="cpu")
+    assert content(begun) == before
+    assert train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
+    assert Run.open(begun).config == tiny_config
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "tokenizer.model"])
+def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(
+    name: str, begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    (begun / name).unlink()
+    (begun / name).mkdir()
+    before = content(begun)
+    with pytest.raises(MtkitError, match=f"{name}: is a folder; move it away"):
+        train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
+    assert content(begun) == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("instead", ["nothing", "a folder", "a link to nowhere"])
+def test_a_run_without_its_manifest_says_so_and_is_left_alone(
+    instead: str, restart: bool, begun: Path, tiny_config: Config, tiny_data: PreparedData
+):
+    (begun / "manifest.json").unlink()
+    if instead == "a folder":
+        (begun / "manifest.json").mkdir()
+    elif instead == "a link to nowhere":
+        (begun / "manifest.json").symlink_to(begun / "unmounted" / "manifest.json")
+    before = content(begun)
+    message = r"manifest.json: missing or not a file; restore .* another folder"
+    with pytest.raises(MtkitError, match=message):
+        Run.open(begun)
+    with pytest.raises(MtkitError, match=message):
+        train.run(tiny_config, tiny_data, begun, device="cpu", restart=restart)
+    assert content(begun) == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_folder_that_is_not_a_run_is_not_changed(
+    restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    folder = tmp_path / "home"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "precious").write_text("of another program")
+    (folder / "config.yaml").write_text("also: of another program")
+    (folder / "notes.txt").write_text("mine")
+    before = content(folder)
+    with pytest.raises(MtkitError, match="not a run folder"):
+        train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_prepared_data_is_not_taken_for_a_run(
+    restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    folder = tmp_path / "data"
+    shutil.copytree(tiny_data.path, folder)
+    before = content(folder)
+    with pytest.raises(MtkitError, match="not a run folder"):
+        train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
+    assert content(folder) == before

@@ -1,0 +1,269 @@
+"""What can be seen of a training: speed, scores, samples and events."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import resource
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import changed
+from training import assert_same_state, before_update, interrupt, kill, rows_of
+
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train import meter, observer, progress
+from mtkit.train.metrics import MetricsLogger
+from mtkit.train.trainer import Trainer
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+# ---------------------------------------------------------------------------------------------
+# Watching
+
+
+def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
+    """Step and value of every event of a kind, in the order of their files."""
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    found = []
+    for file in sorted(run.board_path.iterdir()):
+        content = file.read_bytes()
+        while content:
+            # A record: its length, a checksum, the message, a checksum.
+            end = 12 + int.from_bytes(content[:8], "little")
+            assert int.from_bytes(content[8:12], "little") == masked_crc32c(content[:8])
+            assert int.from_bytes(content[end : end + 4], "little") == masked_crc32c(
+                content[12:end]
+            )
+            event = Event.FromString(content[12:end])
+            found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
+            content = content[end + 4 :]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("silence", "steps"),
+    # Rows are at 3 and 6; a first sign of life comes at once, others if it is silent for long.
+    [(math.inf, [1, 3, 6]), (0.0, [1, 2, 3, 4, 5, 6])],
+)
+def test_without_a_terminal_the_speed_is_reported_soon(
+    silence: float,
+    steps: list[int],
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    monkeypatch.setattr(meter, "SILENCE", silence)
+    seldom = changed(config, "train", log_every=3)
+    with caplog.at_level("INFO", logger="mtkit"):
+        train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
+    lines = [re.match(r"step (\d) of 6: .*tok/s, \S+ left$", line) for line in caplog.messages]
+    assert [int(line[1]) for line in lines if line] == steps
+    # Metrics have the rows they were asked for.
+    assert [step for step, _ in rows_of(tmp_path / "run", "loss")] == [3, 6]
+
+
+def test_on_a_terminal_the_bar_says_after_the_first_update_how_fast_it_is(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    texts: list[tuple[int, str]] = []
+
+    class Bar(progress.tqdm):  # type: ignore[misc,type-arg]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options | {"disable": False, "file": io.StringIO()})
+
+        def set_postfix_str(self, text: str = "", refresh: bool = True) -> None:
+            texts.append((self.n, text))
+            super().set_postfix_str(text, refresh)
+
+    monkeypatch.setattr(progress, "tqdm", Bar)
+    monkeypatch.setattr(meter, "SILENCE", 0.0)
+    train.run(changed(config, "train", log_every=3), tiny_data, tmp_path / "run", device="cpu")
+    assert [step for step, _ in texts] == [1, 3, 6]
+    assert re.fullmatch(r"[\d,]+ tok/s", texts[0][1])
+    assert all(text.startswith("loss ") for _, text in texts[1:])
+
+
+def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
+    """Have validations find these scores, one after the other."""
+    original, given = Trainer.validate, {key: iter(values) for key, values in scores.items()}
+
+    def validate(self: Trainer) -> Any:
+        return replace(original(self), **{key: next(values) for key, values in given.items()})
+
+    patch.setattr(Trainer, "validate", validate)
+
+
+def test_training_stops_early_when_the_chosen_score_gets_no_better(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    validate_as(monkeypatch, loss=[5.0, 4.0, 4.5, 4.2, 4.1, 1.0])
+    patient = {"valid_every": 1, "best_metric": "loss", "patience": 3, "checkpoint_every": 100}
+    assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
+    # The second was the best, and three came after it.
+    run = Run.open(tmp_path / "run")
+    assert [saved.step for saved in run.checkpoints()] == [2, 5]
+    # Started again, it stays stopped.
+    assert train.run(changed(config, "train", **patient), tiny_data, tmp_path / "run", device="cpu")
+    assert [saved.step for saved in run.checkpoints()] == [2, 5]
+
+
+@pytest.mark.pages
+def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_averaged(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    #                                1     2     3     4     5     6     7     8     9
+    validate_as(monkeypatch, bleu=[10.0, 20.0, 15.0, 30.0, 40.0, 25.0, 40.0, 12.0, 11.0])
+    settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 9, "keep_checkpoints": 2}
+    train.run(changed(config, "train", **settings), tiny_data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    # Of 5 and 7, which are equal, the newer is the best; 1, 2, 4 and 5 were for a while.
+    assert [saved.step for saved in run.checkpoints()] == [6, 7, 9]
+    assert run.select("best")[1] == "step 7, the best"
+    assert run.select(None)[1] == "the average of 2 checkpoints, steps 6 to 9"
+    assert run.select("average:2")[1] == "the average of 2 checkpoints, steps 6 to 9"
+    with pytest.raises(MtkitError, match="has 2 checkpoints to average"):
+        run.select("average:3")
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r'<span class="badge">best</span> (\d+)</th>', page) == ["7"]
+
+
+@pytest.mark.slow
+def test_a_run_resumes_from_the_best_validation_if_that_is_the_newest(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"valid_every": 1, "checkpoint_every": 3, "max_steps": 7}
+    config = changed(config, "train", **settings)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    validate_as(monkeypatch, bleu=[1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0])
+    with monkeypatch.context() as patch:
+        before_update(patch, 6, kill)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert Run.open(tmp_path / "run").checkpoints()[-1].step == 5
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "run")
+
+
+def test_what_a_signal_has_saved_knows_its_validation(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    validate_as(monkeypatch, bleu=[20.0, 10.0])
+    before_update(monkeypatch, 2, interrupt)
+    config = changed(config, "train", valid_every=1)
+    assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    saved = Run.open(tmp_path / "run").checkpoints()
+    assert [(one.step, one.load_state()["valid_bleu"]) for one in saved] == [(1, 20.0), (2, 10.0)]
+
+
+@pytest.mark.parametrize("by", ["bleu", "loss"])
+def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
+    by: str,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    # Points of BLEU are tenths of the loss.
+    bleu = [10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0]
+    loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
+    validate_as(monkeypatch, bleu=bleu, loss=loss)
+    monkeypatch.setattr(observer, "findings", lambda *_: ["This is odd."])
+    config = changed(config, "train", valid_every=1, max_steps=8, best_metric=by)
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    # At the end they are reported in any case.
+    assert len([r for r in caplog.records if "This is odd." in r.getMessage()]) == 1
+
+
+def test_every_validation_keeps_translations_of_the_same_lines_and_the_page_is_there(
+    tiny_run: Run, tiny_data: PreparedData
+):
+    (row,) = tiny_run.samples()
+    src, tgt = tiny_data.text("valid")
+    assert row["step"] == 4
+    assert len(row["samples"]) == 6
+    for sample in row["samples"]:
+        assert tgt[src.index(sample["src"])] == sample["ref"]
+        assert isinstance(sample["hyp"], str)
+    page = (tiny_run.path / "report.html").read_text(encoding="utf-8")
+    assert row["samples"][0]["src"] in page
+
+
+def test_a_resumed_run_has_no_sample_and_no_event_twice(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for end in (4, 6):
+        part = changed(config, "train", max_steps=end, valid_every=2, checkpoint_every=2)
+        train.run(part, tiny_data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    assert [row["step"] for row in run.samples()] == [2, 4, 6]
+    assert [step for step, _ in events_of(run, "train/loss")] == [1, 2, 3, 4, 5, 6]
+    assert [step for step, _ in events_of(run, "valid/bleu")] == [2, 4, 6]
+    assert [value for _, value in events_of(run, "train/loss")] == pytest.approx(
+        [value for _, value in rows_of(run.path, "loss")]
+    )
+
+
+def test_metrics_that_cannot_be_written_do_not_stop_a_run(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    def log(*_: Any) -> None:
+        raise MtkitError("metrics.jsonl: No space left on device")
+
+    monkeypatch.setattr(Run, "log", log)
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    warnings = [r for r in caplog.records if "No space left" in r.getMessage()]
+    assert len(warnings) == 1
+
+
+def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
+    begun: Path, caplog: pytest.LogCaptureFixture
+):
+    run = Run.open(begun)
+    run.truncate_metrics(0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Some twenty events, and all of the rows, which are shorter.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1200, hard))
+    try:
+        journal = MetricsLogger(run, 0)
+        for step in range(1, 51):
+            journal.log({"step": step, "lr": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [row["step"] for row in run.metrics()] == list(range(1, 51))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "tfevents" in warning
+    assert "training continues" in warning
+    # With room again nothing is written behind the event that was cut.
+    size = max(file.stat().st_size for file in run.board_path.iterdir())
+    journal.log({"step": 51, "lr": 1})
+    assert max(file.stat().st_size for file in run.board_path.iterdir()) == size <= 1200
+
+
+def test_every_event_is_in_its_file_as_soon_as_it_is_logged(begun: Path):
+    run = Run.open(begun)
+    journal = MetricsLogger(run, 4)
+    for step in (5, 6):
+        journal.log({"step": step, "loss": 2.5})
+        assert events_of(run, "train/loss")[-1] == (step, 2.5)

@@ -1,0 +1,66 @@
+"""What the tests of training share: reading runs, and events in the middle of a training."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtkit.run_folder import Run
+from mtkit.train.trainer import Trainer
+
+
+def rows_of(run: Path, key: str) -> list[tuple[int, float]]:
+    """Step and value of every row of metrics with this key."""
+    return [(row["step"], row[key]) for row in Run.open(run).metrics() if key in row]
+
+
+def assert_same_state(one: Path, other: Path) -> None:
+    """The newest checkpoints of two runs are equal to the last bit."""
+    first, second = (Run.open(path).checkpoints()[-1] for path in (one, other))
+    assert first.step == second.step
+    states = first.load_state(), second.load_state()
+    assert states[0]["batches"] == states[1]["batches"]
+    for counter in ("tokens", "flops"):
+        assert states[0]["cost"][counter] == states[1]["cost"][counter]
+    for mine, theirs in (
+        (first.load_weights(), second.load_weights()),
+        (first.load_optimizer(), second.load_optimizer()),
+    ):
+        assert mine.keys() == theirs.keys()
+        assert mine
+        for name, tensor in mine.items():
+            assert torch.equal(tensor, theirs[name]), name
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    """The files of a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], object]) -> None:
+    """Have something happen in every training right before the update `step`."""
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any) -> Tensor:
+        if self.step + 1 == step:
+            action()
+        return original(self, batches)
+
+    patch.setattr(Trainer, "update", update)
+
+
+def kill() -> None:
+    """End a training at once, without saving."""
+    raise KeyboardInterrupt
+
+
+def interrupt() -> None:
+    """Ask a training to save and stop, as Ctrl-C does."""
+    os.kill(os.getpid(), signal.SIGINT)
