@@ -95,7 +95,7 @@ SIZES = {"small": Size(3, 256, 1024, 4), "base": Size(6, 512, 2048, 8)}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a worker is told when it starts.
+    """What a worker gets when it starts.
 
     Attributes:
         size: of the model.
@@ -706,7 +706,7 @@ PEERS: dict[str, tuple[Callable[[Setting, Batch], Peer], str]] = {
 
 
 class Worker:
-    """Trains one peer as it is told."""
+    """Trains one peer with its settings."""
 
     def __init__(self, name: str, setting: Setting) -> None:
         torch.set_num_threads(setting.threads)

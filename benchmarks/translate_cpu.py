@@ -32,7 +32,7 @@ it:
 - JoeyNMT has no cache: each step decodes all of the output again.
 - fairseq and Sockeye count the EOS that ends an output at the limit as its last token; the number
   of steps is the same.
-- Sockeye cannot be told a least length; the bias of EOS is set so low that it never comes before.
+- Sockeye has no minimum length; the bias of EOS is set so low that it never comes before.
 - eole's model is pre-norm.
 
 This file runs in every environment, so at its top it imports nothing but peers.py, and not even
@@ -89,7 +89,7 @@ Ids = list[int]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a worker is told when it starts.
+    """What a worker gets when it starts.
 
     Attributes:
         precision: float32 or int8.
@@ -454,7 +454,7 @@ ENGINES: dict[str, Callable[[Setting], Engine]] = {
 
 
 class Worker:
-    """Translates one text with one engine as it is told."""
+    """Translates one text with one engine with its settings."""
 
     def __init__(self, name: str, setting: Setting) -> None:
         sentences: list[Ids] = json.loads((Path(setting.folder) / "sentences.json").read_text())
@@ -683,7 +683,7 @@ def write_models(
 
         transformers.utils.logging.disable_progress_bar()
         theirs: Any = to_marian(model, longest=longest)
-        # What it is not told otherwise, `generate` takes from there.
+        # Unless given otherwise, `generate` takes from there.
         theirs.generation_config.max_length = None
         theirs.save_pretrained(folder / "marian")
 
