@@ -79,7 +79,7 @@ class PrepareConfig(_Section):
     )
     model_type: Literal["bpe", "unigram"] = Field(
         "bpe",
-        description="bpe: byte-pair encoding, as in the paper; unigram: unigram language model",
+        description="subword model: bpe: byte-pair encoding (the paper); unigram: language model",
     )
     user_defined_symbols: tuple[str, ...] = Field(
         (), description="strings that are always one subword, such as <2de>"
@@ -163,7 +163,7 @@ class ModelConfig(_Section):
     n_heads: Heads = Field(8, description="attention heads, h (Section 3.2.2)")
     d_k: Width | None = Field(None, description="width of a head's keys; null: d_model / n_heads")
     d_v: Width | None = Field(None, description="width of a head's values; null: d_k")
-    dropout: Probability = Field(0.1, description="of sub-layer outputs and embeddings (5.4)")
+    dropout: Probability = Field(0.1, description="dropout of sub-layers and embeddings (5.4)")
     attention_dropout: Probability = Field(
         0.0, description="dropout of attention weights; 0 in the paper"
     )
@@ -176,8 +176,7 @@ class ModelConfig(_Section):
     max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
         "post",
-        description="post: layer norm after the residual sum (the paper); pre: before the "
-        "sub-layer",
+        description="layer norm: post: after the residual sum (paper); pre: before the sub-layer",
     )
     attention_window: Count | None = Field(
         None, description="limit self-attention to this many neighbours per side (Section 4)"
@@ -220,8 +219,8 @@ class TrainConfig(_Section):
     )
     batching: Literal["length", "approximate"] = Field(
         "length",
-        description="length: batches of pairs of nearly equal length; approximate: length "
-        "buckets, each up to 1.1 times as long as the one before, as in the paper's own code",
+        description="pairs in a batch: length: of nearly equal length; approximate: of the same "
+        "length bucket, each 1.1 times as long as the one before, as in the paper's own code",
     )
     device_batch_tokens: Count | None = Field(
         None, description="tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
@@ -242,12 +241,12 @@ class TrainConfig(_Section):
         description="probability of skipping a BPE merge, each time a pair is read (Provilkov et "
         "al. 2020, who use 0.1, for small corpora); 0 in the paper",
     )
-    adam_beta1: Probability = Field(0.9, description="beta_1 (Section 5.3)")
-    adam_beta2: Probability = Field(0.98, description="beta_2 (Section 5.3)")
-    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="epsilon (Section 5.3)")
+    adam_beta1: Probability = Field(0.9, description="Adam's beta_1 (Section 5.3)")
+    adam_beta2: Probability = Field(0.98, description="Adam's beta_2 (Section 5.3)")
+    adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Adam's epsilon (5.3)")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto",
-        description="of matrix products: auto, fp32 or bf16; auto is bf16 if the hardware has it",
+        description="precision of matrix products; auto: bf16 if the hardware has it, else fp32",
     )
     compile: bool = Field(False, description="compile each layer with torch.compile")
     fsdp: bool = Field(False, description="shard weights and optimizer over the workers (FSDP2)")
@@ -294,7 +293,8 @@ class DecodeConfig(_Section):
     )
     length_penalty_form: Literal["gnmt", "power"] = Field(
         "gnmt",
-        description="gnmt: ((5 + length) / 6) ** alpha, as in the paper; power: length ** alpha",
+        description="length penalty: gnmt: ((5 + length) / 6) ** alpha (the paper); power: "
+        "length ** alpha",
     )
     max_extra_length: Number = Field(
         50, description="maximum output length, in subwords beyond the length of the input"
@@ -336,7 +336,7 @@ class DecodeConfig(_Section):
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
         "auto",
-        description="of matrix products: auto, fp32, bf16 or int8; auto is fp32, the most exact",
+        description="precision of matrix products; auto: fp32, the most exact",
     )
 
     @model_validator(mode="after")
