@@ -74,7 +74,7 @@ class Team:
         together = {"WORLD_SIZE": str(count)} | meeting
         return [
             Forked(
-                worker.train_as_told,
+                worker.train_as_described,
                 self._facts,
                 environment=(
                     together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}
