@@ -6,19 +6,25 @@ time of a test on that.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
-from multiprocessing import forkserver
+from multiprocessing import forkserver, reduction
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 # What the programs import on their way too, so that not every one does.
 LIBRARIES = ["worker", "torch._dynamo", "matplotlib.figure", "matplotlib.backends.backend_svg"]
 LIBRARIES += ["tensorboardX.proto.event_pb2", "tensorboardX.record_writer"]
+
+PIPE = subprocess.PIPE
 
 
 class Forked:
@@ -29,6 +35,11 @@ class Forked:
         arguments: of it.
         environment: what it finds in its environment besides what is there anyway.
         err: a file for its standard error; by default it goes where that of the tests goes.
+        stdin, stdout, stderr: its standard streams: `PIPE`, a descriptor, or None, which is that
+            of the tests; its standard input is then empty.
+
+    Attributes:
+        stdin, stdout, stderr: the other ends of its pipes.
     """
 
     def __init__(
@@ -37,16 +48,62 @@ class Forked:
         *arguments: Any,
         environment: Mapping[str, str] | None = None,
         err: Path | None = None,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
     ) -> None:
         self._err = err
-        whole = (function, arguments, dict(environment or {}), err)
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
+        given: dict[int, _Descriptor] = {}
+        ours: list[int] = []
+        for number, (name, stream) in enumerate(
+            {"stdin": stdin, "stdout": stdout, "stderr": stderr}.items()
+        ):
+            if stream == PIPE:
+                reader, writer = os.pipe()
+                stream, other = (reader, writer) if number == 0 else (writer, reader)
+                setattr(self, name, os.fdopen(other, "wb" if number == 0 else "rb"))
+                ours.append(stream)
+            if stream is not None:
+                given[number] = _Descriptor(stream)
+        whole = (function, arguments, dict(environment or {}), err, given)
         self._process = _context().Process(target=_call, args=whole)
         self._process.start()
+        for descriptor in ours:
+            os.close(descriptor)
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for stream in (self.stdout, self.stderr, self.stdin):
+            if stream is not None:
+                # It may not have read what was written last.
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._process.join()
+
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        assert self._process.pid is not None
+        return self._process.pid
 
     @property
     def returncode(self) -> int | None:
         """The exit status, or the signal below zero; None while it runs."""
         return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """As `returncode`."""
+        return self.returncode
 
     def wait(self, timeout: float) -> int | None:
         """The exit status, once it has ended."""
@@ -55,14 +112,70 @@ class Forked:
             raise subprocess.TimeoutExpired(str(self._process), timeout)
         return self.returncode
 
-    def communicate(self, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Nothing, and what it has said, once it has ended."""
+    def communicate(
+        self, input: bytes | None = None, timeout: float | None = None
+    ) -> tuple[bytes, bytes]:
+        """What it has written to its pipes, and to its file of errors, once it has ended.
+
+        Args:
+            input: for its standard input, which is closed then.
+            timeout: in seconds; then it is still running.
+        """
+        found = {1: b"", 2: b""}
+
+        def read(number: int, stream: IO[bytes]) -> None:
+            found[number] = stream.read()
+
+        threads = [
+            threading.Thread(target=read, args=(number, stream), daemon=True)
+            for number, stream in ((1, self.stdout), (2, self.stderr))
+            if stream is not None
+        ]
+        for thread in threads:
+            thread.start()
+        if self.stdin is not None:
+            # It may have ended, or not read everything.
+            with contextlib.suppress(BrokenPipeError):
+                self.stdin.write(input or b"")
+                self.stdin.close()
         self.wait(timeout if timeout is not None else 60.0)
-        return b"", self._err.read_bytes() if self._err else b""
+        for thread in threads:
+            thread.join()
+        return found[1], self._err.read_bytes() if self._err else found[2]
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
+
+
+class _Descriptor:
+    """A file descriptor that a new process gets."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __getstate__(self) -> Any:
+        return reduction.DupFd(self.number)
+
+    def __setstate__(self, state: Any) -> None:
+        self.number = state.detach()
+
+
+def program(arguments: list[str], folder: Path | None = None) -> None:
+    """The command line of mtkit, in a folder."""
+    import torch
+
+    from mtkit.cli import main
+
+    if folder is not None:
+        os.chdir(folder)
+    torch.set_num_threads(1)
+    sys.argv = ["mtkit", *arguments]
+    main()
 
 
 def _context() -> ForkServerContext:
@@ -88,9 +201,17 @@ def _call(
     arguments: tuple[Any, ...],
     environment: dict[str, str],
     err: Path | None,
+    given: dict[int, _Descriptor],
 ) -> None:
     os.environ.update(environment)
     if err is not None:
         with err.open("wb") as file:
             os.dup2(file.fileno(), 2)
+    for number, descriptor in given.items():
+        os.dup2(descriptor.number, number)
+        os.close(descriptor.number)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if number in given:
+            stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
     function(*arguments)

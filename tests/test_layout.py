@@ -87,6 +87,7 @@ def parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"), filename=file.name)
 
 
+@functools.cache
 def imported(tree: ast.Module) -> set[str]:
     """Dotted names of all imports, wherever they stand; `from a import b` gives both a and a.b."""
     names: set[str] = set()
@@ -101,6 +102,7 @@ def imported(tree: ast.Module) -> set[str]:
     return names
 
 
+@functools.cache
 def own_modules(module: str) -> set[str]:
     """Modules of this package that a module imports."""
     names = {

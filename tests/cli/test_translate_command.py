@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forked import PIPE, Forked, program
 from sentencepiece import SentencePieceProcessor
 
 from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
 from mtkit.run_folder import Run
-from mtkit.translate import Translator
+from mtkit.translate import Translator, decoder, translator
 
 RunTranslate = Callable[..., tuple[int, str, list[str]]]
 
@@ -221,14 +223,13 @@ def test_what_a_run_says_about_decoding_counts_as_the_options_do(
 # A person at a terminal
 
 
-# The child's standard input becomes its controlling terminal, whose Ctrl-C then reaches it.
-CHILD = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from mtkit.cli import main
-sys.argv = ["mtkit", *sys.argv[1:]]
-main()
-"""
+def at_a_terminal(arguments: list[str]) -> None:
+    """The program; its standard input becomes its terminal, whose Ctrl-C then reaches it."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    program(arguments)
+
+
 PATIENCE = 60.0
 CTRL_C, CTRL_D = b"\x03", b"\x04"
 
@@ -238,7 +239,7 @@ class Person:
     """Someone at a terminal in which the program runs."""
 
     screen: int
-    process: subprocess.Popen[bytes]
+    process: Forked
 
     def type(self, keys: bytes) -> None:
         os.write(self.screen, keys)
@@ -249,7 +250,7 @@ class Person:
         Ctrl-C is pressed again where nothing happens: Python misses an interrupt that comes
         between its prompt and the moment when it begins to wait.
         """
-        tries = 12 if key == CTRL_C else 1
+        tries = 60 if key == CTRL_C else 1
         for _ in range(tries):
             self.type(key)
             with suppress(subprocess.TimeoutExpired):
@@ -273,13 +274,13 @@ def person(run: Run, *, into_a_pipe: bool = False) -> Iterator[Person]:
     screen, terminal = os.openpty()
     arguments = ["translate", "--run", str(run.path), "--device", "cpu"]
     try:
-        with subprocess.Popen(
-            [sys.executable, "-c", CHILD, *arguments],
+        with Forked(
+            at_a_terminal,
+            arguments,
+            environment={"TERM": "dumb"},
             stdin=terminal,
-            stdout=subprocess.PIPE if into_a_pipe else terminal,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb", "PYTHONUTF8": "1"},
-            start_new_session=True,
+            stdout=PIPE if into_a_pipe else terminal,
+            stderr=PIPE,
         ) as process:
             try:
                 yield Person(screen, process)
@@ -324,28 +325,25 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
         assert notes.read().decode().splitlines()[-1] == "mtkit: interrupted"
 
 
-# A translator whose batches wait until a key is pressed, one key each.
-SLOW = """
-import sys
-from mtkit import cli
-from mtkit.translate import decoder as decoding
-from mtkit.translate import translator as translate
-translate.WINDOW_LINES = 2
-finish = decoding.Decoder.finish
-def wait(self, work):
-    while not open("{gate}").readline():
-        pass
-    return finish(self, work)
-decoding.Decoder.finish = wait
-sys.argv = ["mtkit", *sys.argv[1:]]
-cli.main()
-"""
+def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
+    """The program, two lines at a time; each batch waits for a line at the gate."""
+    finish = decoder.Decoder.finish
+
+    def wait(self: decoder.Decoder, work: Any) -> Any:
+        while True:
+            with gate.open() as line:
+                if line.readline():
+                    return finish(self, work)
+
+    translator.WINDOW_LINES = 2
+    decoder.Decoder.finish = wait  # type: ignore[method-assign]
+    program(arguments, folder)
 
 
 @contextmanager
 def slow(
     folder: Path, run: Run, *arguments: str, on_a_terminal: bool = False
-) -> Iterator[tuple[subprocess.Popen[bytes], int, Path]]:
+) -> Iterator[tuple[Forked, int, Path]]:
     """A translation of six lines, two at a time, each two when a line comes through the gate.
 
     Gives the process, the screen of its standard error, and the gate.
@@ -359,11 +357,15 @@ def slow(
         # Rows and columns, or a bar has no room.
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = ["translate", "--run", str(run.path), "--device", "cpu", "--input", "in.txt"]
-    with subprocess.Popen(
-        [sys.executable, "-c", SLOW.format(gate=gate), *command, *arguments],
-        cwd=folder, stdout=subprocess.PIPE, stderr=terminal,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TERM": "dumb"},
-    ) as process:  # fmt: skip
+    with Forked(
+        waiting_at,
+        gate,
+        folder,
+        [*command, *arguments],
+        environment={"TERM": "dumb"},
+        stdout=PIPE,
+        stderr=terminal,
+    ) as process:
         os.close(terminal)
         try:
             yield process, screen, gate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, slow
+from forked import PIPE, Forked, program
 from torch import Tensor
 from training import assert_same_state, before_update, rows_of
 
@@ -259,19 +261,19 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
         bigger = changed(config, "train", checkpoint_every=1, max_steps=4, keep_checkpoints=9)
         file = tmp_path / "config.yaml"
         file.write_text(dump_config(bigger), encoding="utf-8")
-        command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--device", "cpu"]
-        command += ["--data", tiny_data.path, "--run", small / "run"]
-        how: dict[str, Any] = {"capture_output": True, "timeout": 100, "check": False}
-        how["env"] = os.environ | {"OMP_NUM_THREADS": "1"}
-        full = subprocess.run(command, **how)
-        errors = [line for line in full.stderr.decode().splitlines() if "mtkit: error" in line]
-        assert full.returncode == 1, full.stderr.decode()
+        command = ["train", "--config", str(file), "--device", "cpu"]
+        command += ["--data", str(tiny_data.path), "--run", str(small / "run")]
+        with Forked(program, command, stderr=PIPE) as full:
+            text = full.communicate(timeout=100)[1].decode()
+        errors = [line for line in text.splitlines() if "mtkit: error" in line]
+        assert full.returncode == 1, text
         assert len(errors) == 1
         assert "No space left on device" in errors[0]
-        assert "Traceback" not in full.stderr.decode()
+        assert "Traceback" not in text
         subprocess.run([*mount, "remount,size=9m", "tmpfs", small], check=True)
-        again = subprocess.run(command, **how)
-        assert again.returncode == 0, again.stderr.decode()
+        with Forked(program, command, stderr=PIPE) as again:
+            text = again.communicate(timeout=100)[1].decode()
+        assert again.returncode == 0, text
         train.run(bigger, tiny_data, tmp_path / "whole", device="cpu")
         assert_same_state(tmp_path / "whole", small / "run")
     finally:
@@ -305,6 +307,13 @@ def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
     assert list(tmp_path.iterdir()) == []
 
 
+def with_little_memory(arguments: list[str]) -> None:
+    """The program, with room for what is loaded and little more."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 250_000_000,) * 2)
+    program(arguments)
+
+
 @pytest.mark.parametrize("precision", ["fp32", slow("bf16")])
 def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
     precision: str, config: Config, tiny_data: PreparedData, tmp_path: Path
@@ -314,24 +323,13 @@ def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
     huge = changed(huge, "model", d_model=256, d_ff=8192)
     file = tmp_path / "config.yaml"
     file.write_text(dump_config(huge), encoding="utf-8")
-    # Room for the program and little more.
-    program = (
-        "import resource, sys; from mtkit.cli import main; import torch, mtkit.train;"
-        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize();"
-        "resource.setrlimit(resource.RLIMIT_AS, (used + 250_000_000,) * 2); main()"
-    )
     if not Path("/proc/self/statm").exists():
         pytest.skip("limits memory relative to /proc/self/statm")
-    command = [sys.executable, "-c", program, "train", "--config", file, "--device", "cpu"]
-    done = subprocess.run(
-        [*command, "--data", tiny_data.path, "--run", tmp_path / "run"],
-        capture_output=True,
-        timeout=100,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    text = done.stderr.decode()
-    assert done.returncode == 1, text
+    command = ["train", "--config", str(file), "--device", "cpu"]
+    command += ["--data", str(tiny_data.path), "--run", str(tmp_path / "run")]
+    with Forked(with_little_memory, command, stderr=PIPE) as process:
+        text = process.communicate(timeout=100)[1].decode()
+    assert process.returncode == 1, text
     fits = "does not fit in memory" in text and "--set train.device_batch_tokens=" in text
     # In bfloat16 the programs that oneDNN writes may leave no room for any batch.
     nothing_fits = "not even the longest pair alone" in text and "(model.d_model)" in text

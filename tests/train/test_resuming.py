@@ -6,8 +6,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, number_pairs, reseal, slow, write_pairs
+from forked import PIPE, Forked, program
 from torch import Tensor
 from training import assert_same_state, before_update, content, interrupt, kill, rows_of
 
@@ -294,12 +293,9 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     file = tmp_path / "tiny.yaml"
     file.write_text(dump_config(endless), encoding="utf-8")
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--run", run]
-    command += ["--data", tiny_data.path, "--device", "cpu"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-    ) as process:
+    command = ["train", "--config", str(file), "--run", str(run)]
+    command += ["--data", str(tiny_data.path), "--device", "cpu"]
+    with Forked(program, command, stdout=PIPE, stderr=PIPE) as process:
         metrics = run / "metrics.jsonl"
         deadline = time.monotonic() + 60
         while not (metrics.exists() and metrics.read_bytes().count(b"\n")):
@@ -314,15 +310,11 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     stopped = Run.open(run).checkpoints()[-1].step
     assert stopped == rows_of(run, "loss")[-1][0]
     end = stopped + 2
-    done = subprocess.run(
-        [*command, "--set", f"train.max_steps={end}"],
-        capture_output=True,
-        env=environment,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"continuing from step {stopped}".encode() in done.stderr
+    more = [*command, "--set", f"train.max_steps={end}"]
+    with Forked(program, more, stderr=PIPE) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"continuing from step {stopped}".encode() in err
     assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
 
 

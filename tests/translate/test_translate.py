@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import random_run
+from forked import PIPE, Forked, program
 from sacrebleu.metrics import CHRF
 
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
@@ -712,37 +710,12 @@ def test_a_window_ends_before_an_error_which_comes_after_it():
 # The command
 
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-
-
 def command(run: Run, *arguments: str | Path) -> list[str]:
-    base = [sys.executable, "-m", "mtkit", "translate", "--run", str(run.path), "--device", "cpu"]
-    return [*base, *map(str, arguments)]
+    return ["translate", "--run", str(run.path), "--device", "cpu", *map(str, arguments)]
 
 
-def translated(
-    run: Run, stdin: bytes, *arguments: str | Path
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        command(run, *arguments),
-        input=stdin,
-        capture_output=True,
-        check=False,
-        timeout=60,
-        env=ENVIRONMENT,
-    )
-
-
-@contextmanager
-def started(run: Run, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command(run, *arguments), stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def started(run: Run, *arguments: str) -> Forked:
+    return Forked(program, command(run, *arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
 def test_the_bytes_of_hostile_lines_are_answered_line_by_line(
@@ -752,10 +725,11 @@ def test_the_bytes_of_hostile_lines_are_answered_line_by_line(
     raw = [line.encode() for line in lines]
     raw[7] += b"\r"
     # A byte-order mark before everything, and no newline after the last line.
-    done = translated(untrained, b"\xef\xbb\xbf" + b"\n".join(raw))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(b"\n")
-    found = done.stdout.decode().removesuffix("\n").split("\n")
+    with started(untrained) as process:
+        out, err = process.communicate(b"\xef\xbb\xbf" + b"\n".join(raw))
+    assert process.returncode == 0, err
+    assert out.endswith(b"\n")
+    found = out.decode().removesuffix("\n").split("\n")
     assert found == list(translator.translate(lines))
 
 
@@ -781,15 +755,14 @@ def test_a_line_is_answered_before_the_next_is_written(
 def test_text_that_is_not_utf8_is_an_error_after_the_lines_before_it(
     untrained: Run, translator: Translator
 ):
-    done = translated(untrained, b"one\ntwo\nf\xfcnf\nnine\n")
-    assert done.returncode == 1
-    assert done.stdout.decode() == "".join(
-        f"{text}\n" for text in translator.translate(["one", "two"])
-    )
-    errors = [line for line in done.stderr.decode().splitlines() if "error" in line]
+    with started(untrained) as process:
+        out, err = process.communicate(b"one\ntwo\nf\xfcnf\nnine\n")
+    assert process.returncode == 1
+    assert out.decode() == "".join(f"{text}\n" for text in translator.translate(["one", "two"]))
+    errors = [line for line in err.decode().splitlines() if "error" in line]
     assert len(errors) == 1
     assert errors[0].startswith("mtkit: error: standard input, line 3: not UTF-8")
-    assert b"Traceback" not in done.stderr
+    assert b"Traceback" not in err
 
 
 @pytest.mark.timeout(90)
@@ -820,7 +793,7 @@ def run_in_process(
 ) -> int | str | None:
     from mtkit.cli import main
 
-    monkeypatch.setattr(sys, "argv", ["mtkit", *command(run, *arguments)[3:]])
+    monkeypatch.setattr(sys, "argv", ["mtkit", *command(run, *arguments)])
     with pytest.raises(SystemExit) as stop:
         main()
     return stop.value.code
