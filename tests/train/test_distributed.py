@@ -511,6 +511,7 @@ def endless_run(
     return process
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_has_all_workers_save_and_stop(
     config: Config, tiny_data: PreparedData, tmp_path: Path
