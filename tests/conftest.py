@@ -19,8 +19,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
+from command_line import Place
 from hypothesis import settings
-from program import Place
 
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData

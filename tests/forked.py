@@ -83,6 +83,8 @@ class Forked:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self.kill()
         for stream in (self.stdout, self.stderr, self.stdin):
             if stream is not None:
                 # It may not have read what was written last.
@@ -165,17 +167,17 @@ class _Descriptor:
         self.number = state.detach()
 
 
-def program(arguments: list[str], folder: Path | None = None) -> None:
-    """The command line of mtkit, in a folder."""
+def run_mtkit(arguments: list[str], folder: Path | None = None) -> None:
+    """The program, in a folder."""
     import torch
 
-    from mtkit.cli import main
+    from mtkit.__main__ import program
 
     if folder is not None:
         os.chdir(folder)
     torch.set_num_threads(1)
     sys.argv = ["mtkit", *arguments]
-    main()
+    program()
 
 
 def _context() -> ForkServerContext:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TinyText
-from forked import PIPE, Forked
+from forked import PIPE, Forked, run_mtkit
 
 from mtkit.cli import commands
 from mtkit.config import load_config, presets
@@ -256,8 +256,8 @@ SMALL = [
 ]
 
 
-def run_mtkit(arguments: list[str], folder: str, given: str | None, output: str) -> None:
-    """In a process of its own: mtkit in a folder, with its standard streams."""
+def run_in_files(arguments: list[str], folder: Path, given: str | None, output: str) -> None:
+    """In a process of its own: mtkit in a folder, with files for its standard streams."""
     os.chdir(folder)
     for path, flags, number in (
         (given or os.devnull, os.O_RDONLY, 0),
@@ -265,10 +265,7 @@ def run_mtkit(arguments: list[str], folder: str, given: str | None, output: str)
     ):
         os.dup2(os.open(path, flags), number)
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
-    sys.argv = ["mtkit", *arguments]
-    from mtkit.__main__ import program
-
-    program()
+    run_mtkit(arguments)
 
 
 def in_small(arguments: list[str]) -> list[str]:
@@ -299,8 +296,8 @@ def run_statement(statement: str, folder: Path) -> None:
     error = folder / ".stderr"
     arguments = in_small(shlex.split(command["rest"]))
     target = output[1] if output else ".stdout"
-    process = Forked(run_mtkit, arguments, str(folder), source, target, err=error)
-    process.wait(400)
+    with Forked(run_in_files, arguments, folder, source, target, err=error) as process:
+        process.wait(400)
     assert process.returncode == 0, f"{line}\n{error.read_text('utf-8')}"
 
 
@@ -365,7 +362,10 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
             done = run_shell([sys.executable, "script.py"], desk, CUDA_VISIBLE_DEVICES="")
             status, out, err = done.returncode, done.stdout, done.stderr
         else:
-            with Forked(run_script, str(desk), stdout=PIPE, stderr=PIPE) as process:
+            cpu = {"CUDA_VISIBLE_DEVICES": ""}
+            with Forked(
+                run_script, str(desk), environment=cpu, stdout=PIPE, stderr=PIPE
+            ) as process:
                 out, err = (text.decode() for text in process.communicate(timeout=100))
             status = process.returncode
         assert status == 0, err

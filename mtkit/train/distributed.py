@@ -44,6 +44,8 @@ T = TypeVar("T")
 # before PyTorch's own time limit is reached.
 _MEETING = datetime.timedelta(minutes=10)
 _LONG = datetime.timedelta(days=1)
+# Seconds to wait at the end for a worker's last report.
+_LAST_WORDS = 10.0
 
 
 # ---------------------------------------------------------------------------------------------
@@ -356,19 +358,25 @@ class Watch:
         self._interval = min(interval, patience / 4)
         self._parent = os.getppid()
         self._done = threading.Event()
+        self._talker: threading.Thread | None = None
         self._seen: dict[int, _Seen] = {}
 
     def __enter__(self) -> Watch:
         self._seen = {rank: _Seen() for rank in range(self._workers.world_size)}
         if self._workers.world_size > 1:
             # Two threads, because communicating with a stopped worker may block forever.
-            threading.Thread(target=self._talk, name="talk", daemon=True).start()
+            self._talker = threading.Thread(target=self._talk, name="talk", daemon=True)
+            self._talker.start()
         if self._workers.world_size > 1 or is_launched():
             threading.Thread(target=self._look, name="watch", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
+        if self._talker is not None and self._talker.is_alive():
+            # PyTorch aborts the process if this thread still talks while the interpreter ends. A
+            # stopped worker may never answer, so there is a limit.
+            self._talker.join(_LAST_WORDS)
 
     def _talk(self) -> None:
         """Report to the first worker, which reads all reports; the others read its report."""

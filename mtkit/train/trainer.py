@@ -77,7 +77,7 @@ class Trainer:
         self.tokenizer = self.vocabularies.tgt
         self.step = 0
         self.cost = TrainingCost()
-        # Of the first worker; saved in checkpoints.
+        # Filled by the first worker only; checkpoints have it.
         self.history = ValidationHistory(config.train)
         self.pairs = data.pairs("train")
         self.precision = choose_precision(self.settings.precision, device)
@@ -225,6 +225,7 @@ class Trainer:
                 workers,
                 loss=partial(self._loss, label_smoothing=0.0),
                 budget=min(self.batches.budget, self.micro_batches.limit),
+                progress=self.workers.progress,
             )
         if self.settings.fsdp:
             self.workers.barrier()

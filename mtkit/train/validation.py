@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,7 +89,13 @@ class Validator:
         self._device = device
 
     def run(
-        self, model: Transformer, workers: Workers, *, loss: SummedLoss, budget: int
+        self,
+        model: Transformer,
+        workers: Workers,
+        *,
+        loss: SummedLoss,
+        budget: int,
+        progress: Callable[[], None],
     ) -> Validation:
         """Validate a model that is in evaluation mode.
 
@@ -98,15 +104,21 @@ class Validator:
             workers: that call this at the same time, each with its copy of the model.
             loss: computes the loss of a batch.
             budget: padded tokens of a batch; more if the longest pair needs it.
+            progress: called after every batch and every line: a long validation is not a stall.
         """
-        mean_loss = self._mean_loss(model, workers, loss, budget)
-        translations = self._translate(model, workers)
+        mean_loss = self._mean_loss(model, workers, loss, budget, progress)
+        translations = self._translate(model, workers, progress)
         texts, references = [translation.text for translation in translations], [self._text[1]]
         bleu, chrf = (score(texts, references, metric=metric).value for metric in ("bleu", "chrf"))
         return Validation(mean_loss, bleu, chrf, translations)
 
     def _mean_loss(
-        self, model: Transformer, workers: Workers, loss: SummedLoss, budget: int
+        self,
+        model: Transformer,
+        workers: Workers,
+        loss: SummedLoss,
+        budget: int,
+        progress: Callable[[], None],
     ) -> float:
         src, tgt = self._pairs.src.lengths, self._pairs.tgt.lengths
         longest = int(max(src.max(), tgt.max()))
@@ -114,10 +126,12 @@ class Validator:
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
             summed += loss(model, self._pairs, indices).item()
-            workers.progress()
+            progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
-    def _translate(self, model: Transformer, workers: Workers) -> list[Translation]:
+    def _translate(
+        self, model: Transformer, workers: Workers, progress: Callable[[], None]
+    ) -> list[Translation]:
         """The translation of every line."""
         translator = Translator(
             model,
@@ -130,7 +144,7 @@ class Validator:
         share = src[workers.rank :: workers.world_size]
         for (found,) in translator.translate_nbest(share, n_best=1):
             mine.append([found.text, found.score, found.log_prob, found.finished])
-            workers.progress()
+            progress()
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
             translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]

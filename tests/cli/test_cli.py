@@ -15,11 +15,11 @@ import sys
 import textwrap
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import pytest
-from program import Outcome, Place
+from command_line import Outcome, Place
 
 from mtkit import __version__
 from mtkit.__main__ import program
@@ -29,9 +29,6 @@ from mtkit.config import Config, PrepareConfig, presets
 from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.run_folder import Run
-
-if TYPE_CHECKING:
-    from program import Place
 
 COMMANDS = ["prepare", "train", "translate", "score", "export"]
 

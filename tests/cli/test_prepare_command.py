@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from program import Place, prepare_arguments
+from command_line import Place, prepare_arguments
+from conftest import TinyText
 
 from mtkit.data import PreparedData
-
-if TYPE_CHECKING:
-    from program import Place, prepare_arguments
-from conftest import TinyText
 
 
 def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: TinyText):

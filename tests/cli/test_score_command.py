@@ -6,18 +6,13 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from conftest import change_settings, claim_checkpoints, reseal
-from program import Place, prepare_arguments
+from command_line import Place, prepare_arguments
+from conftest import TinyText, change_settings, claim_checkpoints, reseal
 
 from mtkit.config import load_config
 from mtkit.data import PreparedData
-
-if TYPE_CHECKING:
-    from program import Place, prepare_arguments
-from conftest import TinyText
 
 
 def test_score_prints_metric_value_and_signature_on_one_line(place: Place):

@@ -6,19 +6,16 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
-from program import Place, prepare_arguments
+from command_line import Place, prepare_arguments
+from conftest import TinyText
 
 from mtkit.cli.console import configure_logging
 from mtkit.config import load_config
 from mtkit.run_folder import Run
-
-if TYPE_CHECKING:
-    from program import Place, prepare_arguments
-from conftest import TinyText
 
 
 def test_train_prints_no_data_and_names_the_folder_it_chose(prepared: Place, tiny_yaml: Path):

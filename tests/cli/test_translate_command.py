@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import PIPE, Forked, program
+from forked import PIPE, Forked, run_mtkit
 from sentencepiece import SentencePieceProcessor
 
 from mtkit.cli import main
@@ -227,7 +227,7 @@ def at_a_terminal(arguments: list[str]) -> None:
     """The program; its standard input becomes its terminal, whose Ctrl-C then reaches it."""
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    program(arguments)
+    run_mtkit(arguments)
 
 
 PATIENCE = 60.0
@@ -250,7 +250,7 @@ class Person:
         Ctrl-C is pressed again where nothing happens: Python misses an interrupt that comes
         between its prompt and the moment when it begins to wait.
         """
-        tries = 60 if key == CTRL_C else 1
+        tries = 12 if key == CTRL_C else 1
         for _ in range(tries):
             self.type(key)
             with suppress(subprocess.TimeoutExpired):
@@ -326,7 +326,7 @@ def test_no_prompt_is_in_the_data_of_a_pipe(untrained: Run) -> None:
 
 
 def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
-    """The program, two lines at a time; each batch waits for a line at the gate."""
+    """The run_mtkit, two lines at a time; each batch waits for a line at the gate."""
     finish = decoder.Decoder.finish
 
     def wait(self: decoder.Decoder, work: Any) -> Any:
@@ -337,7 +337,7 @@ def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
 
     translator.WINDOW_LINES = 2
     decoder.Decoder.finish = wait  # type: ignore[method-assign]
-    program(arguments, folder)
+    run_mtkit(arguments, folder)
 
 
 @contextmanager

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+import subprocess
+import sys
 
 import pytest
 import torch
-from forked import PIPE, Forked, program
-from program import Place
-
-if TYPE_CHECKING:
-    from forked import PIPE, Forked, program
+from command_line import Place
 
 
 def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):
@@ -122,7 +119,13 @@ def test_computing_on_a_gpu_that_is_not_there_is_refused(
 def test_the_reader_may_go_away(trained: Place):
     # As with `mtkit translate | head -1`.
     command = ["translate", "--device", "cpu"]
-    with Forked(program, command, trained.folder, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "mtkit", *command],
+        cwd=trained.folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

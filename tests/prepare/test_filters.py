@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit.config import PrepareConfig
-from mtkit.prepare import filters
+from mtkit.prepare import filters, misalignment
 from mtkit.prepare.filters import (
     REASONS,
     Cleaner,
@@ -432,7 +432,7 @@ PLACES = [(100, 140, 1), (700, 1000, -2), (1985, 2030, 3), (2300, 2330, -1), (29
 def test_several_segments_are_found_wherever_the_corpus_is_cut(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(filters, "_BLOCK", block)
+    monkeypatch.setattr(misalignment, "_SPAN", block)
     src, tgt = lengths(3000, seed=3)
     tgt, wrong = misaligned(tgt, PLACES)
     segments, covered = found_segments(tmp_path, src, tgt)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, slow
-from forked import PIPE, Forked, program
+from forked import PIPE, Forked, run_mtkit
 from torch import Tensor
 from training import assert_same_state, before_update, rows_of
 
@@ -263,7 +263,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
         file.write_text(dump_config(bigger), encoding="utf-8")
         command = ["train", "--config", str(file), "--device", "cpu"]
         command += ["--data", str(tiny_data.path), "--run", str(small / "run")]
-        with Forked(program, command, stderr=PIPE) as full:
+        with Forked(run_mtkit, command, stderr=PIPE) as full:
             text = full.communicate(timeout=100)[1].decode()
         errors = [line for line in text.splitlines() if "mtkit: error" in line]
         assert full.returncode == 1, text
@@ -271,7 +271,7 @@ def test_a_full_disk_ends_in_one_line_and_nothing_is_lost(
         assert "No space left on device" in errors[0]
         assert "Traceback" not in text
         subprocess.run([*mount, "remount,size=9m", "tmpfs", small], check=True)
-        with Forked(program, command, stderr=PIPE) as again:
+        with Forked(run_mtkit, command, stderr=PIPE) as again:
             text = again.communicate(timeout=100)[1].decode()
         assert again.returncode == 0, text
         train.run(bigger, tiny_data, tmp_path / "whole", device="cpu")
@@ -308,10 +308,10 @@ def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
 
 
 def with_little_memory(arguments: list[str]) -> None:
-    """The program, with room for what is loaded and little more."""
+    """The run_mtkit, with room for what is loaded and little more."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 250_000_000,) * 2)
-    program(arguments)
+    run_mtkit(arguments)
 
 
 @pytest.mark.parametrize("precision", ["fp32", slow("bf16")])

@@ -30,6 +30,7 @@ from mtkit.devices import choose_precision, select_matmul_backend
 from mtkit.run_folder import Run
 from mtkit.train import launcher
 from mtkit.train.distributed import Watch, Workers
+from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -641,6 +642,82 @@ def test_the_time_before_a_watch_begins_does_not_count(monkeypatch: pytest.Monke
         now = 111.0
         watch._judge_all()
         assert given_up[0] == "worker 0 has been silent"
+
+
+def test_no_report_is_being_sent_any_more_when_the_watch_has_ended():
+    # PyTorch aborts a process that ends while a thread is inside of its store.
+    sending = threading.Event()
+
+    class SlowStore:
+        def clone(self) -> SlowStore:
+            return self
+
+        def set(self, key: str, value: str) -> None:
+            sending.set()
+            time.sleep(0.2)
+
+        def check(self, keys: list[str]) -> bool:
+            return False
+
+    store: Any = SlowStore()
+    with Watch(Workers(0, 2), store, patience=10.0, interval=0.01):
+        assert sending.wait(10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "talk"]
+
+
+# A worker that breaks down at its first start, without PyTorch.
+BREAKS_ONCE = """
+import os, sys
+sys.exit(70 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 0)
+"""
+
+
+def test_workers_that_break_down_are_started_again_as_often_as_asked(
+    caplog: pytest.LogCaptureFixture,
+):
+    assert launcher.launch(["-c", BREAKS_ONCE], 2, max_restarts=1) == 0
+    (line,) = caplog.messages
+    assert "broke down; restarting from the last checkpoint (1 of 1)" in line
+    assert launcher.launch(["-c", BREAKS_ONCE], 2) == 1
+
+
+# A worker that says that it is ready, and ends as training does when it is interrupted.
+ENDS_WHEN_ASKED = """
+import os, pathlib, signal, sys
+def end(*_):
+    sys.exit(130)
+signal.signal(signal.SIGINT, end)
+pathlib.Path(sys.argv[1], os.environ["RANK"]).touch()
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(
+    number: signal.Signals, tmp_path: Path
+):
+    def ask() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    status = launcher.launch(["-c", ENDS_WHEN_ASKED, str(tmp_path)], 2)
+    asking.join()
+    assert status == 130
+
+
+def test_a_validation_by_one_worker_alone_is_not_a_stall(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    trainer = Trainer(config, tiny_data, device=CPU)
+    # As with shards: the first worker validates with the whole model, while the others wait.
+    trainer.settings = changed(config, "train", fsdp=True).train
+    monkeypatch.setattr(trainer, "_whole_model", lambda: trainer.model)
+    before = trainer.workers.moves
+    trainer.validate()
+    assert trainer.workers.moves - before >= len(tiny_data.pairs("valid"))
 
 
 @pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])

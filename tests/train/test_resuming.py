@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, number_pairs, reseal, slow, write_pairs
-from forked import PIPE, Forked, program
+from forked import PIPE, Forked, run_mtkit
 from torch import Tensor
 from training import assert_same_state, before_update, content, interrupt, kill, rows_of
 
@@ -295,7 +297,13 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     run = tmp_path / "run"
     command = ["train", "--config", str(file), "--run", str(run)]
     command += ["--data", str(tiny_data.path), "--device", "cpu"]
-    with Forked(program, command, stdout=PIPE, stderr=PIPE) as process:
+    # A real start, whose interpreter also ends.
+    with subprocess.Popen(
+        [sys.executable, "-m", "mtkit", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
         metrics = run / "metrics.jsonl"
         deadline = time.monotonic() + 60
         while not (metrics.exists() and metrics.read_bytes().count(b"\n")):
@@ -311,9 +319,9 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
     assert stopped == rows_of(run, "loss")[-1][0]
     end = stopped + 2
     more = [*command, "--set", f"train.max_steps={end}"]
-    with Forked(program, more, stderr=PIPE) as process:
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    with Forked(run_mtkit, more, stderr=PIPE) as again:
+        _, err = again.communicate(timeout=60)
+    assert again.returncode == 0, err
     assert f"continuing from step {stopped}".encode() in err
     assert [step for step, _ in rows_of(run, "loss")] == list(range(1, end + 1))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import random_run
-from forked import PIPE, Forked, program
+from forked import PIPE, Forked, run_mtkit
 from sacrebleu.metrics import CHRF
 
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
@@ -715,7 +715,7 @@ def command(run: Run, *arguments: str | Path) -> list[str]:
 
 
 def started(run: Run, *arguments: str) -> Forked:
-    return Forked(program, command(run, *arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    return Forked(run_mtkit, command(run, *arguments), stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
 def test_the_bytes_of_hostile_lines_are_answered_line_by_line(

@@ -24,7 +24,7 @@ class Outcome:
 
     @property
     def error(self) -> str:
-        """The one line of an error the user can mend."""
+        """The one line of an error that the user can fix."""
         assert self.status in (1, 2), self.err
         assert self.out == ""
         (line,) = self.err.splitlines()
