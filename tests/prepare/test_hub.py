@@ -119,7 +119,7 @@ for name in sys.argv[1:]:
         source = parse_source(name, src_lang="de", tgt_lang="en")
         pairs = [[side.decode() for side in pair]
                  for block in source.blocks(700) for pair in zip(*block)]
-        answer = {"pairs": pairs, "facts": source.facts(), "notes": source.notes,
+        answer = {"pairs": pairs, "facts": source.facts(), "fixed": source.fixed,
                   "name": source.name, "unit": source.unit}
     except MtkitError as error:
         answer = {"error": str(error)}
@@ -427,7 +427,7 @@ def on_one_line(pairs: list[tuple[str, str]]) -> list[list[str]]:
 def test_any_dataset_of_the_hub_is_read_by_its_name(named: Outcome) -> None:
     record = named.answers["hf:own/record"]
     assert record["pairs"] == on_one_line(list(GERMAN_ENGLISH.train))
-    assert record["notes"] == {"line break within a sentence": 2}
+    assert record["fixed"] == {"line break within a sentence": 2}
     assert (record["name"], record["unit"]) == ("own/record train", "row")
     columns = named.answers["hf:own/columns:de-en:validation"]
     assert columns["pairs"] == on_one_line(list(GERMAN_ENGLISH.validation))
@@ -515,7 +515,7 @@ def large_repository(seed: int) -> tuple[Repository, str]:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Hub]:
     """Downloads that stall once, are reset once, and are reset every time."""
     faults = {
-        "own/stalled": Fault(cut_after=11_000_000, stall=2, times=1),
+        "own/stalled": Fault(cut_after=11_000_000, stall=7, times=1),
         "own/reset": Fault(cut_after=11_000_000, times=1),
         "own/broken": Fault(cut_after=11_000_000),
     }
@@ -526,7 +526,8 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Hub]
         faults={f"/storage/{large[name][1]}": fault for name, fault in faults.items()},
     ) as hub:
         names = [f"hf:{name}" for name in faults]
-        environment = {"client": HUB_CLIENT, "HF_HUB_DOWNLOAD_TIMEOUT": "1"}
+        # Long enough for a busy machine, shorter than the stall.
+        environment = {"client": HUB_CLIENT, "HF_HUB_DOWNLOAD_TIMEOUT": "5"}
         return run_client(hub.endpoint, home, *names, **environment), hub
 
 
