@@ -67,7 +67,7 @@ class DecodeBatch:
 
 @dataclass(eq=False)
 class PendingBatch:
-    """A started request, and its results so far."""
+    """A started batch, and its results so far."""
 
     batch: DecodeBatch
     found: list[list[Translation]] | None = None
@@ -91,14 +91,14 @@ class DecoderProtocol(Protocol):
     def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:
         """Accept batches, to be decoded in this order."""
 
-    def finish(self, work: PendingBatch) -> list[list[Translation]]:
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of each sentence of a batch, best first."""
 
-    def forget(self, work: Sequence[PendingBatch]) -> None:
+    def forget(self, pending: Sequence[PendingBatch]) -> None:
         """Cancel batches that are not being decoded yet."""
 
-    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
-        """Whether all processes are busy with other work, so that no more batches are needed."""
+    def is_busy_without(self, pending: Sequence[PendingBatch]) -> bool:
+        """Whether all processes are busy with other batches, so that no more batches are needed."""
 
     def close(self) -> None:
         """End all processes; the next batch starts new ones."""
@@ -221,16 +221,16 @@ class Decoder:
         """Nothing yet: `finish` decodes."""
         return [PendingBatch(batch) for batch in batches]
 
-    def finish(self, work: PendingBatch) -> list[list[Translation]]:
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """Decode a batch, once."""
-        if work.found is None:
-            work.found = self.decode(work.batch)
-        return work.found
+        if pending.found is None:
+            pending.found = self.decode(pending.batch)
+        return pending.found
 
-    def forget(self, work: Sequence[PendingBatch]) -> None:
+    def forget(self, pending: Sequence[PendingBatch]) -> None:
         """Nothing, as nothing was begun."""
 
-    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
+    def is_busy_without(self, pending: Sequence[PendingBatch]) -> bool:
         """True: starting batches in advance would not be faster."""
         return True
 

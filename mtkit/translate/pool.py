@@ -45,7 +45,7 @@ _ALIGNMENT = 64
 
 
 class Pool:
-    """Decodes in worker processes, which are started when there is work.
+    """Decodes in worker processes, which are started when there are batches.
 
     A new process imports the main script again, as always with Python's `spawn`: a script that
     creates a pool must do so under `if __name__ == "__main__":`.
@@ -96,44 +96,44 @@ class Pool:
 
     def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:
         """Accept batches, to be decoded in this order, and start workers if there are too few."""
-        work = [PendingBatch(batch) for batch in batches]
+        pending = [PendingBatch(batch) for batch in batches]
         with self._talking():
-            self._queue.extend(work)
-            busy = sum(bool(worker.work) for worker in self._workers)
+            self._queue.extend(pending)
+            busy = sum(bool(worker.pending) for worker in self._workers)
             wanted = min(len(self._devices), busy + len(self._queue))
             while len(self._workers) < wanted:
                 device = self._devices[len(self._workers)]
                 self._workers.append(_Worker(replace(self._setup, device=device)))
             self._feed()
-        return work
+        return pending
 
-    def finish(self, work: PendingBatch) -> list[list[Translation]]:
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of a batch.
 
         Raises:
             MtkitError: if a worker ended, or raised this error.
         """
-        while not work.is_done:
+        while not pending.is_done:
             with self._talking():
-                if not work.is_done:
+                if not pending.is_done:
                     self._receive(timeout=None)
-        if work.error is not None:
-            raise work.error
-        assert work.found is not None
-        return work.found
+        if pending.error is not None:
+            raise pending.error
+        assert pending.found is not None
+        return pending.found
 
-    def forget(self, work: Sequence[PendingBatch]) -> None:
+    def forget(self, pending: Sequence[PendingBatch]) -> None:
         """Cancel batches that no worker has yet."""
         with self._lock:
-            dropped = set(map(id, work))
+            dropped = set(map(id, pending))
             self._queue = deque(item for item in self._queue if id(item) not in dropped)
 
-    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
-        """Whether every worker has two batches besides this work."""
+    def is_busy_without(self, pending: Sequence[PendingBatch]) -> bool:
+        """Whether every worker has two batches besides these."""
         with self._talking():
             self._receive(timeout=0)
-            of_work = sum(not item.is_done for item in work)
-            ahead = len(self._queue) + sum(len(worker.work) for worker in self._workers)
+            of_work = sum(not item.is_done for item in pending)
+            ahead = len(self._queue) + sum(len(worker.pending) for worker in self._workers)
             return ahead - of_work >= self.capacity
 
     def close(self) -> None:
@@ -152,8 +152,8 @@ class Pool:
     def _feed(self) -> None:
         """Send waiting batches to the workers that have the fewest."""
         while self._queue:
-            worker = min(self._workers, key=lambda worker: len(worker.work))
-            if len(worker.work) >= _AT_A_TIME:
+            worker = min(self._workers, key=lambda worker: len(worker.pending))
+            if len(worker.pending) >= _AT_A_TIME:
                 return
             # It stays in the queue until it is sent, so that it gets the error if sending fails.
             worker.send(self._queue[0])
@@ -161,21 +161,21 @@ class Pool:
 
     def _receive(self, timeout: float | None) -> None:
         """Receive all available answers; wait at most `timeout` seconds for the first one."""
-        by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.work}
+        by_pipe: dict[Any, _Worker] = {w.pipe: w for w in self._workers if w.pending}
         if not by_pipe and timeout is None:
-            raise RuntimeError("no worker has the work that is waited for")
+            raise RuntimeError("no worker has the batch that is waited for")
         for pipe in wait(list(by_pipe), timeout):
             by_pipe[pipe].receive()
         self._feed()
 
     def _stop(self, error: MtkitError) -> None:
-        """End the workers; all started work gets this error."""
+        """End the workers; all pending batches get this error."""
         for worker in self._workers:
-            self._queue.extend(worker.work)
+            self._queue.extend(worker.pending)
             worker.end()
         self._workers.clear()
-        for work in self._queue:
-            work.error = error
+        for pending in self._queue:
+            pending.error = error
         self._queue.clear()
 
     @contextmanager
@@ -197,11 +197,11 @@ class _Worker:
     """The parent's view of a worker process.
 
     Attributes:
-        work: its batches, in order.
+        pending: its batches, in order.
     """
 
     def __init__(self, setup: _Setup) -> None:
-        self.work: deque[PendingBatch] = deque()
+        self.pending: deque[PendingBatch] = deque()
         self._process: Worker[DecodeBatch, list[list[Translation]]] = Worker(
             _Decoding(setup),
             what="a translation worker",
@@ -211,19 +211,19 @@ class _Worker:
         self.pipe = self._process.pipe
         self.end = self._process.end
 
-    def send(self, work: PendingBatch) -> None:
+    def send(self, pending: PendingBatch) -> None:
         """Send it a batch."""
-        self._process.send(work.batch)
-        self.work.append(work)
+        self._process.send(pending.batch)
+        self.pending.append(pending)
 
     def receive(self) -> None:
         """Receive its next answer."""
         answer = self._process.receive()
-        work = self.work.popleft()
+        pending = self.pending.popleft()
         if isinstance(answer, Exception):
-            work.error = answer
+            pending.error = answer
         else:
-            work.found = answer
+            pending.found = answer
 
 
 # ---------------------------------------------------------------------------------------------

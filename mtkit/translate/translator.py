@@ -327,11 +327,13 @@ class Translator:
                     return
         finally:
             for left in begun:
-                self._decoder.forget(left.work)
+                self._decoder.forget(left.pending)
 
     def _has_enough_besides(self, first: _Begun) -> bool:
         """Whether the workers stay busy while this waits for a window."""
-        return all(item.is_done for item in first.work) or self._decoder.is_busy_without(first.work)
+        return all(item.is_done for item in first.pending) or self._decoder.is_busy_without(
+            first.pending
+        )
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
         numbers = range(window.first_line, window.first_line + len(window.lines))
@@ -384,8 +386,8 @@ class Translator:
         self, begun: _Begun, progress: Callable[[float], None] | None
     ) -> list[list[Translation]]:
         lines = len(begun.results if begun.parts is None else begun.parts)
-        for rows, work in zip(begun.rows, begun.work, strict=True):
-            for index, translations in zip(rows, self._decoder.finish(work), strict=True):
+        for rows, pending in zip(begun.rows, begun.pending, strict=True):
+            for index, translations in zip(rows, self._decoder.finish(pending), strict=True):
                 # Constraints can leave a line without any translation.
                 begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
             if progress is not None:
@@ -555,14 +557,14 @@ class _Begun:
         window: its lines.
         results: the results of each line; those of a finished batch are filled in.
         rows: for each batch, the indices of its lines.
-        work: the batches.
+        pending: the batches.
         parts: number of results of each line, if its sentences are translated one by one.
     """
 
     window: Window
     results: list[list[Translation]]
     rows: list[list[int]]
-    work: list[PendingBatch]
+    pending: list[PendingBatch]
     parts: list[int] | None = None
 
 

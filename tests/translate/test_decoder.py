@@ -161,7 +161,7 @@ class Stuck(Decoder):
 
     parts = 4
 
-    def is_busy_without(self, work: Sequence[PendingBatch]) -> bool:
+    def is_busy_without(self, pending: Sequence[PendingBatch]) -> bool:
         return False
 
 
@@ -305,9 +305,9 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 ) -> None:
     with Translator.load(untrained, device="cpu", workers=2) as translator:
         pool = pool_of(translator)
-        (work,) = pool.begin([DecodeBatch([[10**6]], [[]], [1])])
+        (pending,) = pool.begin([DecodeBatch([[10**6]], [[]], [1])])
         with pytest.raises(RuntimeError, match=r"(?s)in a translation worker:.*IndexError"):
-            pool.finish(work)
+            pool.finish(pending)
 
         (pid,) = pool.processes
         os.kill(pid, signal.SIGKILL)
@@ -335,16 +335,16 @@ def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
         precision="fp32",
         devices=[plain.device],
     )
-    work = pool.begin(batches)
-    pool.finish(work[0])
+    pending = pool.begin(batches)
+    pool.finish(pending[0])
     (pid,) = pool.processes
     os.kill(pid, signal.SIGKILL)
     while is_running(pid):
         time.sleep(0.01)
-    for item in work[1:]:
+    for item in pending[1:]:
         with suppress(MtkitError):
             pool.finish(item)
-    assert all(item.is_done for item in work)
+    assert all(item.is_done for item in pending)
     assert pool.processes == []
 
 
@@ -354,8 +354,8 @@ def test_after_an_error_nothing_is_left_to_decode(untrained: Run, tmp_path: Path
         pool = pool_of(translator)
         finish = pool.finish
 
-        def fail(work: PendingBatch) -> list[list[Translation]]:
-            finish(work)
+        def fail(pending: PendingBatch) -> list[list[Translation]]:
+            finish(pending)
             raise MtkitError("a batch that failed")
 
         pool.finish = fail  # type: ignore[method-assign]
