@@ -105,8 +105,8 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
 
 def _take_up(folder: Path, key: str | None) -> None:
     """Empty the folder, unless it is from a run with the same key."""
-    note = folder / SCRATCH / KEY
-    if key is not None and note.is_file() and note.read_text(encoding="utf-8") == key:
+    key_file = folder / SCRATCH / KEY
+    if key is not None and key_file.is_file() and key_file.read_text(encoding="utf-8") == key:
         return
     for left in list(folder.iterdir()):
         if left.is_dir():
@@ -114,8 +114,8 @@ def _take_up(folder: Path, key: str | None) -> None:
         else:
             left.unlink()
     if key is not None:
-        note.parent.mkdir()
-        note.write_text(key, encoding="utf-8")
+        key_file.parent.mkdir()
+        key_file.write_text(key, encoding="utf-8")
 
 
 def _put_in_place(partial: Path, path: Path) -> None:

@@ -124,8 +124,8 @@ class Tokenizer:
         fixed = FIXED_PIECES + len(symbols)
         if vocab_size <= fixed:
             raise MtkitError(
-                f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed pieces "
-                f"(special and byte pieces{' and symbols' if symbols else ''})"
+                f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed subwords "
+                f"(special and byte subwords{' and symbols' if symbols else ''})"
             )
         if model_type == "unigram":
             # BPE does this itself; the unigram model sums probabilities in the given order.
@@ -329,7 +329,9 @@ def _check_symbols(symbols: Sequence[str]) -> None:
         if symbol in symbols[:number]:
             raise MtkitError(f"the symbol {symbol!r} is given twice")
         if symbol in _SPECIAL or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
-            raise MtkitError(f"the symbol {symbol!r} has the name of a fixed piece; choose another")
+            raise MtkitError(
+                f"the symbol {symbol!r} has the name of a fixed subword; choose another"
+            )
         if _joins(symbol[0]):
             raise MtkitError(
                 f"the symbol {symbol!r} begins with a character that may become one with the "

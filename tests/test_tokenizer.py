@@ -420,11 +420,11 @@ def test_a_symbol_is_one_piece_wherever_it_occurs(
         (["a\0"], "cannot be printed"),
         (["<2de>", "<2fr>", "<2de>"], "'<2de>' is given twice"),
         (["</s>"], "'</s>' has the name"),
-        (["<pad>"], "fixed piece"),
-        (["<0x0A>"], "fixed piece"),
+        (["<pad>"], "fixed subword"),
+        (["<0x0A>"], "fixed subword"),
         (["\u0301x"], "become one"),
         (["\u1161"], "become one"),
-        ([f"<{i}>" for i in range(40)], "300 fixed pieces"),
+        ([f"<{i}>" for i in range(40)], "300 fixed subwords"),
     ],
 )
 def test_what_cannot_be_a_symbol_is_refused_in_one_line(symbols: list[str], says: str) -> None:

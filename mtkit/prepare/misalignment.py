@@ -31,7 +31,7 @@ class Misalignment:
 _SPAN = 1 << 17
 # The largest offset that is tried.
 _FARTHEST = 3
-# The number of pairs that must show the shift.
+# The number of pairs that must show the misalignment.
 _WINDOW = 20
 # How much better lengths must fit with a shift than without, in nats: 1 in half a billion.
 _EVIDENCE = 20.0
@@ -65,12 +65,13 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
         costs = model.costs(records, low, high)
         for first, last in _suspicious(costs):
             found += [
-                Misalignment(a + low, b + low, by) for a, b, by in _cut_out(costs, first, last)
+                Misalignment(a + low, b + low, offset)
+                for a, b, offset in _cut_out(costs, first, last)
             ]
     return _joined(found)
 
 
-_SHIFTS = range(-_FARTHEST, _FARTHEST + 1)
+_OFFSETS = range(-_FARTHEST, _FARTHEST + 1)
 
 
 @dataclass(frozen=True)
@@ -101,21 +102,21 @@ class _LengthModel:
         return min(models, key=lambda model: model.deviation)
 
     def costs(self, records: PairRecords, start: int, end: int) -> npt.NDArray[np.float64]:
-        """(shifts, pairs): how badly each source fits the target at each offset, in nats."""
+        """(offsets, pairs): how badly each source fits the target at each offset, in nats."""
         off = (_log_ratios(records, start, end) - self.mean) / self.deviation
         return np.minimum(off * off / 2, _MOST)
 
 
 def _log_ratios(records: PairRecords, start: int, end: int) -> npt.NDArray[np.float64]:
-    """(shifts, pairs): log of target over source length; infinite beyond the ends."""
+    """(offsets, pairs): log of target over source length; infinite beyond the ends."""
     # Adding a few characters reduces the variation of short lines, which is largest.
     src, tgt = (
         np.log(records.read(name, start, end - start) + 8.0) for name in ("src_chars", "tgt_chars")
     )
-    ratios = np.full((len(_SHIFTS), len(src)), np.inf)
-    for row, by in zip(ratios, _SHIFTS, strict=True):
-        here = slice(max(0, -by), len(src) - max(0, by))
-        there = slice(max(0, by), len(src) + min(0, by))
+    ratios = np.full((len(_OFFSETS), len(src)), np.inf)
+    for row, offset in zip(ratios, _OFFSETS, strict=True):
+        here = slice(max(0, -offset), len(src) - max(0, offset))
+        there = slice(max(0, offset), len(src) + min(0, offset))
         row[here] = tgt[there] - src[here]
     return ratios
 
@@ -155,8 +156,8 @@ def _cut_out(
     states, change = _paths()
     here = np.stack(
         [
-            np.full(high - low, _LOST) if is_lost else costs[by + _FARTHEST, low:high]
-            for by, is_lost in states
+            np.full(high - low, _LOST) if is_lost else costs[offset + _FARTHEST, low:high]
+            for offset, is_lost in states
         ]
     )
     total, came_from = here[:, 0].copy(), []
@@ -168,30 +169,31 @@ def _cut_out(
     for step in reversed(came_from):
         path.append(int(step[path[-1]]))
     path.reverse()
-    for by, group in itertools.groupby(range(len(path)), key=lambda pair: states[path[pair]][0]):
-        if by == 0:
+    offsets = [states[state][0] for state in path]
+    for offset, group in itertools.groupby(range(len(path)), key=lambda pair: offsets[pair]):
+        if offset == 0:
             continue
         pairs = list(group)
         # The path prefers no shift; the ends are moved out while it is unclear.
-        gain = costs[by + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
+        gain = costs[offset + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
         begin, end = pairs[0], pairs[-1] + 1
         begin -= _unclear(gain[:begin][::-1])
         end += _unclear(gain[end:])
-        yield begin + low, end + low, by
+        yield begin + low, end + low, offset
 
 
 @functools.cache
 def _paths() -> tuple[list[tuple[int, bool]], npt.NDArray[np.float64]]:
     """States of a line (shift, and whether its translation is lost), and costs (to, from)."""
-    states = [(by, False) for by in _SHIFTS]
+    states = [(offset, False) for offset in _OFFSETS]
     ways = {(number, number): 0.0 for number in range(len(states))}
-    for by in _SHIFTS:
-        if by == 0:
+    for offset in _OFFSETS:
+        if offset == 0:
             continue
         # Late targets: the segment, then the lost lines. Early targets: the other way round.
-        lost = [len(states) + number for number in range(abs(by))]
-        states += [(by, True)] * abs(by)
-        chain = [by + _FARTHEST, *lost] if by > 0 else [*lost, by + _FARTHEST]
+        lost = [len(states) + number for number in range(abs(offset))]
+        states += [(offset, True)] * abs(offset)
+        chain = [offset + _FARTHEST, *lost] if offset > 0 else [*lost, offset + _FARTHEST]
         chain = [_FARTHEST, *chain, _FARTHEST]
         for old, new in itertools.pairwise(chain):
             ways[new, old] = _CHANGE if _FARTHEST in (old, new) else 0.0

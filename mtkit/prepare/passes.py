@@ -248,8 +248,8 @@ class Passes:
     # -- Check
 
     def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
-        note = self._writer.scratch / "check.json"
-        if (found := _read_note(note)) is not None:
+        saved = self._writer.scratch / "check.json"
+        if (found := _read_stage(saved)) is not None:
             return _Check(**found)
         texts = [
             [pair[side].encode() for pairs in held_out.values() for pair in pairs]
@@ -263,8 +263,8 @@ class Passes:
         )
         sources = self._sources.train
         check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
-        records = PairRecords.write(self._writer.scratch, self._judged(cleaner, check))
-        # Before the note is written, so that no run resumes with data of a changed source.
+        records = PairRecords.write(self._writer.scratch, self._checks(cleaner, check))
+        # Before the record is written, so that no run resumes with data of a changed source.
         _refuse_changed(sources, origins)
         if not len(records):
             raise MtkitError(f"{sources[0].name}: no train pairs in it")
@@ -278,10 +278,10 @@ class Passes:
             start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             find_repeats(records, self._config, advance=bar.update)
-        _write_note(note, check)
+        _write_stage(saved, check)
         return check
 
-    def _judged(self, cleaner: Cleaner, check: _Check) -> Iterator[PairChecks]:
+    def _checks(self, cleaner: Cleaner, check: _Check) -> Iterator[PairChecks]:
         """The checks of all blocks; fills in `check` meanwhile."""
         undecodable = [0] * len(self._sources.train)
         first_undecodable: dict[int, int] = {}
@@ -297,7 +297,7 @@ class Passes:
                     check.blocks[-1].append(checksum_of(texts))
                     yield _Numbered(number, block)
                 check.digests.append([digest.hexdigest() for digest in digests])
-                check.fixed.append(dict(source.notes))
+                check.fixed.append(dict(source.fixed))
 
         def refuse_encoding(number: int) -> None:
             source, count = self._sources.train[number], check.pairs[number]
@@ -333,9 +333,9 @@ class Passes:
     # -- Learn
 
     def _learned(self, check: _Check) -> tuple[Vocabularies, list[LanguageOdds]]:
-        note = self._writer.scratch / "odds.npz"
-        if note.is_file():
-            with np.load(note) as arrays:
+        saved = self._writer.scratch / "odds.npz"
+        if saved.is_file():
+            with np.load(saved) as arrays:
                 return self._writer.tokenizers(), [
                     LanguageOdds(arrays[side]) for side in ("src", "tgt")
                 ]
@@ -378,7 +378,7 @@ class Passes:
         malloc_trim()
         with (self._writer.scratch / "odds.partial").open("wb") as file:
             np.savez(file, src=odds[0].log_odds, tgt=odds[1].log_odds)
-        os.replace(file.name, note)
+        os.replace(file.name, saved)
         return vocabularies, odds
 
     def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
@@ -412,9 +412,9 @@ class Passes:
     def _encoded(
         self, check: _Check, vocabularies: Vocabularies, odds: list[LanguageOdds]
     ) -> _Encode:
-        note = self._writer.scratch / "encode.json"
+        saved = self._writer.scratch / "encode.json"
         done = _Encode(kept=[0] * len(self._sources.train))
-        if (found := _read_note(note)) is not None:
+        if (found := _read_stage(saved)) is not None:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
@@ -426,7 +426,7 @@ class Passes:
                 encoding, rest, workers=self._workers
             ):
                 self._writer.add_pairs("train", src, tgt)
-                self._note_dropped(done, place, block, codes)
+                self._list_dropped(done, place, block, codes)
                 done.kept[place.source] += len(src)
                 for side, sentences in enumerate((src, tgt)):
                     size = sum(map(len, sentences))
@@ -435,12 +435,12 @@ class Passes:
                 bar.update(len(codes))
                 if done.blocks % PART == 0:
                     done.sizes = self._writer.end_part()
-                    _write_note(note, done)
+                    _write_stage(saved, done)
         if not sum(done.kept):
             raise _nothing_left(done.dropped)
         return done
 
-    def _note_dropped(self, done: _Encode, place: _Place, block: Block, codes: ReasonCodes) -> None:
+    def _list_dropped(self, done: _Encode, place: _Place, block: Block, codes: ReasonCodes) -> None:
         name = self._sources.train[place.source].name
         for index in np.flatnonzero(codes).tolist():
             reason, line = REASONS[codes[index]], place.first + index
@@ -466,7 +466,7 @@ class Passes:
 
     # -- All stages
 
-    def _blocks(self, check: _Check, records: PairRecords) -> Iterator[_Decided]:
+    def _blocks(self, check: _Check, records: PairRecords) -> Iterator[_CheckedBlock]:
         """The blocks of all training sources in order, with the reason codes of the first stage.
 
         Each block is first compared with the one that the first stage read.
@@ -483,7 +483,7 @@ class Passes:
                 if block is None or checksum_of(_block_texts(block)) != checksum:
                     raise _changed(source)
                 codes = records.read("codes", start, len(block[0]))
-                yield _Decided(_Place(number, first), block, codes)
+                yield _CheckedBlock(_Place(number, first), block, codes)
                 first += len(block[0])
                 start += len(block[0])
 
@@ -509,7 +509,7 @@ class _Numbered(NamedTuple):
     block: Block
 
 
-class _Decided(NamedTuple):
+class _CheckedBlock(NamedTuple):
     """A block, and the reason codes of the first stage on its pairs."""
 
     place: _Place
@@ -537,7 +537,7 @@ class _Encoding:
         # Each process has its own encoders, which are not sent.
         return _block_encoders(self._vocabularies, self._dtype)
 
-    def __call__(self, decided: _Decided) -> tuple[list[bytes], list[bytes], ReasonCodes]:
+    def __call__(self, decided: _CheckedBlock) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The ids of both sides of the kept pairs, and a reason code for each pair."""
         codes = decided.codes.copy()
         (indices,) = np.nonzero(codes == KEPT)
@@ -666,22 +666,22 @@ def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
     return MtkitError(f"every training pair was dropped: {reasons}")
 
 
-class _Note(Record):
+class _StageRecord(Record):
     """The record of a finished stage, for a run that resumes."""
 
     content: dict[str, Any]
 
 
-def _write_note(path: Path, value: _Check | _Encode) -> None:
-    write_record(path, _Note(content=asdict(value)))
+def _write_stage(path: Path, value: _Check | _Encode) -> None:
+    write_record(path, _StageRecord(content=asdict(value)))
 
 
-def _read_note(path: Path) -> dict[str, Any] | None:
+def _read_stage(path: Path) -> dict[str, Any] | None:
     """The record that a stopped run left; None if there is none, or it is damaged."""
     if not path.is_file():
         return None
     try:
-        return read_record(path, _Note, advice="this stage is repeated").content
+        return read_record(path, _StageRecord, advice="this stage is repeated").content
     except MtkitError as error:
         log.warning("%s", error)
         return None

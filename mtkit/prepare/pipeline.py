@@ -48,7 +48,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_NOTES_FORMAT = 4
+_RECORDS_FORMAT = 4
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 
@@ -224,7 +224,7 @@ def _prepare(
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
     origins = {split: [source.facts() for source in sources.of(split)] for split in SPLITS}
-    depends_on = [_NOTES_FORMAT, BLOCK, facts, origins]
+    depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)

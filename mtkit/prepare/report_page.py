@@ -162,7 +162,7 @@ def data_page(facts: DataFacts) -> str:
             for name, *sides in zip(("Source", "Target"), facts.train, facts.valid, strict=True)
             for split, side in zip(("training", "validation"), sides, strict=True)
         ],
-        vocabularies=[(one.label, _use_of_pieces(one)) for one in facts.vocabularies],
+        vocabularies=[(one.label, _use_of_vocabulary(one)) for one in facts.vocabularies],
     )
 
 
@@ -175,8 +175,8 @@ def _use_of_subwords(side: Side) -> dict[str, str]:
         "single bytes among subwords": share(side.byte_tokens, side.subwords),
         f"subwords rare in training (below {RARE} times)": share(side.rare_tokens, side.subwords),
         **{
-            f"pieces that cover {percent}% of the subwords": number(pieces)
-            for percent, pieces in zip((50, 90, 99), side.covering, strict=True)
+            f"different subwords that cover {percent}% of all": number(count)
+            for percent, count in zip((50, 90, 99), side.covering, strict=True)
         },
         "median length in tokens": number(_quantile(side.lengths, 0.5)),
         "95% are not longer than": number(_quantile(side.lengths, 0.95)),
@@ -184,12 +184,12 @@ def _use_of_subwords(side: Side) -> dict[str, str]:
     }
 
 
-def _use_of_pieces(vocabulary: Vocabulary) -> dict[str, str]:
-    def of_learned(pieces: int) -> str:
-        return f"{pieces:,} ({share(pieces, vocabulary.learned)})"
+def _use_of_vocabulary(vocabulary: Vocabulary) -> dict[str, str]:
+    def of_learned(count: int) -> str:
+        return f"{count:,} ({share(count, vocabulary.learned)})"
 
     return {
-        "pieces": number(vocabulary.size),
+        "size": number(vocabulary.size),
         "learned": number(vocabulary.learned),
         "never used in training": of_learned(vocabulary.unused),
         f"used 1 to {RARE - 1} times": of_learned(vocabulary.rare),

@@ -24,7 +24,7 @@ Block = tuple[list[bytes], list[bytes]]
 # With a larger weight an epoch would never end.
 _LARGEST_WEIGHT = 1_000_000
 
-# The kinds that `Source.notes` counts.
+# The kinds that `Source.fixed` counts.
 MARK = "byte-order mark"
 CRLF = "CRLF line end"
 BREAK = "line break within a sentence"
@@ -64,7 +64,7 @@ class Source(ABC):
         name: the name in messages and reports, such as "train.en and train.de".
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
         weight: the oversampling factor.
-        notes: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
+        fixed: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:
@@ -78,7 +78,7 @@ class Source(ABC):
         self.unit = unit
         self.weight = weight
         self._reading: Reading | None = None
-        self._notes: dict[str, int] = {}
+        self._fixed: dict[str, int] = {}
 
     def blocks(self, size: int) -> Iterator[Block]:
         """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller.
@@ -89,7 +89,7 @@ class Source(ABC):
         reading = self._reading = Reading()
         try:
             yield from self._read(size, reading)
-            self._notes = dict(reading.found)
+            self._fixed = dict(reading.found)
         finally:
             if self._reading is reading:
                 self._reading = None
@@ -103,9 +103,9 @@ class Source(ABC):
         return None if self._reading is None else self._reading.progress
 
     @property
-    def notes(self) -> dict[str, int]:
+    def fixed(self) -> dict[str, int]:
         """Counts of what the last full iteration fixed, by kind."""
-        return dict(self._notes)
+        return dict(self._fixed)
 
     def facts(self) -> dict[str, Any]:
         """The entry in the manifest, as JSON: kind, location, SHA-256, weight."""

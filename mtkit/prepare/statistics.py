@@ -287,7 +287,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         "Dropped": f"{read - kept:,} ({(read - kept) / read:.2%})",
         "Validation pairs": f"{report.pairs['valid']:,}",
         "Test pairs": f"{report.pairs['test']:,}",
-        "Pieces": ", ".join(f"{size:,}" for size in report.vocab_sizes),
+        "Vocabulary size": ", ".join(f"{size:,}" for size in report.vocab_sizes),
         "Tokens kept": f"source {report.tokens[0]:,}\ntarget {report.tokens[1]:,}",
         "Training pairs in validation or test": "\n".join(
             f"{side} {count:,}" for side, count in zip(sides, report.overlaps, strict=True)

@@ -100,7 +100,7 @@ def test_the_page_says_what_it_was_given() -> None:
     assert "subwords per word1.6671.6672.0002.000" in rows
     assert "single bytes among subwords10.00%10.00%0.00%0.00%" in rows
     assert "subwords rare in training (below 10 times)20.00%20.00%0.00%0.00%" in rows
-    assert "pieces that cover 90% of the subwords2211" in rows
+    assert "different subwords that cover 90% of all2211" in rows
     assert "never used in training10 (25.00%)" in rows
     assert "used 1 to 9 times20 (50.00%)" in rows
     assert all(heading["attrs"].get("scope") in ("row", "col") for heading in page.all("th"))

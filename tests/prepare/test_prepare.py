@@ -642,7 +642,7 @@ def test_what_was_interrupted_is_not_used_for_other_settings(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
+def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
     when: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     # Parts with and without dropped pairs.
@@ -650,25 +650,25 @@ def test_a_run_that_is_stopped_at_each_of_its_notes_gives_the_same_bytes(
     monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 10)
     monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     corpus.prepare("undisturbed", workers=1)
-    original, stops, notes = passes._write_note, 0, 0
+    original, stops, written = passes._write_stage, 0, 0
 
     def write(path: Path, value: Any) -> None:
-        nonlocal notes
-        notes += 1
-        if notes == 2 and when == "before":
+        nonlocal written
+        written += 1
+        if written == 2 and when == "before":
             raise KeyboardInterrupt
         original(path, value)
         if when == "after":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(passes, "_write_note", write)
+    monkeypatch.setattr(passes, "_write_stage", write)
     while not (corpus.folder / "out").exists():
-        notes = 0
+        written = 0
         try:
             corpus.prepare(workers=1)
         except KeyboardInterrupt:
             stops += 1
-    # One note of the first stage and ten of the last.
+    # One record of the first stage and ten of the last.
     assert stops == (11 if when == "after" else 10)
     assert contents(corpus.folder / "out") == contents(corpus.folder / "undisturbed")
 

@@ -103,7 +103,7 @@ def test_lines_come_back_byte_for_byte(
     source = two_files(folder, pairs)
     assert pairs_of(source, size) == pairs
     assert pairs_of(source, size) == pairs  # and again
-    assert source.notes == {}
+    assert source.fixed == {}
 
 
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), max_size=12), SIZES)
@@ -191,7 +191,7 @@ def test_hostile_lines_pass_through_unchanged_however_compressed(tmp_path: Path,
         (tmp_path / f"a.{language}{suffix}").write_bytes(content)
     source = source_of(tmp_path / "a")  # a prefix
     assert pairs_of(source, 1000) == list(zip(english, german, strict=True))
-    assert source.notes == {}
+    assert source.fixed == {}
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -244,7 +244,7 @@ def test_a_line_longer_than_what_is_read_at_a_time_is_whole(tmp_path: Path):
     source = two_files(tmp_path, pairs)
     expected = [(src.rstrip(b"\r"), tgt) for src, tgt in pairs]
     assert pairs_of(source, 2) == expected
-    assert source.notes == {"CRLF line end": 1}
+    assert source.fixed == {"CRLF line end": 1}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -255,15 +255,15 @@ def test_a_mark_and_the_returns_before_line_ends_are_removed_and_counted(tmp_pat
     (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\r\nthree\n\r\nfi\rve")
     (tmp_path / "a.de").write_bytes(b"\xef\xbb\xbf\xef\xbb\xbfeins\nzwei\ndrei\n\nlast\r\n")
     source = source_of(tmp_path / "a")
-    assert source.notes == {}
+    assert source.fixed == {}
     english = [b"one", b"two\r", b"three", b"", b"fi\rve"]
     german = [b"\xef\xbb\xbfeins", b"zwei", b"drei", b"", b"last"]
     assert pairs_of(source, 2) == list(zip(english, german, strict=True))
-    assert source.notes == {"byte-order mark": 2, "CRLF line end": 4}
+    assert source.fixed == {"byte-order mark": 2, "CRLF line end": 4}
     # Of a whole iteration, not of all of them; and of the last whole one.
     pairs_of(source)
     next(source.blocks(1))
-    assert source.notes == {"byte-order mark": 2, "CRLF line end": 4}
+    assert source.fixed == {"byte-order mark": 2, "CRLF line end": 4}
 
 
 @pytest.mark.parametrize("split", range(1, 6))
@@ -275,7 +275,7 @@ def test_a_return_and_its_line_end_may_be_read_apart(
     (tmp_path / "a.de").write_bytes(b"1\n2\n3\n4\n")
     source = source_of(tmp_path / "a")
     assert [src for src, _ in pairs_of(source)] == [b"one", b"two", b"", b"x\ry"]
-    assert source.notes == {"CRLF line end": 3}
+    assert source.fixed == {"CRLF line end": 3}
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 1 << 18])
@@ -565,7 +565,7 @@ def test_a_line_break_within_a_segment_is_a_space_and_counted(tmp_path: Path):
     file.write_text(tmx([unit("one\n\ntwo", "eins"), unit("x", "y") + "\n"]), encoding="utf-8")
     source = source_of(file)
     assert pairs_of(source) == [(b"one two", b"eins"), (b"x", b"y")]
-    assert source.notes == {"line break within a sentence": 1}
+    assert source.fixed == {"line break within a sentence": 1}
     assert source.unit == "unit"
 
 
@@ -704,7 +704,7 @@ def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):
         memory("some", pairs),
     ):
         assert pairs_of(source) == expected
-        assert source.notes == {"line break within a sentence": 3}
+        assert source.fixed == {"line break within a sentence": 3}
 
 
 # ---------------------------------------------------------------------------------------------

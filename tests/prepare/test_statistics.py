@@ -120,7 +120,7 @@ def test_kept_and_dropped_pairs_are_shown_with_shares(tiny: Prepared) -> None:
     assert summary["Kept"] == "192 (96.00%)"
     assert summary["Dropped"] == "8 (4.00%)"
     assert summary["Validation pairs"] == "12"
-    assert summary["Pieces"] == "300"
+    assert summary["Vocabulary size"] == "300"
     assert summary["Training pairs in validation or test"].startswith("source 2 target")
 
 
