@@ -169,7 +169,7 @@ class Process:
         name: of its toolkit.
         python: the interpreter it runs with.
         script: that runs as a worker when it is called with `--worker NAME SETTING`.
-        setting: its setting.
+        setting: the argument SETTING, as JSON.
         threads: to compute with.
         cores: that it may use; None where the system cannot pin.
         log: file for what it prints.

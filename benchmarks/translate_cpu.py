@@ -683,7 +683,7 @@ def write_models(
 
         transformers.utils.logging.disable_progress_bar()
         theirs: Any = to_marian(model, longest=longest)
-        # Unless given otherwise, `generate` takes from there.
+        # `generate` takes its defaults from there.
         theirs.generation_config.max_length = None
         theirs.save_pretrained(folder / "marian")
 

@@ -79,7 +79,7 @@ class PrepareConfig(_Section):
     )
     model_type: Literal["bpe", "unigram"] = Field(
         "bpe",
-        description="subword model: bpe: byte-pair encoding (the paper); unigram: language model",
+        description="subword model; bpe: byte-pair encoding, unigram: unigram language model",
     )
     user_defined_symbols: tuple[str, ...] = Field(
         (), description="strings that are always one subword, such as <2de>"
@@ -176,7 +176,7 @@ class ModelConfig(_Section):
     max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
         "post",
-        description="layer norm: post: after the residual sum (paper); pre: before the sub-layer",
+        description="layer norm; post: after the residual sum (paper), pre: before the sub-layer",
     )
     attention_window: Count | None = Field(
         None, description="limit self-attention to this many neighbours per side (Section 4)"
@@ -219,8 +219,8 @@ class TrainConfig(_Section):
     )
     batching: Literal["length", "approximate"] = Field(
         "length",
-        description="pairs in a batch: length: of nearly equal length; approximate: of the same "
-        "length bucket, each 1.1 times as long as the one before, as in the paper's own code",
+        description="which pairs share a batch; length: nearly equal lengths, approximate: one "
+        "length bucket (limits grow by about 1.1), as in the paper's own code",
     )
     device_batch_tokens: Count | None = Field(
         None, description="tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
@@ -293,8 +293,8 @@ class DecodeConfig(_Section):
     )
     length_penalty_form: Literal["gnmt", "power"] = Field(
         "gnmt",
-        description="length penalty: gnmt: ((5 + length) / 6) ** alpha (the paper); power: "
-        "length ** alpha",
+        description="form of the length penalty; gnmt: ((5 + length) / 6) ** alpha (the paper), "
+        "power: length ** alpha",
     )
     max_extra_length: Number = Field(
         50, description="maximum output length, in subwords beyond the length of the input"

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Before PyTorch is loaded: several processes run tests at once, and their threads share the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -28,6 +28,9 @@ from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
 from mtkit.run_folder import DataOrigin, Run, RunManifest, fixed_settings
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
+
+if TYPE_CHECKING:
+    from mutations import Subject
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -378,3 +381,19 @@ def tiny_yaml(place: Place, tiny_run: Run) -> Path:
     path = place.folder.parent / "tiny.yaml"
     path.write_text(dump_config(tiny_run.config), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def folders(tiny_run: Run, tiny_data: PreparedData) -> dict[str, Path]:
+    """The folders whose files are changed."""
+    return {"run": tiny_run.path, "data": tiny_data.path}
+
+
+@pytest.fixture(scope="module")
+def subject(
+    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
+) -> Subject:
+    """Works with folders that have been changed."""
+    from mutations import new_subject
+
+    return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))

@@ -1,8 +1,8 @@
 """A small imitation of the Hugging Face hub on the loopback address.
 
-The real `datasets` client downloads from it over HTTP, which finds it by the documented
-variable HF_ENDPOINT; nothing in the client is patched. The libraries read that variable when they
-are imported, so a test starts them in a process of their own, with `client_environment`.
+The real `datasets` client downloads from it over HTTP; it finds the address in the
+documented variable HF_ENDPOINT, and nothing in it is patched. The libraries read that variable when
+they are imported, so a test starts them in a process of their own, with `client_environment`.
 
     with Hub({"wmt/wmt14": wmt14_repository({"de-en": splits})}) as hub:
         subprocess.run([sys.executable, ...], env=client_environment(hub.endpoint, home))

@@ -48,12 +48,12 @@ model:
   n_heads: 4
   dropout: 0.0
 train:
-  max_steps: 400
+  max_steps: 220
   batch_tokens: 1000
   batches_per_update: 2
   warmup_steps: 100
   learning_rate_scale: 0.3
-  valid_every: 400
+  valid_every: 220
   checkpoint_every: 25
 decode:
   max_extra_length: 3
@@ -82,9 +82,9 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Progr
         shared_vocab=False,
     )
     (tmp_path / "numbers.yaml").write_text(TRAINING)
-    train = ["train", "--config", "numbers.yaml", "--device", "cpu", "--set"]
-    mtkit(*train, "train.max_steps=80")
-    mtkit(*train, "train.max_steps=220")
+    train = ["train", "--config", "numbers.yaml", "--device", "cpu"]
+    mtkit(*train, "--set", "train.max_steps=80")
+    mtkit(*train)
     lines, references = zip(*texts["test"], strict=True)
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in lines))
     assert mtkit("translate", "--input", "input", "--output", "output") == ""

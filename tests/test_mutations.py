@@ -14,23 +14,7 @@ from mutations import (
     check_changes,
     files_of,
     mutations_of,
-    new_subject,
 )
-
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
-
-
-@pytest.fixture(scope="module")
-def subject(
-    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
-) -> Subject:
-    return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))
-
-
-@pytest.fixture(scope="module")
-def folders(tiny_run: Run, tiny_data: PreparedData) -> dict[str, Path]:
-    return {"run": tiny_run.path, "data": tiny_data.path}
 
 
 def test_there_are_thousands_of_changes(folders: dict[str, Path]):

@@ -5,23 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutations import CHECKPOINTS_OF_RUN, FILES_OF_DATA, Subject, check_changes, new_subject
-
-from mtkit.data import PreparedData
-from mtkit.run_folder import Run
-
-
-@pytest.fixture(scope="module")
-def subject(
-    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
-) -> Subject:
-    return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))
-
-
-@pytest.fixture(scope="module")
-def folders(tiny_run: Run, tiny_data: PreparedData) -> dict[str, Path]:
-    return {"run": tiny_run.path, "data": tiny_data.path}
-
+from mutations import CHECKPOINTS_OF_RUN, FILES_OF_DATA, Subject, check_changes
 
 FILES = [
     *(("run", name) for name in CHECKPOINTS_OF_RUN),

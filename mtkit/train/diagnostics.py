@@ -127,7 +127,7 @@ def findings(config: Config, trained: Trained, validated: Validated) -> list[str
 
     Returns:
         Sentences with their full stop; none if all is well. Unusual settings come first, because
-        they are the most probable cause of the others.
+        they may be the cause of the others.
     """
     guessed = trained.frequency_loss or math.log(trained.vocab_size)
     has_learned = trained.valid_loss < min(LEARNED, LEARNED_SHARE * guessed)

@@ -233,7 +233,7 @@ def test_progress_counts_every_line_of_a_window(split: bool, untrained: Run):
     assert given is window
     assert len(found) == len(lines)
     assert len(progress) > 3
-    # All but the blank one, which needs no progress.
+    # All but the blank one, which is not counted.
     assert len(lines) - 2 < sum(progress) <= len(lines)
 
 
