@@ -109,7 +109,13 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def loss_of_states(
-    states: Tensor, weight: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
+    states: Tensor,
+    weight: Tensor,
+    tgt_out: Tensor,
+    *,
+    label_smoothing: float,
+    pad_id: int,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The sum of `label_smoothed_loss`, from the input of the output layer.
 
@@ -123,12 +129,13 @@ def loss_of_states(
         tgt_out: (...), the true tokens.
         label_smoothing: ε.
         pad_id: targets that do not count.
+        dtype: of the matrix products; by default that of the weight, in which all sums stay.
     """
     targets = tgt_out.flatten()
     real = (targets != pad_id).nonzero().squeeze(-1)
     rows = states.flatten(0, -2).index_select(0, real)
     loss: Tensor = _OutputLoss.apply(  # type: ignore[no-untyped-call]
-        rows, weight, targets.index_select(0, real), label_smoothing
+        rows, weight, targets.index_select(0, real), label_smoothing, dtype or weight.dtype
     )
     return loss
 
@@ -138,36 +145,51 @@ class _OutputLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+        ctx: Any,
+        rows: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        dtype: torch.dtype,
     ) -> Tensor:
         V = len(weight)
         low = label_smoothing / (V - 1)
         extra = 1.0 - label_smoothing - low
-        rows_gradient = torch.empty_like(rows)
+        wide = weight.dtype
+        rows_gradient = torch.empty(rows.shape, dtype=wide)
         weight_gradient = torch.zeros_like(weight)
-        buffer = rows.new_empty(min(CHUNK, len(rows)), V)
-        total = rows.new_zeros(())
-        for start in range(0, len(rows), CHUNK):
-            x = rows[start : start + CHUNK]
-            truth = targets[start : start + CHUNK].unsqueeze(-1)
-            logits = torch.mm(x, weight.t(), out=buffer[: len(x)])
-            highest = logits.amax(-1, keepdim=True)
-            total -= extra * logits.gather(-1, truth).sum() + low * logits.sum()
-            powers = logits.sub_(highest).exp_()
-            normaliser = powers.sum(-1, keepdim=True)
-            total += (normaliser.log() + highest).sum()
-            # Softmax minus smoothed target.
-            gradient = powers.div_(normaliser).sub_(low)
-            gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -extra).expand_as(truth))
-            torch.mm(gradient, weight, out=rows_gradient[start : start + CHUNK])
-            weight_gradient.addmm_(gradient.t(), x)
+        total = weight.new_zeros(())
+        # The types are chosen here.
+        with torch.autocast(rows.device.type, enabled=False):
+            rows, weight = rows.to(dtype), weight.to(dtype)
+            buffer = rows.new_empty(min(CHUNK, len(rows)), V)
+            for start in range(0, len(rows), CHUNK):
+                x = rows[start : start + CHUNK]
+                truth = targets[start : start + CHUNK].unsqueeze(-1)
+                logits = torch.mm(x, weight.t(), out=buffer[: len(x)]).to(wide)
+                highest = logits.amax(-1, keepdim=True)
+                total -= extra * logits.gather(-1, truth).sum() + low * logits.sum()
+                powers = logits.sub_(highest).exp_()
+                normaliser = powers.sum(-1, keepdim=True)
+                total += (normaliser.log() + highest).sum()
+                # Softmax minus smoothed target.
+                gradient = powers.div_(normaliser).sub_(low)
+                gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -extra).expand_as(truth))
+                if dtype == wide:
+                    torch.mm(gradient, weight, out=rows_gradient[start : start + CHUNK])
+                    weight_gradient.addmm_(gradient.t(), x)
+                else:
+                    narrow = gradient.to(dtype)
+                    rows_gradient[start : start + CHUNK] = torch.mm(narrow, weight)
+                    weight_gradient += torch.mm(narrow.t(), x)
         ctx.save_for_backward(rows_gradient, weight_gradient)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         rows_gradient, weight_gradient = ctx.saved_tensors
-        return rows_gradient * grad_outputs[0], weight_gradient * grad_outputs[0], None, None
+        factor = grad_outputs[0]
+        return rows_gradient * factor, weight_gradient * factor, None, None, None
 
 
 def _widened(logits: Tensor) -> Tensor:

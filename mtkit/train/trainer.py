@@ -452,14 +452,16 @@ class Trainer:
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
         batch = make_batch(pairs, indices).to(self.device)
-        if torch.is_grad_enabled() and self.device.type == "cpu" and self.precision == "fp32":
+        if torch.is_grad_enabled() and self.device.type == "cpu":
             output = partial(
                 loss_of_states,
                 tgt_out=batch.tgt_out,
                 label_smoothing=label_smoothing,
                 pad_id=PAD_ID,
+                dtype=torch.bfloat16 if self.precision == "bf16" else None,
             )
-            summed: Tensor = model(batch.src, batch.tgt_in, output=output)
+            with arithmetic(self.precision, self.device):
+                summed: Tensor = model(batch.src, batch.tgt_in, output=output)
             return summed
         with arithmetic(self.precision, self.device):
             logits = model(batch.src, batch.tgt_in)
