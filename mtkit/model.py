@@ -5,7 +5,7 @@ in `translate.search`, and the loss in `train.loss`. It reads from leaf to root,
 Section 3 of the paper:
 
     positions            3.5    `sinusoidal_positions`
-    attention            3.2    `SelfAttention`, `CrossAttention`
+    attention            3.2    `attention`, `SelfAttention`, `CrossAttention`
     restricted           4      `attend_nearby`, where `attention_window` asks for it
     feed-forward         3.3    `FeedForward`
     residual and norm    3.1    `Residual`
@@ -38,6 +38,9 @@ LAYER_NORM_EPSILON = 1e-6
 GPU_TILE = 128
 # Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
 SMALLEST_BLOCK = 32
+# Up to so many keys a CPU computes attention faster without PyTorch's fused function, where that is
+# slow; beyond, the scores of all heads would take too much memory.
+MOST_KEYS = 512
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -99,6 +102,80 @@ def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
     return F.linear(x, padded)[..., :V]
 
 
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Scaled dot-product attention (Section 3.2.1): softmax(q·kᵀ/√K)·v.
+
+    Args:
+        q: (B, H, T, K).
+        k: (B, H, S, K).
+        v: (B, H, S, Kv).
+        mask: (T, S), or (B, 1, 1 or T, S).
+        causal: let position t see positions up to t; instead of a mask.
+        dropout: on the attention weights.
+
+    Returns:
+        (B, H, T, Kv).
+    """
+    if _is_fused_attention_slow(q, k):
+        return attend_by_products(q, k, v, mask=mask, causal=causal, dropout=dropout)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
+    )
+
+
+def attend_by_products(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The same as `attention`, as two products and a softmax, whose results are stored."""
+    B, H, T, K = q.shape
+    S = k.shape[2]
+    # Scores and their softmax are in float32 at least, as in PyTorch's fused function.
+    wide = torch.promote_types(q.dtype, torch.float32)
+    if causal:
+        mask = _band(T, S, first=0, before=T, after=0, device=q.device)
+    bias = torch.zeros((), dtype=wide, device=q.device)
+    if mask is not None:
+        bias = bias.expand(mask.shape).masked_fill(~mask, -math.inf)
+        if bias.dim() == 4:
+            bias = bias[:, 0].repeat_interleave(H, 0)
+    with torch.autocast(q.device.type, enabled=False):
+        scores = torch.baddbmm(
+            bias,
+            q.reshape(B * H, T, K).to(wide),
+            k.reshape(B * H, S, K).to(wide).transpose(1, 2),
+            alpha=K**-0.5,
+        )
+        weights = F.dropout(scores.softmax(-1), dropout).to(v.dtype)
+        return torch.bmm(weights, v.reshape(B * H, S, -1)).view(B, H, T, -1)
+
+
+def _is_fused_attention_slow(q: Tensor, k: Tensor) -> bool:
+    """Whether PyTorch's fused attention is slower than two products and a softmax.
+
+    On a CPU it is, up to four times at the lengths of sentences: backward in bfloat16, and in
+    float32 where `select_matmul_backend` has chosen oneDNN.
+    """
+    if q.device.type != "cpu" or k.shape[2] > MOST_KEYS:
+        return False
+    if q.dtype == torch.bfloat16:
+        return q.requires_grad
+    return q.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+
+
 def attend_nearby(
     q: Tensor,
     k: Tensor,
@@ -133,7 +210,7 @@ def attend_nearby(
         mask = _band(T, T, first=0, before=window, after=after, device=q.device)
         if visible is not None:
             mask = mask & visible | _band(T, T, first=0, before=0, after=0, device=q.device)
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        return attention(q, k, v, mask=mask, dropout=dropout)
     blocks = -(-T // block)
     tail = blocks * block - T
     margin = (block, tail + (0 if causal else block))
@@ -153,19 +230,19 @@ def attend_nearby(
     itself = _band(block, span, first=-block, before=0, after=0, device=q.device)
     mask = (mask | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
     queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1)
-    out = F.scaled_dot_product_attention(
+    out = attention(
         queries.transpose(1, 2).flatten(0, 1),
         neighbourhoods(k),
         neighbourhoods(v),
-        attn_mask=mask,
-        dropout_p=dropout,
+        mask=mask,
+        dropout=dropout,
     )
     joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
     return joined[:, :, :T]
 
 
 class Attention(nn.Module):
-    """Multi-head attention (Section 3.2.2) on PyTorch's scaled dot-product attention.
+    """Multi-head attention (Section 3.2.2).
 
     Where queries, keys and values come from is what the two kinds below add.
     """
@@ -204,10 +281,7 @@ class Attention(nn.Module):
             (B, T, D).
         """
         dropout = self.dropout if self.training else 0.0
-        out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
-        )
-        return self._join(out)
+        return self._join(attention(q, k, v, mask=mask, causal=causal, dropout=dropout))
 
     def _join(self, heads: Tensor) -> Tensor:
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))

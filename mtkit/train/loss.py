@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 # Rows of logits that are computed at a time: enough for the matrix units, few enough for a cache.
+# bfloat16 has faster units, and takes half of the room.
 CHUNK = 256
 
 
@@ -162,10 +163,11 @@ class _OutputLoss(torch.autograd.Function):
         # The types are chosen here.
         with torch.autocast(rows.device.type, enabled=False):
             rows, weight = rows.to(dtype), weight.to(dtype)
-            buffer = rows.new_empty(min(CHUNK, len(rows)), V)
-            for start in range(0, len(rows), CHUNK):
-                x = rows[start : start + CHUNK]
-                truth = targets[start : start + CHUNK].unsqueeze(-1)
+            chunk = CHUNK if dtype == wide else 2 * CHUNK
+            buffer = rows.new_empty(min(chunk, len(rows)), V)
+            for start in range(0, len(rows), chunk):
+                x = rows[start : start + chunk]
+                truth = targets[start : start + chunk].unsqueeze(-1)
                 logits = torch.mm(x, weight.t(), out=buffer[: len(x)]).to(wide)
                 highest = logits.amax(-1, keepdim=True)
                 total -= extra * logits.gather(-1, truth).sum() + low * logits.sum()
@@ -176,11 +178,11 @@ class _OutputLoss(torch.autograd.Function):
                 gradient = powers.div_(normaliser).sub_(low)
                 gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -extra).expand_as(truth))
                 if dtype == wide:
-                    torch.mm(gradient, weight, out=rows_gradient[start : start + CHUNK])
+                    torch.mm(gradient, weight, out=rows_gradient[start : start + chunk])
                     weight_gradient.addmm_(gradient.t(), x)
                 else:
                     narrow = gradient.to(dtype)
-                    rows_gradient[start : start + CHUNK] = torch.mm(narrow, weight)
+                    rows_gradient[start : start + chunk] = torch.mm(narrow, weight)
                     weight_gradient += torch.mm(narrow.t(), x)
         ctx.save_for_backward(rows_gradient, weight_gradient)
         return total

@@ -152,6 +152,28 @@ def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
         assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(epsilon: float):
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states = torch.randn(4, 6, 5, generator=generator, requires_grad=True)
+    weight = torch.randn(11, 5, generator=generator, requires_grad=True)
+    rounded = [x.detach().bfloat16().double().requires_grad_() for x in (states, weight)]
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    wanted, _ = label_smoothed_loss(F.linear(*rounded), targets, **how)
+    found = loss_of_states(states, weight, targets, dtype=torch.bfloat16, **how)
+    assert found.dtype == torch.float32
+    # The logits and their gradient have eight bits.
+    assert found.item() == pytest.approx(wanted.item(), rel=5e-3)
+    for mine, theirs in zip(
+        torch.autograd.grad(found, (states, weight)),
+        torch.autograd.grad(wanted, rounded),
+        strict=True,
+    ):
+        assert mine.dtype == torch.float32
+        assert torch.allclose(mine.double(), theirs, rtol=0.05, atol=0.05)
+
+
 def test_without_smoothing_the_loss_is_the_negative_log_likelihood():
     logits, targets = random_case()
     loss, _ = label_smoothed_loss(logits, targets, label_smoothing=0.0, pad_id=0)
