@@ -47,6 +47,7 @@ TOOLKITS = {
     "mtkit": Toolkit("mtkit"),
     "ctranslate2": Toolkit("CTranslate2"),
     "torch": Toolkit("torch.nn.Transformer, plain loop"),
+    "torch-bf16": Toolkit("torch.nn.Transformer, plain loop in bf16"),
     "marian": Toolkit(
         "Hugging Face MarianMT",
         "transformers==5.23.0",
@@ -94,6 +95,8 @@ def python_of(name: str, peers: Path) -> Path:
     Raises:
         LeftOutError: if it cannot be installed.
     """
+    if name == "torch-bf16":
+        return python_of("torch", peers)
     toolkit, folder = TOOLKITS[name], peers / name
     if toolkit.package is None and name != "torch":
         return Path(sys.executable)
@@ -124,7 +127,7 @@ def python_of(name: str, peers: Path) -> Path:
 
 def version_of(name: str) -> str:
     """The version of a toolkit, in its own process."""
-    package = TOOLKITS[name].package or name
+    package = TOOLKITS[name].package or name.removesuffix("-bf16")
     return importlib.metadata.version(package.partition("==")[0])
 
 

@@ -265,19 +265,47 @@ def plain(setting: Setting, example: Batch) -> Peer:
     """The loop that one writes first: float32, `torch.optim.Adam`, logits at every position."""
     model = PlainModel(setting.size, setting.vocabulary)
     optimizer = torch.optim.Adam(model.parameters(), betas=BETAS, eps=EPSILON)
+    return Peer(
+        model,
+        plain_update(setting, model, optimizer, contextlib.nullcontext),
+        lambda batch: model(batch.src, batch.tgt_in),
+    )
+
+
+def plain_bf16(setting: Setting, example: Batch) -> Peer:
+    """The same loop as one makes it fast: matrix products in bfloat16, and Adam in one kernel."""
+    model = PlainModel(setting.size, setting.vocabulary)
+    optimizer = torch.optim.Adam(model.parameters(), betas=BETAS, eps=EPSILON, fused=True)
+    autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
+    return Peer(
+        model,
+        plain_update(setting, model, optimizer, autocast),
+        lambda batch: model(batch.src, batch.tgt_in),
+    )
+
+
+def plain_update(
+    setting: Setting,
+    model: PlainModel,
+    optimizer: torch.optim.Optimizer,
+    arithmetic: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> Callable[[Batch, int], None]:
+    """The update of a plain loop."""
 
     def update(batch: Batch, step: int) -> None:
         set_rate(optimizer, setting.size, step)
         optimizer.zero_grad()
-        F.cross_entropy(
-            model(batch.src, batch.tgt_in).flatten(0, 1),
-            batch.tgt_out.flatten(),
-            ignore_index=PAD,
-            label_smoothing=SMOOTHING,
-        ).backward()
+        with arithmetic():
+            loss = F.cross_entropy(
+                model(batch.src, batch.tgt_in).flatten(0, 1),
+                batch.tgt_out.flatten(),
+                ignore_index=PAD,
+                label_smoothing=SMOOTHING,
+            )
+        loss.backward()
         optimizer.step()
 
-    return Peer(model, update, lambda batch: model(batch.src, batch.tgt_in))
+    return update
 
 
 def marian(setting: Setting, example: Batch) -> Peer:
@@ -676,6 +704,10 @@ PEERS: dict[str, tuple[Callable[[Setting, Batch], Peer], str]] = {
         "drops out attention weights and feed-forward activations too, and has one more norm at "
         "the end of either stack",
     ),
+    "torch-bf16": (
+        plain_bf16,
+        "the same in bfloat16 by autocast, with fused Adam",
+    ),
     "marian": (
         marian,
         "the Trainer's LabelSmoother and default optimizer, without the Trainer",
@@ -1007,7 +1039,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument(
-        "--keep-freed-memory",
+        "--disable-malloc-trim",
         action="store_true",
         help="set the C library up for everyone as mtkit does for itself",
     )
