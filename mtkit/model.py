@@ -5,8 +5,8 @@ in `translate.search`, and the loss in `train.loss`. It reads from leaf to root,
 Section 3 of the paper:
 
     positions            3.5    `sinusoidal_positions`
-    attention            3.2    `attention`, `SelfAttention`, `CrossAttention`
-    restricted           4      `attend_nearby`, where `attention_window` asks for it
+    linear maps                 `Linear`
+    attention            3.2    `SelfAttention`, `CrossAttention`; the arithmetic is `attention`'s
     feed-forward         3.3    `FeedForward`
     residual and norm    3.1    `Residual`
     layers and stacks    3.1    `EncoderLayer`, `DecoderLayer`
@@ -28,6 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtkit import bf16
+from mtkit.attention import attend_nearby, attention
 from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
 
@@ -36,11 +38,6 @@ LAYER_NORM_EPSILON = 1e-6
 # Matrix units of GPUs work on tiles, and a vocabulary that ends inside one makes the largest
 # product of a step slower than a few rows of zeros.
 GPU_TILE = 128
-# Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
-SMALLEST_BLOCK = 32
-# Up to so many keys a CPU computes attention faster without PyTorch's fused function, where that is
-# slow; beyond, the scores of all heads would take too much memory.
-MOST_KEYS = 512
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -84,6 +81,16 @@ class Dropout(nn.Module):
         return x * keep.mul_(65_536 / (65_536 - dropped))
 
 
+class Linear(nn.Linear):
+    """PyTorch's linear layer, which in bfloat16 on a CPU is computed by `bf16.linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) to (..., out)."""
+        if bf16.is_wanted(x):
+            return bf16.linear(x, self.weight, self.bias)
+        return F.linear(x, self.weight, self.bias)
+
+
 def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
     """`x` times the rows of `weight`, worked out over a multiple of so many rows.
 
@@ -102,145 +109,6 @@ def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
     return F.linear(x, padded)[..., :V]
 
 
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Scaled dot-product attention (Section 3.2.1): softmax(q·kᵀ/√K)·v.
-
-    Args:
-        q: (B, H, T, K).
-        k: (B, H, S, K).
-        v: (B, H, S, Kv).
-        mask: (T, S), or (B, 1, 1 or T, S).
-        causal: let position t see positions up to t; instead of a mask.
-        dropout: on the attention weights.
-
-    Returns:
-        (B, H, T, Kv).
-    """
-    if _is_fused_attention_slow(q, k):
-        return attend_by_products(q, k, v, mask=mask, causal=causal, dropout=dropout)
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
-    )
-
-
-def attend_by_products(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    dropout: float = 0.0,
-) -> Tensor:
-    """The same as `attention`, as two products and a softmax, whose results are stored."""
-    B, H, T, K = q.shape
-    S = k.shape[2]
-    # Scores and their softmax are in float32 at least, as in PyTorch's fused function.
-    wide = torch.promote_types(q.dtype, torch.float32)
-    if causal:
-        mask = _band(T, S, first=0, before=T, after=0, device=q.device)
-    bias = torch.zeros((), dtype=wide, device=q.device)
-    if mask is not None:
-        bias = bias.expand(mask.shape).masked_fill(~mask, -math.inf)
-        if bias.dim() == 4:
-            bias = bias[:, 0].repeat_interleave(H, 0)
-    with torch.autocast(q.device.type, enabled=False):
-        scores = torch.baddbmm(
-            bias,
-            q.reshape(B * H, T, K).to(wide),
-            k.reshape(B * H, S, K).to(wide).transpose(1, 2),
-            alpha=K**-0.5,
-        )
-        weights = F.dropout(scores.softmax(-1), dropout).to(v.dtype)
-        return torch.bmm(weights, v.reshape(B * H, S, -1)).view(B, H, T, -1)
-
-
-def _is_fused_attention_slow(q: Tensor, k: Tensor) -> bool:
-    """Whether PyTorch's fused attention is slower than two products and a softmax.
-
-    On a CPU it is, up to four times at the lengths of sentences: backward in bfloat16, and in
-    float32 where `select_matmul_backend` has chosen oneDNN.
-    """
-    if q.device.type != "cpu" or k.shape[2] > MOST_KEYS:
-        return False
-    if q.dtype == torch.bfloat16:
-        return q.requires_grad
-    return q.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
-
-
-def attend_nearby(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    window: int,
-    causal: bool,
-    visible: Tensor | None = None,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Self-attention restricted to neighbours (Section 4): O(T·r) where full attention is O(T²).
-
-    The sequence is cut into blocks at least as long as the window, so what a block may see lies
-    in itself and in the blocks beside it. Short sequences get one mask over everything, which is
-    faster there and gives the same.
-
-    Args:
-        q, k: (B, H, T, K).
-        v: (B, H, T, Kv).
-        window: r, the number of positions seen to either side; only to the left if `causal`.
-        causal: hide the positions to the right.
-        visible: (B, 1, 1, T), False at padding; None if there is none that matters.
-        dropout: on the attention weights.
-
-    Returns:
-        (B, H, T, Kv). Rows at padding are meaningless.
-    """
-    B, H, T, _ = q.shape
-    after = 0 if causal else window
-    block = max(window, SMALLEST_BLOCK)
-    if 4 * block >= T:
-        mask = _band(T, T, first=0, before=window, after=after, device=q.device)
-        if visible is not None:
-            mask = mask & visible | _band(T, T, first=0, before=0, after=0, device=q.device)
-        return attention(q, k, v, mask=mask, dropout=dropout)
-    blocks = -(-T // block)
-    tail = blocks * block - T
-    margin = (block, tail + (0 if causal else block))
-    span = block + sum(margin) - tail
-
-    def neighbourhoods(x: Tensor) -> Tensor:
-        """(B, H, T, K) to (B·blocks, H, span, K), what each block may look at."""
-        windows = F.pad(x, (0, 0, *margin)).unfold(2, span, block)
-        return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
-
-    # Keys of a block begin one block before its queries.
-    near = _band(block, span, first=-block, before=window, after=after, device=q.device)
-    real = q.new_ones(1, T, dtype=torch.bool) if visible is None else visible[:, 0, 0]
-    mask = near & F.pad(real, margin).unfold(1, span, block).unsqueeze(2)
-    # A row that sees nothing at all, far out in the padding, is NaN on some devices; nobody reads
-    # those rows, so they may see themselves.
-    itself = _band(block, span, first=-block, before=0, after=0, device=q.device)
-    mask = (mask | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
-    queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1)
-    out = attention(
-        queries.transpose(1, 2).flatten(0, 1),
-        neighbourhoods(k),
-        neighbourhoods(v),
-        mask=mask,
-        dropout=dropout,
-    )
-    joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
-    return joined[:, :, :T]
-
-
 class Attention(nn.Module):
     """Multi-head attention (Section 3.2.2).
 
@@ -253,7 +121,7 @@ class Attention(nn.Module):
         self.q_width = config.n_heads * config.key_width
         self.v_width = config.n_heads * config.value_width
         self.dropout = config.attention_dropout
-        self.out_proj = nn.Linear(self.v_width, config.d_model)
+        self.out_proj = Linear(self.v_width, config.d_model)
 
     def reset_parameters(self) -> None:
         """Glorot uniform over the matrices that the paper's first public code had.
@@ -262,7 +130,7 @@ class Attention(nn.Module):
         cross-attention as one, which lowers their scale by √½ and √⅔.
         """
         for linear in self.children():
-            if isinstance(linear, nn.Linear):
+            if isinstance(linear, Linear):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)
 
@@ -300,7 +168,7 @@ class SelfAttention(Attention):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.window = config.attention_window
-        self.in_proj = nn.Linear(config.d_model, 2 * self.q_width + self.v_width)
+        self.in_proj = Linear(config.d_model, 2 * self.q_width + self.v_width)
 
     def forward(self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False) -> Tensor:
         """(B, T, D) to (B, T, D).
@@ -322,7 +190,7 @@ class SelfAttention(Attention):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of (B, T, D), each (B, H, T, K)."""
         width = self.q_width
-        q, k, v = self.in_proj(x).tensor_split((width, 2 * width), dim=-1)
+        q, k, v = self.in_proj(x).split((width, width, self.v_width), dim=-1)
         return self._heads(q), self._heads(k), self._heads(v)
 
 
@@ -331,8 +199,8 @@ class CrossAttention(Attention):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.q_proj = nn.Linear(config.d_model, self.q_width)
-        self.kv_proj = nn.Linear(config.d_model, self.q_width + self.v_width)
+        self.q_proj = Linear(config.d_model, self.q_width)
+        self.kv_proj = Linear(config.d_model, self.q_width + self.v_width)
 
     def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
@@ -340,7 +208,7 @@ class CrossAttention(Attention):
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
-        k, v = self.kv_proj(states).tensor_split((self.q_width,), dim=-1)
+        k, v = self.kv_proj(states).split((self.q_width, self.v_width), dim=-1)
         return self._heads(k), self._heads(v)
 
 
@@ -349,8 +217,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff)
-        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.outer = Linear(config.d_ff, config.d_model)
         self.dropout = Dropout(config.activation_dropout)
 
     def reset_parameters(self) -> None:
@@ -361,7 +229,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
-        out: Tensor = self.outer(self.dropout(F.relu(self.inner(x))))
+        inner, outer = self.inner, self.outer
+        if bf16.is_wanted(x) and not (self.training and self.dropout.p):
+            return bf16.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias)
+        out: Tensor = outer(self.dropout(F.relu(inner(x))))
         return out
 
 
@@ -603,6 +474,8 @@ class Transformer(nn.Module):
             return logits
         if x.is_cuda:
             return output_layer(x, weight, multiple=GPU_TILE)
+        if bf16.is_wanted(x):
+            return bf16.linear(x, weight, None)
         return F.linear(x, weight)
 
 
@@ -624,12 +497,3 @@ def _embedding(vocab_size: int, config: ModelConfig) -> nn.Embedding:
 
 def _layer_norm(config: ModelConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
-
-
-def _band(
-    queries: int, keys: int, *, first: int, before: int, after: int, device: torch.device
-) -> Tensor:
-    """(queries, keys) mask: query t sees the keys t - before to t + after, key 0 being `first`."""
-    t = torch.arange(queries, device=device).unsqueeze(1)
-    offset = torch.arange(first, first + keys, device=device) - t
-    return (offset >= -before) & (offset <= after)

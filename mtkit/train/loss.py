@@ -8,11 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-# Rows of logits that are computed at a time: enough for the matrix units, few enough for a cache.
-# bfloat16 has faster units, and takes half of the room.
-CHUNK = 256
+from mtkit import bf16
+
+# Of the logits that are stored at a time, and of those that are read several times in a row, which
+# a core has in its cache.
+MOST_BYTES = 2**26
+CACHED_BYTES = 2**20
 
 
 def learning_rate(
@@ -142,7 +146,13 @@ def loss_of_states(
 
 
 class _OutputLoss(torch.autograd.Function):
-    """Output layer and smoothed cross-entropy with their gradients, some rows at a time."""
+    """Output layer and smoothed cross-entropy with their gradients, some rows at a time.
+
+    The gradient of a logit is p - low - extra·[it is the true token], and p = power / normaliser.
+    Only the powers and the truth are in the (N, V) array, because each pass over it costs as much
+    as a part of a product. The normaliser scales rows before or after the products, and `low` is
+    the same everywhere, so that its products are sums.
+    """
 
     @staticmethod
     def forward(
@@ -153,37 +163,51 @@ class _OutputLoss(torch.autograd.Function):
         label_smoothing: float,
         dtype: torch.dtype,
     ) -> Tensor:
-        V = len(weight)
+        N, V, wide = len(rows), len(weight), weight.dtype
         low = label_smoothing / (V - 1)
         extra = 1.0 - label_smoothing - low
-        wide = weight.dtype
-        rows_gradient = torch.empty(rows.shape, dtype=wide)
+        chunks = max(1, -(-N * V * dtype.itemsize // MOST_BYTES))
+        size = max(1, -(-N // chunks))
+        if dtype == torch.bfloat16:
+            size = bf16.rounded(size)
+        # Rows that are added are zeros, and so are their parts of the gradients.
+        targets = F.pad(targets, (0, chunks * size - N)).unsqueeze(-1)
+        rows = F.pad(rows.to(wide), (0, 0, 0, chunks * size - N))
+        rows_gradient = torch.empty_like(rows)
         weight_gradient = torch.zeros_like(weight)
-        total = weight.new_zeros(())
+        normaliser, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
+        in_cache = max(1, CACHED_BYTES // (V * wide.itemsize))
         # The types are chosen here.
         with torch.autocast(rows.device.type, enabled=False):
-            rows, weight = rows.to(dtype), weight.to(dtype)
-            chunk = CHUNK if dtype == wide else 2 * CHUNK
-            buffer = rows.new_empty(min(chunk, len(rows)), V)
-            for start in range(0, len(rows), chunk):
-                x = rows[start : start + chunk]
-                truth = targets[start : start + chunk].unsqueeze(-1)
-                logits = torch.mm(x, weight.t(), out=buffer[: len(x)]).to(wide)
-                highest = logits.amax(-1, keepdim=True)
-                total -= extra * logits.gather(-1, truth).sum() + low * logits.sum()
-                powers = logits.sub_(highest).exp_()
-                normaliser = powers.sum(-1, keepdim=True)
-                total += (normaliser.log() + highest).sum()
-                # Softmax minus smoothed target.
-                gradient = powers.div_(normaliser).sub_(low)
-                gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -extra).expand_as(truth))
+            narrow, matrix = rows.to(dtype), weight.to(dtype)
+            buffer = matrix.new_empty(size, V)
+            for start in range(0, len(rows), size):
+                chunk = slice(start, start + size)
+                torch.mm(narrow[chunk], matrix.t(), out=buffer)
+                for first in range(0, size, in_cache):
+                    logits = buffer[first : first + in_cache]
+                    part = slice(start + first, start + first + len(logits))
+                    powers = logits.to(wide)
+                    highest = powers.amax(-1, keepdim=True)
+                    true_logits = powers.gather(-1, targets[part])
+                    powers.sub_(highest).exp_()
+                    sums = torch.sum(powers, -1, keepdim=True, out=normaliser[part])
+                    torch.sub(sums.log() + highest, true_logits, alpha=extra, out=losses[part])
+                    powers.scatter_add_(-1, targets[part], -extra * sums)
+                    if dtype != wide:
+                        logits.copy_(powers)
+                of_rows = torch.mm(buffer, matrix)
+                torch.div(of_rows.to(wide), normaliser[chunk], out=rows_gradient[chunk])
+                scaled = (rows[chunk] / normaliser[chunk]).to(dtype)
                 if dtype == wide:
-                    torch.mm(gradient, weight, out=rows_gradient[start : start + chunk])
-                    weight_gradient.addmm_(gradient.t(), x)
+                    weight_gradient.addmm_(buffer.t(), scaled)
                 else:
-                    narrow = gradient.to(dtype)
-                    rows_gradient[start : start + chunk] = torch.mm(narrow, weight)
-                    weight_gradient += torch.mm(narrow.t(), x)
+                    weight_gradient += torch.mm(buffer.t(), scaled)
+        # What is the same for every token of the vocabulary.
+        columns, sides = weight.sum(0), rows.sum(0)
+        total = losses[:N].sum() - low * torch.dot(sides, columns)
+        rows_gradient = rows_gradient[:N].sub_(low * columns)
+        weight_gradient -= low * sides
         ctx.save_for_backward(rows_gradient, weight_gradient)
         return total
 

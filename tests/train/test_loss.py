@@ -132,10 +132,13 @@ def test_the_smoothed_loss_is_pytorchs_with_the_share_of_the_truth_given_back(ep
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("chunk", [1, 7, 24, 100])
+@pytest.mark.parametrize("cached", [1, 5, 1000])
 def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
-    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+    epsilon: float, chunk: int, cached: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(loss_module, "CHUNK", chunk)
+    # Rows of eleven numbers.
+    monkeypatch.setattr(loss_module, "MOST_BYTES", chunk * 11 * 8)
+    monkeypatch.setattr(loss_module, "CACHED_BYTES", cached * 11 * 8)
     _, targets = random_case()
     generator = torch.Generator().manual_seed(4)
     states = torch.randn(4, 6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
@@ -152,8 +155,23 @@ def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
         assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
+def test_the_loss_of_states_is_exact_where_a_token_is_certain():
+    # The logits are 0 and ±1,000; e^1000 and e^-1000 are beyond float64.
+    states = torch.tensor([[1000.0], [-1000.0]], dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    how = {"label_smoothing": 0.0, "pad_id": 5}
+    right = loss_of_states(states, weight, torch.tensor([0, 1]), **how)
+    wrong = loss_of_states(states, weight, torch.tensor([1, 0]), **how)
+    assert (right.item(), wrong.item()) == (0.0, 2000.0)
+    assert torch.autograd.grad(wrong, states)[0].flatten().tolist() == [1.0, -1.0]
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(epsilon: float):
+@pytest.mark.parametrize("chunk", [2, 7, 100])
+def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loss_module, "MOST_BYTES", chunk * 11 * 2)
     _, targets = random_case()
     generator = torch.Generator().manual_seed(4)
     states = torch.randn(4, 6, 5, generator=generator, requires_grad=True)

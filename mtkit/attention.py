@@ -1,0 +1,230 @@
+"""Scaled dot-product attention (Section 3.2.1), and attention restricted to neighbours (Section 4).
+
+Functions of tensors; `model` has the layers that project queries, keys and values. Letters are
+those of `model`: B sentences, H heads, T queries, S keys, K the width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
+SMALLEST_BLOCK = 32
+# Up to so many keys a CPU computes attention faster without PyTorch's fused function, where that is
+# slow; beyond, the scores of all heads would take too much memory.
+MOST_KEYS = 512
+# PyTorch's softmax is ten times slower over rows that do not fill its vectors.
+SOFTMAX_ROW = 16
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Scaled dot-product attention: softmax(q·kᵀ/√K)·v.
+
+    Args:
+        q: (B, H, T, K).
+        k: (B, H, S, K).
+        v: (B, H, S, Kv).
+        mask: (T, S), or (B, 1, 1 or T, S).
+        causal: let position t see positions up to t; instead of a mask.
+        dropout: on the attention weights.
+
+    Returns:
+        (B, H, T, Kv).
+    """
+    if _is_fused_attention_slow(q, k):
+        return attend_by_products(q, k, v, mask=mask, causal=causal, dropout=dropout)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
+    )
+
+
+def attend_by_products(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """The same as `attention`, as two products and a softmax whose result is stored."""
+    B, H, T, _ = q.shape
+    S = k.shape[2]
+    # Scores and their softmax are in float32 at least, as in PyTorch's fused function.
+    wide = torch.promote_types(q.dtype, torch.float32)
+    if causal:
+        mask = band(T, S, first=0, before=T, after=0, device=q.device)
+    elif mask is None:
+        mask = q.new_ones(1, S, dtype=torch.bool)
+    mask = F.pad(mask, (0, -S % SOFTMAX_ROW))
+    bias = torch.zeros(mask.shape, dtype=wide, device=q.device).masked_fill_(~mask, -math.inf)
+    if bias.dim() == 4:
+        bias = bias[:, 0].repeat_interleave(H, 0)
+    keep = None
+    if dropout:
+        keep = F.dropout(q.new_ones(B * H, T, bias.shape[-1]), dropout)
+    out: Tensor = _Products.apply(q, k, v, bias, keep)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Products(torch.autograd.Function):
+    """Attention and its gradients, every product one call for all heads.
+
+    Explicit, because with few positions the copies that PyTorch's own gradients make take as long
+    as the products.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, keep: Tensor | None
+    ) -> Tensor:
+        B, H, T, K = q.shape
+        padded = bias.shape[-1]
+        rows, keys, values = _by_head(q, T), _by_head(k, padded), _by_head(v, padded)
+        wide = bias.dtype
+        with torch.autocast(q.device.type, enabled=False):
+            scores = torch.baddbmm(
+                bias, rows.to(wide), keys.to(wide).transpose(1, 2), alpha=K**-0.5
+            )
+            weights = scores.softmax(-1)
+            kept = weights.to(v.dtype)
+            if keep is not None:
+                kept = kept * keep
+            out = torch.bmm(kept, values)
+        ctx.save_for_backward(rows, keys, values, weights, kept, keep)
+        ctx.shape = B, H, T, k.shape[2]
+        return out.view(B, H, T, -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        rows, keys, values, weights, kept, keep = ctx.saved_tensors
+        B, H, T, S = ctx.shape
+        gradient = grad_outputs[0].reshape(B * H, T, -1)
+        with torch.autocast(gradient.device.type, enabled=False):
+            of_values = torch.bmm(kept.transpose(1, 2), gradient)
+            of_weights = torch.bmm(gradient, values.transpose(1, 2))
+            if keep is not None:
+                of_weights *= keep
+            of_weights = of_weights.to(weights.dtype)
+            # Of the softmax, and of the division by √K.
+            inner = (of_weights * weights).sum(-1, keepdim=True)
+            of_scores = of_weights.sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5)
+            of_scores = of_scores.to(rows.dtype)
+            of_rows = torch.bmm(of_scores, keys)
+            of_keys = torch.bmm(of_scores.transpose(1, 2), rows)
+        return (
+            of_rows.view(B, H, T, -1),
+            of_keys.view(B, H, -1, rows.shape[-1])[:, :, :S],
+            of_values.view(B, H, -1, values.shape[-1])[:, :, :S],
+            None,
+            None,
+        )
+
+
+def _by_head(x: Tensor, length: int) -> Tensor:
+    """(B, H, T, K) to a copy (B·H, length, K), with zeros after T."""
+    B, H, T, K = x.shape
+    out = x.new_empty(B, H, length, K)
+    out[:, :, :T] = x
+    out[:, :, T:] = 0
+    return out.view(B * H, length, K)
+
+
+def _is_fused_attention_slow(q: Tensor, k: Tensor) -> bool:
+    """Whether PyTorch's fused attention is slower than two products and a softmax.
+
+    On a CPU it is, up to four times at the lengths of sentences: backward in bfloat16, and in
+    float32 where `select_matmul_backend` has chosen oneDNN.
+    """
+    if q.device.type != "cpu" or k.shape[2] > MOST_KEYS:
+        return False
+    if q.dtype == torch.bfloat16:
+        return q.requires_grad
+    return q.dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+
+
+def attend_nearby(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int,
+    causal: bool,
+    visible: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Self-attention restricted to neighbours (Section 4): O(T·r) where full attention is O(T²).
+
+    The sequence is cut into blocks at least as long as the window, so what a block may see lies
+    in itself and in the blocks beside it. Short sequences get one mask over everything, which is
+    faster there and gives the same.
+
+    Args:
+        q, k: (B, H, T, K).
+        v: (B, H, T, Kv).
+        window: r, the number of positions seen to either side; only to the left if `causal`.
+        causal: hide the positions to the right.
+        visible: (B, 1, 1, T), False at padding; None if there is none that matters.
+        dropout: on the attention weights.
+
+    Returns:
+        (B, H, T, Kv). Rows at padding are meaningless.
+    """
+    B, H, T, _ = q.shape
+    after = 0 if causal else window
+    block = max(window, SMALLEST_BLOCK)
+    if 4 * block >= T:
+        mask = band(T, T, first=0, before=window, after=after, device=q.device)
+        if visible is not None:
+            mask = mask & visible | band(T, T, first=0, before=0, after=0, device=q.device)
+        return attention(q, k, v, mask=mask, dropout=dropout)
+    blocks = -(-T // block)
+    tail = blocks * block - T
+    margin = (block, tail + (0 if causal else block))
+    span = block + sum(margin) - tail
+
+    def neighbourhoods(x: Tensor) -> Tensor:
+        """(B, H, T, K) to (B·blocks, H, span, K), what each block may look at."""
+        windows = F.pad(x, (0, 0, *margin)).unfold(2, span, block)
+        return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    # Keys of a block begin one block before its queries.
+    near = band(block, span, first=-block, before=window, after=after, device=q.device)
+    real = q.new_ones(1, T, dtype=torch.bool) if visible is None else visible[:, 0, 0]
+    mask = near & F.pad(real, margin).unfold(1, span, block).unsqueeze(2)
+    # A row that sees nothing at all, far out in the padding, is NaN on some devices; nobody reads
+    # those rows, so they may see themselves.
+    itself = band(block, span, first=-block, before=0, after=0, device=q.device)
+    mask = (mask | itself).expand(B, -1, -1, -1).reshape(B * blocks, 1, block, span)
+    queries = F.pad(q, (0, 0, 0, tail)).view(B, H, blocks, block, -1)
+    out = attention(
+        queries.transpose(1, 2).flatten(0, 1),
+        neighbourhoods(k),
+        neighbourhoods(v),
+        mask=mask,
+        dropout=dropout,
+    )
+    joined = out.view(B, blocks, H, block, -1).transpose(1, 2).flatten(2, 3)
+    return joined[:, :, :T]
+
+
+def band(
+    queries: int, keys: int, *, first: int, before: int, after: int, device: torch.device
+) -> Tensor:
+    """(queries, keys) mask: query t sees the keys t - before to t + after, key 0 being `first`."""
+    t = torch.arange(queries, device=device).unsqueeze(1)
+    offset = torch.arange(first, first + keys, device=device) - t
+    return (offset >= -before) & (offset <= after)
