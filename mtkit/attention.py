@@ -92,43 +92,39 @@ class _Products(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, keep: Tensor | None
     ) -> Tensor:
         B, H, T, K = q.shape
-        padded = bias.shape[-1]
-        rows, keys, values = _by_head(q, T), _by_head(k, padded), _by_head(v, padded)
-        wide = bias.dtype
+        padded, wide = bias.shape[-1], bias.dtype
+        rows, keys, values = (
+            _by_head(x, length).to(wide) for x, length in ((q, T), (k, padded), (v, padded))
+        )
         with torch.autocast(q.device.type, enabled=False):
-            scores = torch.baddbmm(
-                bias, rows.to(wide), keys.to(wide).transpose(1, 2), alpha=K**-0.5
-            )
+            scores = torch.baddbmm(bias, rows, keys.transpose(1, 2), alpha=K**-0.5)
             weights = scores.softmax(-1)
-            kept = weights.to(v.dtype)
-            if keep is not None:
-                kept = kept * keep
+            kept = weights if keep is None else weights * keep
             out = torch.bmm(kept, values)
         ctx.save_for_backward(rows, keys, values, weights, kept, keep)
         ctx.shape = B, H, T, k.shape[2]
-        return out.view(B, H, T, -1)
+        return out.to(v.dtype).view(B, H, T, -1)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         rows, keys, values, weights, kept, keep = ctx.saved_tensors
         B, H, T, S = ctx.shape
-        gradient = grad_outputs[0].reshape(B * H, T, -1)
+        dtype, wide = grad_outputs[0].dtype, weights.dtype
+        gradient = grad_outputs[0].reshape(B * H, T, -1).to(wide)
         with torch.autocast(gradient.device.type, enabled=False):
             of_values = torch.bmm(kept.transpose(1, 2), gradient)
             of_weights = torch.bmm(gradient, values.transpose(1, 2))
             if keep is not None:
                 of_weights *= keep
-            of_weights = of_weights.to(weights.dtype)
             # Of the softmax, and of the division by √K.
             inner = (of_weights * weights).sum(-1, keepdim=True)
             of_scores = of_weights.sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5)
-            of_scores = of_scores.to(rows.dtype)
             of_rows = torch.bmm(of_scores, keys)
             of_keys = torch.bmm(of_scores.transpose(1, 2), rows)
         return (
-            of_rows.view(B, H, T, -1),
-            of_keys.view(B, H, -1, rows.shape[-1])[:, :, :S],
-            of_values.view(B, H, -1, values.shape[-1])[:, :, :S],
+            of_rows.to(dtype).view(B, H, T, -1),
+            of_keys.to(dtype).view(B, H, -1, rows.shape[-1])[:, :, :S],
+            of_values.to(dtype).view(B, H, -1, values.shape[-1])[:, :, :S],
             None,
             None,
         )
