@@ -45,6 +45,7 @@ class Toolkit:
 
 TOOLKITS = {
     "mtkit": Toolkit("mtkit"),
+    "mtkit-fp32": Toolkit("mtkit in float32"),
     "ctranslate2": Toolkit("CTranslate2"),
     "torch": Toolkit("torch.nn.Transformer, plain loop"),
     "torch-bf16": Toolkit("torch.nn.Transformer, plain loop in bf16"),
@@ -127,7 +128,7 @@ def python_of(name: str, peers: Path) -> Path:
 
 def version_of(name: str) -> str:
     """The version of a toolkit, in its own process."""
-    package = TOOLKITS[name].package or name.removesuffix("-bf16")
+    package = TOOLKITS[name].package or name.partition("-")[0]
     return importlib.metadata.version(package.partition("==")[0])
 
 
@@ -196,7 +197,7 @@ class Process:
     ) -> None:
         variables = os.environ | extra | {"OMP_NUM_THREADS": str(threads)}
         variables |= {"MKL_NUM_THREADS": str(threads), "PYTHONNOUSERSITE": "1"}
-        if name != "mtkit":
+        if not name.startswith("mtkit"):
             variables.pop("PYTHONPATH", None)
         with log.open("w") as stderr:
             self._process = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Time training on the CPU against the other toolkits, on the same batches, in one run.
 
-    python benchmarks/train_cpu.py --data data/multi30k [--size base] [--threads 2] [--json FILE]
+    python benchmarks/train_cpu.py --data data/multi30k [--quick] [--size base] [--threads 2]
 
 `--data` is a prepared corpus with 8,000 pieces (examples/multi30k). Each toolkit is installed
 into an environment of its own under `--peers-dir`, all of them with the torch that mtkit has here,
@@ -176,6 +176,12 @@ class Peer:
     update: Callable[[Batch, int], None]
     logits: Callable[[Batch], Tensor]
     note: str = ""
+
+
+def mtkit_fp32(setting: Setting, example: Batch) -> Peer:
+    """mtkit without bfloat16, which it uses by default where the CPU has it."""
+    overrides = ["train.precision=fp32", *setting.overrides]
+    return mtkit(dataclasses.replace(setting, overrides=overrides), example)
 
 
 def mtkit(setting: Setting, example: Batch) -> Peer:
@@ -699,6 +705,7 @@ def initialise(model: nn.Module, setting: Setting) -> None:
 # By the names of `peers.TOOLKITS`: how to make each, in its own process, and what to know about it.
 PEERS: dict[str, tuple[Callable[[Setting, Batch], Peer], str]] = {
     "mtkit": (mtkit, ""),
+    "mtkit-fp32": (mtkit_fp32, ""),
     "torch": (
         plain,
         "drops out attention weights and feed-forward activations too, and has one more norm at "
@@ -960,12 +967,14 @@ class Race:
                 self._processes.pop(name).close()
 
 
-def ratios(rows: dict[str, Row], name: str, *, cpu: bool = False) -> list[float]:
+def ratios(
+    rows: dict[str, Row], name: str, *, ours: str = "mtkit", cpu: bool = False
+) -> list[float]:
     """mtkit's speed over a toolkit's, of each round; by the time of the CPU if that is asked."""
-    if "mtkit" not in rows:
+    if ours not in rows:
         return []
-    ours, theirs = (row.cpu_speeds if cpu else row.speeds for row in (rows["mtkit"], rows[name]))
-    return [a / b for a, b in zip(ours, theirs, strict=True)]
+    pairs = ((row.cpu_speeds if cpu else row.speeds) for row in (rows[ours], rows[name]))
+    return [a / b for a, b in zip(*pairs, strict=True)]
 
 
 def table(rows: dict[str, Row]) -> str:
@@ -974,6 +983,7 @@ def table(rows: dict[str, Row]) -> str:
         "implementation",
         "mtkit / it, median (range)",
         "the same by CPU time",
+        "mtkit in float32 / it",
         "target tokens/s",
         "peak memory",
         "loss on the way",
@@ -981,15 +991,14 @@ def table(rows: dict[str, Row]) -> str:
     ]
     lines = [columns, ["---"] * len(columns)]
     for name, row in rows.items():
-        faster, faster_by_cpu = (
-            "1" if name == "mtkit" else spread(ratios(rows, name, cpu=cpu), ".2f")
-            for cpu in (False, True)
-        )
+        compared = [("mtkit", False), ("mtkit", True), ("mtkit-fp32", False)]
         lines.append(
             [
                 f"{TOOLKITS[name].title} {row.facts['version']}",
-                faster,
-                faster_by_cpu,
+                *(
+                    "1" if name == ours else spread(ratios(rows, name, ours=ours, cpu=cpu), ".2f")
+                    for ours, cpu in compared
+                ),
                 spread(row.speeds, ",.0f"),
                 "–" if row.peak_bytes is None else f"{row.peak_bytes / 2**30:.1f} GiB",
                 spread([statistics.fmean(losses["curve"]) for losses in row.losses], ".3f"),
@@ -1033,6 +1042,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--loss-updates", type=int, default=200, help="before the rounds, to watch the loss"
     )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="ten minutes for the small size: batches of 1,500 tokens, rounds of 6 updates, and "
+        "nobody's loss is watched",
+    )
     parser.add_argument("--seeds", type=int, default=1, help="to watch the loss with")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of mtkit's"
@@ -1048,6 +1063,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.worker is None and arguments.data is None:
         parser.error("--data is required")
+    if arguments.quick:
+        arguments.batch_tokens, arguments.updates, arguments.loss_updates = 1500, 6, 0
     return arguments
 
 
