@@ -1064,7 +1064,8 @@ def parse() -> argparse.Namespace:
     if arguments.worker is None and arguments.data is None:
         parser.error("--data is required")
     if arguments.quick:
-        arguments.batch_tokens, arguments.updates, arguments.loss_updates = 1500, 6, 0
+        arguments.batch_tokens, arguments.loss_updates = 1500, 0
+        arguments.updates = arguments.updates or 6
     return arguments
 
 
