@@ -180,7 +180,7 @@ class Peer:
 
 def mtkit_fp32(setting: Setting, example: Batch) -> Peer:
     """mtkit without bfloat16, which it uses by default where the CPU has it."""
-    overrides = ["train.precision=fp32", *setting.overrides]
+    overrides = [*setting.overrides, "train.precision=fp32"]
     return mtkit(dataclasses.replace(setting, overrides=overrides), example)
 
 
@@ -188,7 +188,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
     """`mtkit.train.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.devices import choose_device, disable_malloc_trim, select_matmul_backend
+    from mtkit.devices import choose_device, disable_malloc_trim
     from mtkit.train.trainer import Trainer
 
     size = setting.size
@@ -212,7 +212,6 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
     )
     device = choose_device("cpu")
     disable_malloc_trim()
-    route = select_matmul_backend(device)
     trainer = Trainer(config, PreparedData.open(Path(setting.data)), device=device)
 
     def update(batch: Batch, step: int) -> None:
@@ -223,7 +222,9 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
         trainer.model,
         update,
         lambda batch: trainer.model(batch.src, batch.tgt_in),
-        note=", ".join([trainer.precision, f"matrices by {route}", *setting.overrides]),
+        note=", ".join(
+            [trainer.precision, f"matrices by {trainer.matmul_backend}", *setting.overrides]
+        ),
     )
 
 
@@ -970,11 +971,18 @@ class Race:
 def ratios(
     rows: dict[str, Row], name: str, *, ours: str = "mtkit", cpu: bool = False
 ) -> list[float]:
-    """mtkit's speed over a toolkit's, of each round; by the time of the CPU if that is asked."""
+    """mtkit's speed divided by that of a toolkit, for each round.
+
+    Args:
+        rows: of all toolkits.
+        name: of the toolkit.
+        ours: which row is mtkit's.
+        cpu: compare by the time that the CPU has worked, not by the clock.
+    """
     if ours not in rows:
         return []
-    pairs = ((row.cpu_speeds if cpu else row.speeds) for row in (rows[ours], rows[name]))
-    return [a / b for a, b in zip(*pairs, strict=True)]
+    mine, theirs = ((row.cpu_speeds if cpu else row.speeds) for row in (rows[ours], rows[name]))
+    return [a / b for a, b in zip(mine, theirs, strict=True)]
 
 
 def table(rows: dict[str, Row]) -> str:
@@ -1045,8 +1053,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="ten minutes for the small size: batches of 1,500 tokens, rounds of 6 updates, and "
-        "nobody's loss is watched",
+        help="about ten minutes: the same as --batch-tokens 1500 --loss-updates 0 --updates 6",
     )
     parser.add_argument("--seeds", type=int, default=1, help="to watch the loss with")
     parser.add_argument(
@@ -1064,8 +1071,7 @@ def parse() -> argparse.Namespace:
     if arguments.worker is None and arguments.data is None:
         parser.error("--data is required")
     if arguments.quick:
-        arguments.batch_tokens, arguments.loss_updates = 1500, 0
-        arguments.updates = arguments.updates or 6
+        arguments.batch_tokens, arguments.loss_updates, arguments.updates = 1500, 0, 6
     return arguments
 
 
@@ -1146,7 +1152,11 @@ def main() -> None:
     if arguments.json:
         rows = {
             name: asdict(row)
-            | {"ratios": ratios(race.rows, name), "cpu_ratios": ratios(race.rows, name, cpu=True)}
+            | {
+                "ratios": ratios(race.rows, name),
+                "cpu_ratios": ratios(race.rows, name, cpu=True),
+                "ratios_of_float32": ratios(race.rows, name, ours="mtkit-fp32"),
+            }
             for name, row in race.rows.items()
         }
         result = facts | {"rows": rows, "left_out": race.left_out}

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
 SMALLEST_BLOCK = 32
-# Up to so many keys a CPU computes attention faster without PyTorch's fused function, where that is
-# slow; beyond, the scores of all heads would take too much memory.
+# With at most this many keys, two products and a softmax replace PyTorch's fused function where it
+# is slow on a CPU. With more keys, the scores of all heads would need too much memory.
 MOST_KEYS = 512
 # PyTorch's softmax is ten times slower over rows that do not fill its vectors.
 SOFTMAX_ROW = 16
@@ -60,7 +61,10 @@ def attend_by_products(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """The same as `attention`, as two products and a softmax whose result is stored."""
+    """The same as `attention`, as two products and a softmax whose result is stored.
+
+    Every query must see at least one key.
+    """
     B, H, T, _ = q.shape
     S = k.shape[2]
     # Scores and their softmax are in float32 at least, as in PyTorch's fused function.
@@ -72,19 +76,21 @@ def attend_by_products(
     mask = F.pad(mask, (0, -S % SOFTMAX_ROW))
     bias = torch.zeros(mask.shape, dtype=wide, device=q.device).masked_fill_(~mask, -math.inf)
     if bias.dim() == 4:
-        bias = bias[:, 0].repeat_interleave(H, 0)
+        bias = bias.expand(B, H, -1, -1).flatten(0, 1)
     keep = None
     if dropout:
-        keep = F.dropout(q.new_ones(B * H, T, bias.shape[-1]), dropout)
+        ones = torch.ones(B * H, T, bias.shape[-1], dtype=wide, device=q.device)
+        keep = F.dropout(ones, dropout)
     out: Tensor = _Products.apply(q, k, v, bias, keep)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Products(torch.autograd.Function):
-    """Attention and its gradients, every product one call for all heads.
+    """Attention and its gradients; each product is one call for all heads.
 
-    Explicit, because with few positions the copies that PyTorch's own gradients make take as long
-    as the products.
+    The gradients are written out because autograd makes more copies. For short sentences copies
+    take as long as the products. All products are in float32, also of tensors in bfloat16: lengths
+    differ from batch to batch, and oneDNN would compile a kernel for each.
     """
 
     @staticmethod
@@ -94,7 +100,7 @@ class _Products(torch.autograd.Function):
         B, H, T, K = q.shape
         padded, wide = bias.shape[-1], bias.dtype
         rows, keys, values = (
-            _by_head(x, length).to(wide) for x, length in ((q, T), (k, padded), (v, padded))
+            _by_head(x, length, wide) for x, length in ((q, T), (k, padded), (v, padded))
         )
         with torch.autocast(q.device.type, enabled=False):
             scores = torch.baddbmm(bias, rows, keys.transpose(1, 2), alpha=K**-0.5)
@@ -106,34 +112,35 @@ class _Products(torch.autograd.Function):
         return out.to(v.dtype).view(B, H, T, -1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         rows, keys, values, weights, kept, keep = ctx.saved_tensors
         B, H, T, S = ctx.shape
         dtype, wide = grad_outputs[0].dtype, weights.dtype
-        gradient = grad_outputs[0].reshape(B * H, T, -1).to(wide)
-        with torch.autocast(gradient.device.type, enabled=False):
-            of_values = torch.bmm(kept.transpose(1, 2), gradient)
-            of_weights = torch.bmm(gradient, values.transpose(1, 2))
+        grad = grad_outputs[0].reshape(B * H, T, -1).to(wide)
+        with torch.autocast(grad.device.type, enabled=False):
+            grad_values = torch.bmm(kept.transpose(1, 2), grad)
+            grad_weights = torch.bmm(grad, values.transpose(1, 2))
             if keep is not None:
-                of_weights *= keep
+                grad_weights *= keep
             # Of the softmax, and of the division by √K.
-            inner = (of_weights * weights).sum(-1, keepdim=True)
-            of_scores = of_weights.sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5)
-            of_rows = torch.bmm(of_scores, keys)
-            of_keys = torch.bmm(of_scores.transpose(1, 2), rows)
+            inner = (grad_weights * weights).sum(-1, keepdim=True)
+            grad_scores = grad_weights.sub_(inner).mul_(weights).mul_(rows.shape[-1] ** -0.5)
+            grad_rows = torch.bmm(grad_scores, keys)
+            grad_keys = torch.bmm(grad_scores.transpose(1, 2), rows)
         return (
-            of_rows.to(dtype).view(B, H, T, -1),
-            of_keys.to(dtype).view(B, H, -1, rows.shape[-1])[:, :, :S],
-            of_values.to(dtype).view(B, H, -1, values.shape[-1])[:, :, :S],
+            grad_rows.to(dtype).view(B, H, T, -1),
+            grad_keys.to(dtype).view(B, H, -1, rows.shape[-1])[:, :, :S],
+            grad_values.to(dtype).view(B, H, -1, values.shape[-1])[:, :, :S],
             None,
             None,
         )
 
 
-def _by_head(x: Tensor, length: int) -> Tensor:
-    """(B, H, T, K) to a copy (B·H, length, K), with zeros after T."""
+def _by_head(x: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    """(B, H, T, K) to a copy (B·H, length, K) of another type, padded with zeros to `length`."""
     B, H, T, K = x.shape
-    out = x.new_empty(B, H, length, K)
+    out = x.new_empty(B, H, length, K, dtype=dtype)
     out[:, :, :T] = x
     out[:, :, T:] = 0
     return out.view(B * H, length, K)

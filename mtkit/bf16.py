@@ -1,11 +1,10 @@
 """Linear maps in bfloat16 on a CPU, with their gradients.
 
-They give what autocast gives with PyTorch's linear layer, and are faster for two reasons:
+They compute what PyTorch's linear layer computes under autocast, and are faster for two reasons:
 
-- oneDNN, which computes the products, compiles a program for every new shape. That takes as long
-  as several products, and only the last 1,024 programs are kept. Batches of sentences have
-  hundreds of shapes, so the rows are rounded up to a few numbers; the rows that are added are
-  zeros.
+- oneDNN, which computes the products, compiles a kernel for every new shape. That takes as long as
+  several products, and oneDNN keeps only the last 1,024 kernels. Batches of sentences have hundreds
+  of shapes. So the number of rows is rounded up, with rows of zeros, to one of few numbers.
 - Autocast converts and copies more than is needed.
 
 Weights and their gradients are in float32.
@@ -18,24 +17,26 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # The matrix units of CPUs work on 16 rows at a time.
 UNIT = 16
-# Numbers of rows between one power of two and the next.
+# Between one power of two and the next, `rounded` has so many results.
 STEPS = 16
 
 
-def is_wanted(x: Tensor) -> bool:
-    """Whether a linear map of `x` is one of this module: with autocast on a CPU."""
+def applies_to(x: Tensor) -> bool:
+    """True on a CPU under autocast to bfloat16, except while torch.compile traces."""
     return (
         x.device.type == "cpu"
         and torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
         and not torch.compiler.is_compiling()
     )
 
 
 def rounded(rows: int) -> int:
-    """The number of rows that are computed for so many, at most a sixteenth more.
+    """The number of rows that are computed: at most 15 or a sixteenth more than `rows`.
 
     >>> [rounded(rows) for rows in (1, 16, 17, 256, 257, 1453)]
     [16, 16, 32, 256, 272, 1472]
@@ -53,11 +54,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         bias: (N,), or None.
 
     Returns:
-        (..., N), of bfloat16.
+        (..., N), of bfloat16. In training it may not be changed in place.
     """
     if not torch.is_grad_enabled():
         # Autocast converts the weights once for many calls.
-        return _cut(F.linear(_rows(x), weight, bias), like=x)
+        return _unpad(F.linear(_pad_rows(x), weight, bias), like=x)
     out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
@@ -73,11 +74,11 @@ def feed_forward(
         outer, outer_bias: (D, F) and (D,), of float32.
 
     Returns:
-        (..., D), of bfloat16.
+        (..., D), of bfloat16. In training it may not be changed in place.
     """
     if not torch.is_grad_enabled():
-        hidden = F.linear(_rows(x), inner, inner_bias).relu_()
-        return _cut(F.linear(hidden, outer, outer_bias), like=x)
+        hidden = F.linear(_pad_rows(x), inner, inner_bias).relu_()
+        return _unpad(F.linear(hidden, outer, outer_bias), like=x)
     out: Tensor = _FeedForward.apply(  # type: ignore[no-untyped-call]
         x, inner, inner_bias, outer, outer_bias
     )
@@ -87,18 +88,19 @@ def feed_forward(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        rows, narrow = _rows(x), weight.bfloat16()
+        rows, narrow = _pad_rows(x), weight.bfloat16()
         ctx.save_for_backward(rows, narrow)
         ctx.has_bias = bias is not None
-        return _cut(F.linear(rows, narrow, None if bias is None else bias.bfloat16()), like=x)
+        return _unpad(F.linear(rows, narrow, None if bias is None else bias.bfloat16()), like=x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
-        gradient = _rows(grad_outputs[0])
-        of_weight, of_bias = _of_weights(gradient, rows)
-        of_x = _cut(gradient @ weight, like=grad_outputs[0])
-        return of_x, of_weight, of_bias if ctx.has_bias else None
+        grad = _pad_rows(grad_outputs[0])
+        grad_weight, grad_bias = _of_weights(grad, rows)
+        grad_x = _unpad(grad @ weight, like=grad_outputs[0])
+        return grad_x, grad_weight, grad_bias if ctx.has_bias else None
 
 
 class _FeedForward(torch.autograd.Function):
@@ -106,34 +108,35 @@ class _FeedForward(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor
     ) -> Tensor:
-        rows, inner, outer = _rows(x), inner.bfloat16(), outer.bfloat16()
+        rows, inner, outer = _pad_rows(x), inner.bfloat16(), outer.bfloat16()
         hidden = F.linear(rows, inner, inner_bias.bfloat16()).relu_()
         ctx.save_for_backward(rows, hidden, inner, outer)
-        return _cut(F.linear(hidden, outer, outer_bias.bfloat16()), like=x)
+        return _unpad(F.linear(hidden, outer, outer_bias.bfloat16()), like=x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, ...]:
         rows, hidden, inner, outer = ctx.saved_tensors
-        gradient = _rows(grad_outputs[0])
-        of_outer, of_outer_bias = _of_weights(gradient, hidden)
-        of_hidden = gradient @ outer
+        grad = _pad_rows(grad_outputs[0])
+        grad_outer, grad_outer_bias = _of_weights(grad, hidden)
+        grad_hidden = grad @ outer
         # Of the ReLU, in place.
-        torch.ops.aten.threshold_backward.grad_input(of_hidden, hidden, 0, grad_input=of_hidden)
-        of_inner, of_inner_bias = _of_weights(of_hidden, rows)
-        of_x = _cut(of_hidden @ inner, like=grad_outputs[0])
-        return of_x, of_inner, of_inner_bias, of_outer, of_outer_bias
+        torch.ops.aten.threshold_backward.grad_input(grad_hidden, hidden, 0, grad_input=grad_hidden)
+        grad_inner, grad_inner_bias = _of_weights(grad_hidden, rows)
+        grad_x = _unpad(grad_hidden @ inner, like=grad_outputs[0])
+        return grad_x, grad_inner, grad_inner_bias, grad_outer, grad_outer_bias
 
 
-def _of_weights(gradient: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+def _of_weights(grad: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients (N, K) and (N,) of weight and bias, from (R, N) and (R, K)."""
-    turned = gradient.t()
-    if gradient.shape[1] < rows.shape[1]:
+    transposed = grad.t()
+    if grad.shape[1] < rows.shape[1]:
         # oneDNN is slow to transpose the left matrix; this pays where it is the smaller one.
-        turned = turned.contiguous()
-    return (turned @ rows).float(), gradient.sum(0).float()
+        transposed = transposed.contiguous()
+    return (transposed @ rows).float(), grad.sum(0).float()
 
 
-def _rows(x: Tensor) -> Tensor:
+def _pad_rows(x: Tensor) -> Tensor:
     """`x` (..., K) as (R, K) in bfloat16, with R from `rounded`."""
     count, width = x.numel() // x.shape[-1], x.shape[-1]
     total = rounded(count)
@@ -145,7 +148,7 @@ def _rows(x: Tensor) -> Tensor:
     return out
 
 
-def _cut(rows: Tensor, *, like: Tensor) -> Tensor:
-    """(R, N) as (..., N), without the rows that `_rows` has added to `like` (..., K)."""
+def _unpad(rows: Tensor, *, like: Tensor) -> Tensor:
+    """(R, N) as (..., N), without the rows that `_pad_rows` has added to `like` (..., K)."""
     count = like.numel() // like.shape[-1]
     return rows[:count].view(*like.shape[:-1], rows.shape[-1])

@@ -137,12 +137,15 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[A
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
-def select_matmul_backend(device: torch.device) -> str:
+def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -> str:
     """Use the faster of PyTorch's two libraries for float32 matrix products.
 
     On AMD CPUs with AVX-512, MKL has less than half the speed of oneDNN. The switch is
     `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
     result of one product is tested: oneDNN is used only if it is as exact as float32.
+
+    Products in bfloat16 are oneDNN's on every CPU. There the switch would concern only the float32
+    products of attention, of which oneDNN would compile a kernel for each shape.
 
     Returns:
         The name of the library, for the log. The choice depends only on the CPU and not on timing,
@@ -150,6 +153,8 @@ def select_matmul_backend(device: torch.device) -> str:
     """
     if device.type != "cpu":
         return "cuBLAS"
+    if precision == "bf16":
+        return "oneDNN"
     able = torch.cpu.get_capabilities()
     if "AMD" in str(able.get("cpu_name", "")) and able.get("avx512_f", False):
         torch.set_float32_matmul_precision("medium")

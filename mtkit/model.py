@@ -1,4 +1,4 @@
-"""The Transformer of *Attention Is All You Need* (2017), from attention to logits.
+"""The Transformer of *Attention Is All You Need* (2017), from embeddings to logits.
 
 This module owns the forward pass. Decoding a token at a time is in `translate.engine`, the search
 in `translate.search`, and the loss in `train.loss`. It reads from leaf to root, and follows
@@ -6,7 +6,7 @@ Section 3 of the paper:
 
     positions            3.5    `sinusoidal_positions`
     linear maps                 `Linear`
-    attention            3.2    `SelfAttention`, `CrossAttention`; the arithmetic is `attention`'s
+    attention            3.2    `SelfAttention`, `CrossAttention`; computed in attention.py
     feed-forward         3.3    `FeedForward`
     residual and norm    3.1    `Residual`
     layers and stacks    3.1    `EncoderLayer`, `DecoderLayer`
@@ -58,7 +58,8 @@ class Dropout(nn.Module):
 
     PyTorch draws one float at a time, which was a twentieth of a training step of the `small`
     preset. Here a 64-bit generator decides about four elements at once, each with a probability
-    that is a multiple of 1/65,536. The generator is seeded by PyTorch's.
+    that is a multiple of 1/65,536. The generator is seeded by PyTorch's. The result is of float32
+    at least, because 1 / (1 - p) is not a bfloat16 number.
     """
 
     def __init__(self, p: float) -> None:
@@ -75,6 +76,7 @@ class Dropout(nn.Module):
         generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
         count = x.numel()
         bits = torch.from_numpy(generator.random_raw(-(-count // 4)).view(np.int16)[:count])
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
         keep = torch.empty(x.shape, dtype=x.dtype)
         # Written as 0 and 1 of the type that is multiplied: conversions cost more than drawing.
         torch.ge(bits.view(x.shape), dropped - 32_768, out=keep)
@@ -86,7 +88,7 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
-        if bf16.is_wanted(x):
+        if bf16.applies_to(x):
             return bf16.linear(x, self.weight, self.bias)
         return F.linear(x, self.weight, self.bias)
 
@@ -230,7 +232,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         inner, outer = self.inner, self.outer
-        if bf16.is_wanted(x) and not (self.training and self.dropout.p):
+        if bf16.applies_to(x) and not (self.training and self.dropout.p):
             return bf16.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias)
         out: Tensor = outer(self.dropout(F.relu(inner(x))))
         return out
@@ -474,7 +476,7 @@ class Transformer(nn.Module):
             return logits
         if x.is_cuda:
             return output_layer(x, weight, multiple=GPU_TILE)
-        if bf16.is_wanted(x):
+        if bf16.applies_to(x):
             return bf16.linear(x, weight, None)
         return F.linear(x, weight)
 

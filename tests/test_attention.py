@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.attention import attend_by_products, attend_nearby, attention
 
 
-@pytest.mark.parametrize("kind", ["all", "causal", "padding", "band"])
+@pytest.mark.parametrize("kind", ["all", "causal", "padding", "band", "padding and band"])
 @pytest.mark.parametrize(
     ("T", "S", "K", "Kv"),
     [(7, 7, 4, 4), (1, 9, 3, 5), (5, 2, 8, 1), (20, 33, 4, 6), (16, 16, 2, 2)],
@@ -30,9 +31,11 @@ def test_attention_by_products_has_the_results_and_gradients_of_the_fused_one(
     mask = None
     if kind == "padding":
         mask = (torch.arange(S) < torch.tensor([S, 1, S - 1])[:, None])[:, None, None]
-    elif kind == "band":
+    elif "band" in kind:
         mask = (torch.arange(T)[:, None] - torch.arange(S)).abs() < 2
-        mask[:, 0] = True
+        if "padding" in kind:
+            mask = mask & (torch.arange(S) < torch.tensor([S, 1, S - 1])[:, None])[:, None, None]
+        mask[..., 0] = True
     how: dict[str, Any] = {"mask": mask, "causal": kind == "causal"}
     found, wanted = attend_by_products(q, k, v, **how), attention(q, k, v, **how)
     assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
@@ -56,34 +59,45 @@ def test_dropout_of_attention_by_products_has_the_gradients_of_its_results() -> 
         torch.manual_seed(7)
         return attend_by_products(q, k, v, causal=True, dropout=0.4)
 
-    # Differences of results, by PyTorch.
+    # gradcheck compares with finite differences.
     assert torch.autograd.gradcheck(attend, (q, k, v))
 
 
-def test_dropout_of_attention_by_products_keeps_the_mean() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_of_attention_by_products_keeps_the_mean(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    q, k = torch.randn(1, 1, 4, 8), torch.randn(1, 1, 20, 8)
-    v = torch.rand(1, 1, 20, 1)
+    q, k = torch.randn(1, 1, 4, 8, dtype=dtype), torch.randn(1, 1, 20, 8, dtype=dtype)
+    v = torch.rand(1, 1, 20, 1, dtype=dtype)
     q, k, v = (x.expand(2000, -1, -1, -1) for x in (q, k, v))
     dropped = attend_by_products(q, k, v, dropout=0.3)
     wanted = attend_by_products(q[:1], k[:1], v[:1])
     assert not torch.allclose(dropped[0], dropped[1])
     # Five standard errors of the mean.
-    error = 5 * dropped.std(0) / 2000**0.5
-    assert ((dropped.mean(0) - wanted[0]).abs() < error).all()
+    error = 5 * dropped.float().std(0) / 2000**0.5
+    assert ((dropped.float().mean(0) - wanted[0].float()).abs() < error).all()
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    """PyTorch's, whatever `attention` would choose."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 def test_attention_by_products_in_bfloat16_is_as_exact_as_the_fused_one() -> None:
     draw = torch.Generator().manual_seed(1)
     exact = [torch.randn(4, 2, 20, 32, generator=draw, dtype=torch.float64) for _ in range(3)]
-    rounded = [x.bfloat16() for x in exact]
-    wanted = attention(*(x.double() for x in rounded), causal=True)
-    errors = [
-        (attend(*rounded, causal=True).double() - wanted).abs().max().item()
-        for attend in (attend_by_products, attention)
-    ]
-    # Both round the weights and the result to eight bits.
-    assert errors[0] <= 1.5 * errors[1] + 1e-3
+    rounded = [x.bfloat16().requires_grad_() for x in exact]
+    wide = [x.detach().double().requires_grad_() for x in rounded]
+    factor = torch.randn(4, 2, 20, 32, generator=draw).bfloat16()
+
+    def results(attend: Any, x: list[Tensor]) -> list[Tensor]:
+        out = attend(*x, causal=True)
+        return [out.detach(), *torch.autograd.grad((out * factor).sum(), x)]
+
+    wanted = results(attention, wide)
+    ours, fused = results(attend_by_products, rounded), results(fused_attention, rounded)
+    for one, other, exactly in zip(ours, fused, wanted, strict=True):
+        error = (one.double() - exactly).norm()
+        assert error <= 1.1 * (other.double() - exactly).norm()
 
 
 @pytest.mark.parametrize(
@@ -134,9 +148,11 @@ def softmax_of_the_visible(
     # One mask, then blocks of 32 that fill up or do not, then blocks as long as the window.
     [(3, 20), (1, 192), (5, 193), (32, 300), (40, 199)],
 )
+@pytest.mark.parametrize("by_products", [False, True])
 def test_restricted_attention_equals_a_softmax_over_the_neighbours(
-    window: int, longest: int, causal: bool
+    window: int, longest: int, causal: bool, by_products: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mtkit.attention._is_fused_attention_slow", lambda *_: by_products)
     generator = torch.Generator().manual_seed(1)
 
     def draw(width: int) -> Tensor:

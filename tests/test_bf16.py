@@ -25,7 +25,7 @@ def draw(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-def test_rows_are_rounded_up_by_a_sixteenth_at_most() -> None:
+def test_rows_are_rounded_up_by_15_or_by_a_sixteenth_at_most() -> None:
     for rows in range(1, 5000):
         assert rows <= bf16.rounded(rows) <= max(rows + 15, rows * 17 / 16)
         assert bf16.rounded(rows) % 16 == 0
@@ -45,7 +45,7 @@ def test_a_linear_map_and_its_gradients_are_those_of_autocast(
     given = [x, weight, bias] if bias is not None else [x, weight]
     factor = draw(*shape, 40, seed=4).detach()
     with torch.autocast("cpu"):
-        assert bf16.is_wanted(x)
+        assert bf16.applies_to(x)
         found, wanted = bf16.linear(x, weight, bias), F.linear(x, weight, bias)
     assert found.dtype == torch.bfloat16
     assert found.shape == wanted.shape
@@ -91,12 +91,14 @@ def test_without_gradients_the_results_are_the_same_to_the_last_bit() -> None:
 
 def test_only_autocast_on_a_cpu_computes_in_bfloat16() -> None:
     x = torch.zeros(2, 3)
-    assert not bf16.is_wanted(x)
+    assert not bf16.applies_to(x)
     with torch.autocast("cpu", enabled=False):
-        assert not bf16.is_wanted(x)
+        assert not bf16.applies_to(x)
     with torch.autocast("cpu"):
-        assert bf16.is_wanted(x)
-        assert not bf16.is_wanted(x.to("meta"))
+        assert bf16.applies_to(x)
+        assert not bf16.applies_to(x.to("meta"))
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert not bf16.applies_to(x)
 
 
 class Shapes(TorchDispatchMode):
@@ -118,7 +120,7 @@ def model() -> Transformer:
     return Transformer(ModelConfig(encoder_layers=2, decoder_layers=2, **shape), 23, pad_id=0)
 
 
-def test_batches_of_many_shapes_are_computed_with_few_shapes_of_products() -> None:
+def test_linear_maps_of_batches_of_many_shapes_have_few_shapes() -> None:
     transformer, shapes = model(), Shapes()
     numbers = []
     for count in range(104, 124):
@@ -128,8 +130,8 @@ def test_batches_of_many_shapes_are_computed_with_few_shapes_of_products() -> No
             out = transformer(src, tgt_in, output=lambda states, _: states.sum())
             torch.autograd.backward(out)
         numbers.append(len(shapes.seen))
-    # The 936 to 1,107 target positions are 960, 992, 1,024, 1,088 or 1,152 rows; the 1,040 to 1,230
-    # of the source fewer.
+    # Target: 936 to 1,107 rows, rounded to five numbers. Source: 1,040 to 1,230 rows, rounded to
+    # four.
     assert numbers[-1] <= 5 * numbers[0]
 
 
@@ -144,6 +146,4 @@ def test_a_models_gradients_in_bfloat16_are_near_those_in_float32() -> None:
         gradients.append(torch.autograd.grad(log_probs[..., 5].sum(), transformer.parameters()))
     names = [name for name, _ in transformer.named_parameters()]
     for name, found, wanted in zip(names, *gradients, strict=True):
-        # The gradient of a bias of keys is zero, because softmax does not see what it adds.
-        if wanted.norm() > 1e-3 and "proj.bias" not in name:
-            assert error(found, wanted) < 0.1, name
+        assert error(found, wanted) < 0.04, name

@@ -401,9 +401,11 @@ def test_dropout_drops_its_share_and_scales_up_the_rest(p: float, dtype: torch.d
     # Five standard deviations of a binomial.
     assert abs(dropped - p * count) < 5 * (p * (1 - p) * count) ** 0.5
     kept = y[y != 0]
-    assert torch.allclose(kept, torch.full_like(kept, 2 / (1 - p)), rtol=1e-2)
+    assert torch.allclose(kept, torch.full_like(kept, 2 / (1 - p)), rtol=1e-4)
+    assert y.dtype == torch.promote_types(dtype, torch.float32)
+    # In bfloat16 the gradient is rounded.
     (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient * 2, y)
+    assert torch.equal(gradient * 2, y.to(dtype))
     # Neighbours, and every fourth element, which share a draw, are independent.
     for shift in (1, 2, 3, 4, 301):
         zero = (y.flatten() == 0).double()

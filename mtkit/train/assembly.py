@@ -29,7 +29,6 @@ from mtkit.devices import (
     describe_device,
     disable_malloc_trim,
     memory_explained,
-    select_matmul_backend,
     total_memory,
 )
 from mtkit.errors import MtkitError, one_line
@@ -122,7 +121,6 @@ def _run_locked(
         data.verify()
     existing = _existing_run(workers, run_path, config, data, restart=restart)
     disable_malloc_trim()
-    route = select_matmul_backend(place)
     check_room(config, data, place, world_size=workers.world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         trainer = Trainer(config, data, device=place, workers=workers)
@@ -138,7 +136,7 @@ def _run_locked(
             describe_device(place),
             several,
             trainer.precision,
-            route,
+            trainer.matmul_backend,
             f"{sum(parameter_counts(trainer.model).values()):,}",
         )
         if existing is None:
@@ -263,7 +261,6 @@ def forecast(
     data.verify()
     place = choose_device(device)
     disable_malloc_trim()
-    select_matmul_backend(place)
     if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))
     # A single worker cannot shard the model.

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from mtkit import bf16
 
-# Of the logits that are stored at a time, and of those that are read several times in a row, which
-# a core has in its cache.
+# Size of the buffer of logits, and, for each thread, of the logits that are processed together so
+# that they stay in a cache.
 MOST_BYTES = 2**26
 CACHED_BYTES = 2**20
 
@@ -148,10 +149,14 @@ def loss_of_states(
 class _OutputLoss(torch.autograd.Function):
     """Output layer and smoothed cross-entropy with their gradients, some rows at a time.
 
-    The gradient of a logit is p - low - extra·[it is the true token], and p = power / normaliser.
-    Only the powers and the truth are in the (N, V) array, because each pass over it costs as much
-    as a part of a product. The normaliser scales rows before or after the products, and `low` is
-    the same everywhere, so that its products are sums.
+    Every token has the target probability `low`, and the true token has `extra` more. The gradient
+    of a logit is its probability minus the target probability. A probability is
+    exp(logit - highest logit) divided by the sum of these exponentials over the row.
+
+    A pass over the (N, V) array takes nearly as long as a product, so the array gets only the
+    exponentials, and the share of the true token. The rows are divided by their sums before or
+    after the products, where they are short. `low` is the same for all tokens, so its products are
+    sums of rows, which are exact.
     """
 
     @staticmethod
@@ -170,13 +175,14 @@ class _OutputLoss(torch.autograd.Function):
         size = max(1, -(-N // chunks))
         if dtype == torch.bfloat16:
             size = bf16.rounded(size)
-        # Rows that are added are zeros, and so are their parts of the gradients.
+            chunks = max(1, -(-N // size))
+        # Rows of zeros add nothing to the gradient of the weight; their own results are cut off.
         targets = F.pad(targets, (0, chunks * size - N)).unsqueeze(-1)
         rows = F.pad(rows.to(wide), (0, 0, 0, chunks * size - N))
         rows_gradient = torch.empty_like(rows)
         weight_gradient = torch.zeros_like(weight)
-        normaliser, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
-        in_cache = max(1, CACHED_BYTES // (V * wide.itemsize))
+        sums, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
+        in_cache = max(1, torch.get_num_threads() * CACHED_BYTES // (V * wide.itemsize))
         # The types are chosen here.
         with torch.autocast(rows.device.type, enabled=False):
             narrow, matrix = rows.to(dtype), weight.to(dtype)
@@ -187,31 +193,33 @@ class _OutputLoss(torch.autograd.Function):
                 for first in range(0, size, in_cache):
                     logits = buffer[first : first + in_cache]
                     part = slice(start + first, start + first + len(logits))
-                    powers = logits.to(wide)
-                    highest = powers.amax(-1, keepdim=True)
-                    true_logits = powers.gather(-1, targets[part])
-                    powers.sub_(highest).exp_()
-                    sums = torch.sum(powers, -1, keepdim=True, out=normaliser[part])
-                    torch.sub(sums.log() + highest, true_logits, alpha=extra, out=losses[part])
-                    powers.scatter_add_(-1, targets[part], -extra * sums)
+                    exps = logits.to(wide)
+                    highest = exps.amax(-1, keepdim=True)
+                    true_logits = exps.gather(-1, targets[part])
+                    exps.sub_(highest).exp_()
+                    torch.sum(exps, -1, keepdim=True, out=sums[part])
+                    normaliser = sums[part].log() + highest
+                    torch.sub(normaliser, true_logits, alpha=extra, out=losses[part])
+                    exps.scatter_add_(-1, targets[part], -extra * sums[part])
                     if dtype != wide:
-                        logits.copy_(powers)
-                of_rows = torch.mm(buffer, matrix)
-                torch.div(of_rows.to(wide), normaliser[chunk], out=rows_gradient[chunk])
-                scaled = (rows[chunk] / normaliser[chunk]).to(dtype)
+                        logits.copy_(exps)
+                product = torch.mm(buffer, matrix).to(wide)
+                torch.div(product, sums[chunk], out=rows_gradient[chunk])
+                scaled = (rows[chunk] / sums[chunk]).to(dtype)
                 if dtype == wide:
                     weight_gradient.addmm_(buffer.t(), scaled)
                 else:
                     weight_gradient += torch.mm(buffer.t(), scaled)
-        # What is the same for every token of the vocabulary.
-        columns, sides = weight.sum(0), rows.sum(0)
-        total = losses[:N].sum() - low * torch.dot(sides, columns)
-        rows_gradient = rows_gradient[:N].sub_(low * columns)
-        weight_gradient -= low * sides
+        # The parts that are the same for all tokens of the vocabulary.
+        row_sum, weight_sum = rows.sum(0), weight.sum(0)
+        total = losses[:N].sum() - low * torch.dot(row_sum, weight_sum)
+        rows_gradient = rows_gradient[:N].sub_(low * weight_sum)
+        weight_gradient -= low * row_sum
         ctx.save_for_backward(rows_gradient, weight_gradient)
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         rows_gradient, weight_gradient = ctx.saved_tensors
         factor = grad_outputs[0]

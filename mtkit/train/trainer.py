@@ -23,7 +23,13 @@ from mtkit.batches import TokenBatches, make_batch
 from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
-from mtkit.devices import arithmetic, choose_precision, describe_device, is_out_of_memory
+from mtkit.devices import (
+    arithmetic,
+    choose_precision,
+    describe_device,
+    is_out_of_memory,
+    select_matmul_backend,
+)
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
@@ -81,6 +87,7 @@ class Trainer:
         self.history = ValidationHistory(config.train)
         self.pairs = data.pairs("train")
         self.precision = choose_precision(self.settings.precision, device)
+        self.matmul_backend = select_matmul_backend(device, self.precision)
         self.micro_batches = MicroBatches(
             config, self.pairs, self.vocabularies, device_type=device.type
         )

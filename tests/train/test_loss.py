@@ -172,6 +172,7 @@ def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(
     epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(loss_module, "MOST_BYTES", chunk * 11 * 2)
+    monkeypatch.setattr(loss_module, "CACHED_BYTES", 5 * 11 * 4)
     _, targets = random_case()
     generator = torch.Generator().manual_seed(4)
     states = torch.randn(4, 6, 5, generator=generator, requires_grad=True)
