@@ -42,12 +42,12 @@ def die_while_training(after: int) -> None:
     """Be killed when an update is about to be made, the `after`-th from now."""
     original, count = Trainer.update, 0
 
-    def update(self: Trainer, batches: Any) -> Any:
+    def update(self: Trainer, *given: Any) -> Any:
         nonlocal count
         count += 1
         if count == after:
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, batches)
+        return original(self, *given)
 
     Trainer.update = update  # type: ignore[method-assign]
 

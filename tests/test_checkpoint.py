@@ -349,11 +349,11 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
 ):
     original = Trainer.update
 
-    def moved(self: Trainer, batches: Any) -> Any:
+    def moved(self: Trainer, *given: Any) -> Any:
         if self.step == 2:
             (tmp_path / "run").rename(tmp_path / "old")
             (tmp_path / "run").mkdir()
-        return original(self, batches)
+        return original(self, *given)
 
     save = CheckpointWriter.save
 

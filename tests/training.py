@@ -48,10 +48,10 @@ def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], obj
     """Have something happen in every training right before the update `step`."""
     original = Trainer.update
 
-    def update(self: Trainer, batches: Any) -> Tensor:
+    def update(self: Trainer, *given: Any) -> Tensor:
         if self.step + 1 == step:
             action()
-        return original(self, batches)
+        return original(self, *given)
 
     patch.setattr(Trainer, "update", update)
 

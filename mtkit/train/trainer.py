@@ -47,6 +47,7 @@ from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, padded_tokens
 from mtkit.train.observer import Observer
+from mtkit.train.prefetch import Prefetcher, Shares
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
@@ -92,6 +93,8 @@ class Trainer:
             config, self.pairs, self.vocabularies, device_type=device.type
         )
         self.batches = self._plan()
+        # Of the stream after the last update, where a thread has drawn further batches already.
+        self._position: dict[str, int] | None = None
         self.micro_batches.choose(self.batches, self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
@@ -133,12 +136,17 @@ class Trainer:
             TrainingProgress(self.step, settings.max_steps, active=first) as progress,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
+            Prefetcher(
+                self.batches, self._shares, done=self.step, last=settings.max_steps
+            ) as updates,
         ):
             metrics = MetricsLogger(run, self.step, active=first)
             early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.max_steps and not stopped and not early:
                 with self._explaining_memory(writer):
-                    meter.add(self.update(next(self.batches)))
+                    update = updates.next()
+                    self._position = update.position
+                    meter.add(self.update(update.batches, update.shares))
                 progress.step()
                 last = self.step == settings.max_steps
                 validation, best = None, False
@@ -163,15 +171,20 @@ class Trainer:
                 self.save(writer, validation)
             writer.finish()
             self.workers.barrier()
+        self._position = None
         unfinished = stopped and self.step < settings.max_steps
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
         return not unfinished
 
-    def update(self, batches: Sequence[IntArray]) -> Tensor:
+    def update(self, batches: Sequence[IntArray], shares: Shares | None = None) -> Tensor:
         """One optimizer step on the pairs of these batches, divided among all workers.
 
         The gradient is that of the mean loss per target token over all of them.
+
+        Args:
+            batches: the pairs of the update.
+            shares: the micro-batches of this worker, if they are prepared.
 
         Returns:
             The summed loss of this worker's share.
@@ -181,9 +194,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(self.step)
         self.model.train()
-        shares = self.micro_batches.of_update(
-            batches, step=self.step, rank=workers.rank, world_size=workers.world_size
-        )
+        if shares is None:
+            shares = self._shares(batches, self.step)
         tokens = self._count(batches, [selected for _, selected in shares])
         summed = torch.zeros((), device=self.device)
         for place, (pairs, indices) in shares:
@@ -199,6 +211,12 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return summed
+
+    def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
+        """The micro-batches that this worker computes of an update."""
+        return self.micro_batches.of_update(
+            batches, step=step, rank=self.workers.rank, world_size=self.workers.world_size
+        )
 
     def _count(self, batches: Sequence[IntArray], mine: Sequence[Selected]) -> int:
         """Count the cost of an update; returns its target tokens over all workers."""
@@ -294,7 +312,7 @@ class Trainer:
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "max_steps": self.settings.max_steps,
-            "batches": self.batches.state_dict(),
+            "batches": self._position or self.batches.state_dict(),
             "cost": asdict(self.cost),
             "validations": self.history.rows,
         }
@@ -511,7 +529,7 @@ class Trainer:
     ) -> None:
         row = meter.read(self.step, self.workers)
         row["lr"] = self.optimizer.param_groups[0]["lr"]
-        row["epoch"] = self.batches.epoch
+        row["epoch"] = (self._position or self.batches.state_dict())["epoch"]
         if (bad := meter.first_not_finite) is not None:
             step, loss = bad
             writer.settle()

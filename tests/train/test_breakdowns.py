@@ -132,8 +132,8 @@ def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
 ):
     original = Trainer.update
 
-    def update(self: Trainer, batches: Any) -> Tensor:
-        return original(self, batches) * (math.nan if self.step == 4 else 1.0)
+    def update(self: Trainer, *given: Any) -> Tensor:
+        return original(self, *given) * (math.nan if self.step == 4 else 1.0)
 
     monkeypatch.setattr(Trainer, "update", update)
     slow_down_saving(monkeypatch)

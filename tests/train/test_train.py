@@ -269,8 +269,8 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
     seen: list[tuple[float, int]] = []
     original = Trainer.update
 
-    def update(self: Trainer, batches: Any) -> Tensor:
-        summed = original(self, batches)
+    def update(self: Trainer, batches: Any, *rest: Any) -> Tensor:
+        summed = original(self, batches, *rest)
         tokens = self.pairs.tgt.lengths[np.concatenate(batches)].sum()
         seen.append((summed.item(), int(tokens)))
         return summed

@@ -1,0 +1,81 @@
+"""Updates that a thread prepares are those of the stream, in its order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtkit.batches import TokenBatches
+from mtkit.data import IntArray, PreparedData
+from mtkit.train.prefetch import Prefetcher
+
+
+def stream(data: PreparedData) -> TokenBatches:
+    return TokenBatches(data.pairs("train"), budget=200, per_update=2, seed=1)
+
+
+def nothing(batches: Sequence[IntArray], step: int) -> list[Any]:
+    return []
+
+
+def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: PreparedData):
+    plain = stream(tiny_data)
+    steps = []
+
+    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+        steps.append(step)
+        return [(step, list(batches))]
+
+    # Some epochs.
+    with Prefetcher(stream(tiny_data), prepare, done=3, last=43) as updates:
+        for step in range(4, 44):
+            found, wanted = updates.next(), next(plain)
+            assert found.position == plain.state_dict()
+            assert len(found.batches) == len(wanted)
+            assert all(map(np.array_equal, found.batches, wanted))
+            assert found.shares == [(step, found.batches)]
+    assert plain.epoch > 1
+    assert steps == list(range(4, 44))
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5])
+def test_closed_early_it_leaves_the_stream_after_the_last_update_taken(
+    tiny_data: PreparedData, taken: int
+):
+    plain, batches = stream(tiny_data), stream(tiny_data)
+    with Prefetcher(batches, nothing, done=0, last=100) as updates:
+        for _ in range(taken):
+            updates.next()
+            next(plain)
+    assert batches.state_dict() == plain.state_dict()
+    assert all(map(np.array_equal, next(batches), next(plain)))
+
+
+def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: PreparedData):
+    prepared = [threading.Event() for _ in range(4)]
+
+    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+        prepared[step].set()
+        return []
+
+    with Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates:
+        updates.next()
+        assert prepared[2].wait(60)
+        updates.next()
+        assert prepared[3].wait(60)
+
+
+def test_an_error_in_preparing_is_raised_where_the_update_is_taken(tiny_data: PreparedData):
+    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+        if step == 2:
+            raise MemoryError("no room")
+        return []
+
+    with Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates:
+        updates.next()
+        with pytest.raises(MemoryError, match="no room"):
+            updates.next()
