@@ -89,7 +89,7 @@ class _Products(torch.autograd.Function):
     """Attention and its gradients; each product is one call for all heads.
 
     The gradients are written out because autograd makes more copies. For short sentences copies
-    take as long as the products. All products are in float32, also of tensors in bfloat16: lengths
+    take as long as the products. Tensors in bfloat16 are multiplied in float32 too: lengths
     differ from batch to batch, and oneDNN would compile a kernel for each.
     """
 

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 # The matrix units of CPUs work on 16 rows at a time.
 UNIT = 16
-# Between one power of two and the next, `rounded` has so many results.
+# `rounded` has this many different results between one power of two and the next.
 STEPS = 16
 
 

@@ -175,10 +175,9 @@ class _OutputLoss(torch.autograd.Function):
         size = max(1, -(-N // chunks))
         if dtype == torch.bfloat16:
             size = bf16.rounded(size)
-            chunks = max(1, -(-N // size))
         # Rows of zeros add nothing to the gradient of the weight; their own results are cut off.
-        targets = F.pad(targets, (0, chunks * size - N)).unsqueeze(-1)
-        rows = F.pad(rows.to(wide), (0, 0, 0, chunks * size - N))
+        targets = F.pad(targets, (0, -N % size)).unsqueeze(-1)
+        rows = F.pad(rows.to(wide), (0, 0, 0, -N % size))
         rows_gradient = torch.empty_like(rows)
         weight_gradient = torch.zeros_like(weight)
         sums, losses = (rows.new_empty(len(rows), 1) for _ in range(2))

@@ -22,6 +22,9 @@ DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
 # Pairs, and the indices of those that are used.
 Selected = tuple[SentencePairs, IntArray]
 
+# The micro-batches of an update that a worker computes, each with its index.
+Shares = list[tuple[int, Selected]]
+
 
 def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
     """The tokens of the larger side of a micro-batch, with padding."""
@@ -100,7 +103,7 @@ class MicroBatches:
 
     def of_update(
         self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int
-    ) -> list[tuple[int, Selected]]:
+    ) -> Shares:
         """The micro-batches of an update that a worker computes, each with its index."""
         shares = list(enumerate(split(batches, self.per_batch)))[rank::world_size]
         return [

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 
 from mtkit.batches import TokenBatches
 from mtkit.data import IntArray
-from mtkit.train.micro_batches import Selected
-
-# The micro-batches that this worker computes, each with its index in the update.
-Shares = list[tuple[int, Selected]]
+from mtkit.train.micro_batches import Shares
 
 
 @dataclass(frozen=True)
@@ -38,8 +34,8 @@ class Prefetcher:
     preparing without a thread.
 
     Args:
-        batches: the stream. While this is open, nothing else may draw from it; closed, it leaves
-            the stream after the last update that `next` has returned.
+        batches: the stream. Nothing else may draw from it before `close`, which puts it back to the
+            position after the last update that `next` has returned.
         prepare: gives the micro-batches of this worker, from the batches of an update and its
             number, counted from 1.
         done: updates before the first one here.
@@ -62,15 +58,8 @@ class Prefetcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ahead: Future[Update] | None = None
 
-    def __enter__(self) -> Prefetcher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the thread, and put the stream back to its position."""
         self._thread.shutdown(cancel_futures=True)
         self._batches.load_state_dict(self._position)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -45,9 +45,9 @@ from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
-from mtkit.train.micro_batches import MicroBatches, Selected, padded_tokens
+from mtkit.train.micro_batches import MicroBatches, Selected, Shares, padded_tokens
 from mtkit.train.observer import Observer
-from mtkit.train.prefetch import Prefetcher, Shares
+from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
@@ -136,8 +136,8 @@ class Trainer:
             TrainingProgress(self.step, settings.max_steps, active=first) as progress,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
-            Prefetcher(
-                self.batches, self._shares, done=self.step, last=settings.max_steps
+            closing(
+                Prefetcher(self.batches, self._shares, done=self.step, last=settings.max_steps)
             ) as updates,
         ):
             metrics = MetricsLogger(run, self.step, active=first)
@@ -211,6 +211,10 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return summed
+
+    def _stream_position(self) -> dict[str, int]:
+        """The position in the stream of updates, after the last update."""
+        return self._position or self.batches.state_dict()
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
         """The micro-batches that this worker computes of an update."""
@@ -312,7 +316,7 @@ class Trainer:
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "max_steps": self.settings.max_steps,
-            "batches": self._position or self.batches.state_dict(),
+            "batches": self._stream_position(),
             "cost": asdict(self.cost),
             "validations": self.history.rows,
         }
@@ -529,7 +533,7 @@ class Trainer:
     ) -> None:
         row = meter.read(self.step, self.workers)
         row["lr"] = self.optimizer.param_groups[0]["lr"]
-        row["epoch"] = (self._position or self.batches.state_dict())["epoch"]
+        row["epoch"] = self._stream_position()["epoch"]
         if (bad := meter.first_not_finite) is not None:
             step, loss = bad
             writer.settle()

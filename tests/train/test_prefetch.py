@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
         return [(step, list(batches))]
 
     # Some epochs.
-    with Prefetcher(stream(tiny_data), prepare, done=3, last=43) as updates:
+    with closing(Prefetcher(stream(tiny_data), prepare, done=3, last=43)) as updates:
         for step in range(4, 44):
             found, wanted = updates.next(), next(plain)
             assert found.position == plain.state_dict()
@@ -47,7 +48,7 @@ def test_closed_early_it_leaves_the_stream_after_the_last_update_taken(
     tiny_data: PreparedData, taken: int
 ):
     plain, batches = stream(tiny_data), stream(tiny_data)
-    with Prefetcher(batches, nothing, done=0, last=100) as updates:
+    with closing(Prefetcher(batches, nothing, done=0, last=100)) as updates:
         for _ in range(taken):
             updates.next()
             next(plain)
@@ -62,7 +63,7 @@ def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: Pr
         prepared[step].set()
         return []
 
-    with Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates:
+    with closing(Prefetcher(stream(tiny_data), prepare, done=0, last=3)) as updates:
         updates.next()
         assert prepared[2].wait(60)
         updates.next()
@@ -75,7 +76,7 @@ def test_an_error_in_preparing_is_raised_where_the_update_is_taken(tiny_data: Pr
             raise MemoryError("no room")
         return []
 
-    with Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates:
+    with closing(Prefetcher(stream(tiny_data), prepare, done=0, last=3)) as updates:
         updates.next()
         with pytest.raises(MemoryError, match="no room"):
             updates.next()
