@@ -9,8 +9,6 @@ until 50 ms have passed, and what is reported is the median of the rounds with i
 medians the growth is fitted: the exponent of n over the longer half of the lengths, that of d
 between the widths, and for self-attention the shares of its projections (n·d²) and of the attention
 itself (n²·d), which is all that Table 1 counts.
-
-The plot needs matplotlib: pip install -e '.[bench]'.
 """
 
 from __future__ import annotations
