@@ -248,10 +248,11 @@ class Trainer:
             if not self.workers.is_rank_zero:
                 self.workers.barrier()
                 return Validation(math.nan, 0.0, 0.0, [])
-        with torch.inference_mode(), arithmetic(self.precision, self.device):
+        with torch.inference_mode():
             validation = self._validator.run(
                 model.eval(),
                 workers,
+                precision=self.precision,
                 loss=partial(self._loss, label_smoothing=0.0),
                 budget=min(self.batches.budget, self.micro_batches.limit),
                 progress=self.workers.progress,

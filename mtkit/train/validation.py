@@ -15,6 +15,7 @@ from mtkit.batches import plan_batches
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, SentencePairs
+from mtkit.devices import Precision, arithmetic
 from mtkit.model import Transformer
 from mtkit.score import score
 from mtkit.tokenizer import Vocabularies
@@ -93,6 +94,7 @@ class Validator:
         model: Transformer,
         workers: Workers,
         *,
+        precision: Precision,
         loss: SummedLoss,
         budget: int,
         progress: Callable[[], None],
@@ -102,12 +104,19 @@ class Validator:
         Args:
             model: the whole model.
             workers: that call this at the same time, each with its copy of the model.
+            precision: of training; on a CPU, translations are in float32 nevertheless.
             loss: computes the loss of a batch.
             budget: padded tokens of a batch; more if the longest pair needs it.
             progress: called after every batch and every line: a long validation is not a stall.
         """
-        mean_loss = self._mean_loss(model, workers, loss, budget, progress)
-        translations = self._translate(model, workers, progress)
+        with arithmetic(precision, self._device):
+            mean_loss = self._mean_loss(model, workers, loss, budget, progress)
+        if self._device.type == "cpu":
+            # With few rows bf16 saves little, and oneDNN keeps a compiled kernel for each shape of
+            # attention: a hundred megabytes for each validation.
+            precision = "fp32"
+        with arithmetic(precision, self._device):
+            translations = self._translate(model, workers, progress)
         texts, references = [translation.text for translation in translations], [self._text[1]]
         bleu, chrf = (score(texts, references, metric=metric).value for metric in ("bleu", "chrf"))
         return Validation(mean_loss, bleu, chrf, translations)

@@ -26,6 +26,7 @@ from mtkit.train import assembly as train
 from mtkit.train.flops import training_flops
 from mtkit.train.loss import learning_rate
 from mtkit.train.trainer import Trainer
+from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
 
@@ -233,6 +234,21 @@ def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
     assert row["valid_loss"] == pytest.approx(total / tokens, rel=tolerance)
     perplexity = math.exp(total / tokens)
     assert row["valid_perplexity"] == pytest.approx(perplexity, rel=10 * tolerance)
+
+
+def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: PreparedData):
+    trainer = Trainer(changed(config, "train", precision="bf16"), tiny_data, device=CPU)
+    trainer.update(next(trainer.batches))
+    found = trainer.validate().translations
+    src, tgt = tiny_data.tokenizers()
+    translator = Translator(
+        trainer.model.eval(), tgt, config.decode.greedy(), device=CPU, src_tokenizer=src
+    )
+    wanted = translator.translate_nbest(tiny_data.text("valid")[0], n_best=1)
+    for mine, (theirs,) in zip(found, wanted, strict=True):
+        assert mine.text == theirs.text
+        # In bf16 the difference would be about 1e-3.
+        assert mine.log_prob == pytest.approx(theirs.log_prob, rel=1e-6)
 
 
 def test_validating_changes_nothing(config: Config, tiny_data: PreparedData, tmp_path: Path):
