@@ -1053,7 +1053,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="about ten minutes: the same as --batch-tokens 1500 --loss-updates 0 --updates 6",
+        help="about eight minutes: the same as --batch-tokens 1500 --loss-updates 0 --updates 6",
     )
     parser.add_argument("--seeds", type=int, default=1, help="to watch the loss with")
     parser.add_argument(

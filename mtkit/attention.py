@@ -17,9 +17,10 @@ from torch.autograd.function import once_differentiable
 # Restricted attention works on blocks of positions; smaller ones waste time on bookkeeping.
 SMALLEST_BLOCK = 32
 # With at most this many keys, two products and a softmax replace PyTorch's fused function where it
-# is slow on a CPU. With more keys, the scores of all heads would need too much memory.
-MOST_KEYS = 512
-# PyTorch's softmax is ten times slower over rows that do not fill its vectors.
+# is slow on a CPU. With about 320 keys both take the same time; from there on the fused function is
+# faster, and the stored scores of all heads need as much memory as the rest of a training step.
+MOST_KEYS = 256
+# PyTorch's softmax is ten times slower over rows that are shorter than one of its vectors.
 SOFTMAX_ROW = 16
 
 
@@ -38,7 +39,7 @@ def attention(
         q: (B, H, T, K).
         k: (B, H, S, K).
         v: (B, H, S, Kv).
-        mask: (T, S), or (B, 1, 1 or T, S).
+        mask: (T, S), or (B, 1, 1 or T, S). Every query must see at least one key.
         causal: let position t see positions up to t; instead of a mask.
         dropout: on the attention weights.
 
@@ -61,10 +62,7 @@ def attend_by_products(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """The same as `attention`, as two products and a softmax whose result is stored.
-
-    Every query must see at least one key.
-    """
+    """The same as `attention`, as two products and a softmax whose result is stored."""
     B, H, T, _ = q.shape
     S = k.shape[2]
     # Scores and their softmax are in float32 at least, as in PyTorch's fused function.
@@ -107,17 +105,18 @@ class _Products(torch.autograd.Function):
             weights = scores.softmax(-1)
             kept = weights if keep is None else weights * keep
             out = torch.bmm(kept, values)
-        ctx.save_for_backward(rows, keys, values, weights, kept, keep)
+        ctx.save_for_backward(rows, keys, values, weights, keep)
         ctx.shape = B, H, T, k.shape[2]
-        return out.to(v.dtype).view(B, H, T, -1)
+        return out.to(v.dtype).view(B, H, T, v.shape[-1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        rows, keys, values, weights, kept, keep = ctx.saved_tensors
+        rows, keys, values, weights, keep = ctx.saved_tensors
         B, H, T, S = ctx.shape
         dtype, wide = grad_outputs[0].dtype, weights.dtype
-        grad = grad_outputs[0].reshape(B * H, T, -1).to(wide)
+        grad = grad_outputs[0].reshape(B * H, T, values.shape[-1]).to(wide)
+        kept = weights if keep is None else weights * keep
         with torch.autocast(grad.device.type, enabled=False):
             grad_values = torch.bmm(kept.transpose(1, 2), grad)
             grad_weights = torch.bmm(grad, values.transpose(1, 2))
@@ -129,9 +128,9 @@ class _Products(torch.autograd.Function):
             grad_rows = torch.bmm(grad_scores, keys)
             grad_keys = torch.bmm(grad_scores.transpose(1, 2), rows)
         return (
-            grad_rows.to(dtype).view(B, H, T, -1),
-            grad_keys.to(dtype).view(B, H, -1, rows.shape[-1])[:, :, :S],
-            grad_values.to(dtype).view(B, H, -1, values.shape[-1])[:, :, :S],
+            grad_rows.to(dtype).view(B, H, T, rows.shape[-1]),
+            grad_keys.to(dtype).view(B, H, *keys.shape[1:])[:, :, :S],
+            grad_values.to(dtype).view(B, H, *values.shape[1:])[:, :, :S],
             None,
             None,
         )

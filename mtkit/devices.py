@@ -137,6 +137,18 @@ def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[A
     return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
+@contextmanager
+def float32_arithmetic(device: torch.device) -> Iterator[None]:
+    """Within it, matrix products are in float32, with the faster library, and not autocast."""
+    before = torch.get_float32_matmul_precision()
+    select_matmul_backend(device)
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -> str:
     """Use the faster of PyTorch's two libraries for float32 matrix products.
 
@@ -153,6 +165,8 @@ def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -
     """
     if device.type != "cpu":
         return "cuBLAS"
+    # The switch is for the whole process, and an earlier model may have used it.
+    torch.set_float32_matmul_precision("highest")
     if precision == "bf16":
         return "oneDNN"
     able = torch.cpu.get_capabilities()

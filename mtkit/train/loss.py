@@ -156,7 +156,7 @@ class _OutputLoss(torch.autograd.Function):
     A pass over the (N, V) array takes nearly as long as a product, so the array gets only the
     exponentials, and the share of the true token. The rows are divided by their sums before or
     after the products, where they are short. `low` is the same for all tokens, so its products are
-    sums of rows, which are exact.
+    sums of rows, in float32.
     """
 
     @staticmethod

@@ -1,10 +1,11 @@
-"""The next update, drawn and prepared by a thread while the current one is computed."""
+"""The next update, drawn and segmented by a thread while the current one is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 from mtkit.batches import TokenBatches
 from mtkit.data import IntArray
@@ -27,15 +28,18 @@ class Update:
 
 
 class Prefetcher:
-    """Prepares each update while the one before it is computed.
+    """Prepares each update while the one before it is computed; a context manager.
 
     Preparing takes time where sentences are segmented anew (`train.bpe_dropout`) and where an epoch
-    begins. It depends on the seed and on the number of the update, so the results are those of
-    preparing without a thread.
+    is planned, which also takes 16 bytes of memory per pair. The updates are those of the stream,
+    in its order, so the thread changes no result.
+
+    After an error the context ends without waiting for the thread, and nothing can be drawn any
+    more: the message must not wait until an epoch is planned.
 
     Args:
-        batches: the stream. Nothing else may draw from it before `close`, which puts it back to the
-            position after the last update that `next` has returned.
+        batches: the stream. Nothing else may draw from it within the context. After the context it
+            may be up to one update ahead of the last one that `next` has returned.
         prepare: gives the micro-batches of this worker, from the batches of an update and its
             number, counted from 1.
         done: updates before the first one here.
@@ -54,25 +58,24 @@ class Prefetcher:
         self._prepare = prepare
         self._step = done
         self._last = last
-        self._position = batches.state_dict()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._ahead: Future[Update] | None = None
 
-    def close(self) -> None:
-        """End the thread, and put the stream back to its position."""
-        self._thread.shutdown(cancel_futures=True)
-        self._batches.load_state_dict(self._position)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._thread.shutdown(wait=kind is None, cancel_futures=True)
 
     def next(self) -> Update:
         """The next update.
 
         Raises:
-            Exception: what was raised while it was prepared.
+            Exception: what was raised while it was prepared. No further update can be drawn then.
         """
         ready = self._ahead or self._thread.submit(self._draw, self._step + 1)
         self._step += 1
         update = ready.result()
-        self._position = update.position
         self._ahead = None
         if self._step < self._last:
             self._ahead = self._thread.submit(self._draw, self._step + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -93,8 +93,9 @@ class Trainer:
             config, self.pairs, self.vocabularies, device_type=device.type
         )
         self.batches = self._plan()
-        # Of the stream after the last update, where a thread has drawn further batches already.
-        self._position: dict[str, int] | None = None
+        # The position in the stream after the last update of `fit`. The stream itself may be
+        # further, because a thread draws ahead.
+        self._position = self.batches.state_dict()
         self.micro_batches.choose(self.batches, self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
@@ -131,13 +132,14 @@ class Trainer:
         saved = self.step
         stopped = early = False
         validation: Validation | None = None
+        self.batches.load_state_dict(self._position)
         with (
             stop_on_signal(quiet=not first) as signals,
             TrainingProgress(self.step, settings.max_steps, active=first) as progress,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
-            closing(
-                Prefetcher(self.batches, self._shares, done=self.step, last=settings.max_steps)
+            Prefetcher(
+                self.batches, self._shares, done=self.step, last=settings.max_steps
             ) as updates,
         ):
             metrics = MetricsLogger(run, self.step, active=first)
@@ -171,7 +173,6 @@ class Trainer:
                 self.save(writer, validation)
             writer.finish()
             self.workers.barrier()
-        self._position = None
         unfinished = stopped and self.step < settings.max_steps
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
@@ -187,7 +188,7 @@ class Trainer:
             shares: the micro-batches of this worker, if they are prepared.
 
         Returns:
-            The summed loss of this worker's share.
+            The summed loss of these micro-batches.
         """
         settings, workers = self.settings, self.workers
         self.step += 1
@@ -200,21 +201,19 @@ class Trainer:
         summed = torch.zeros((), device=self.device)
         for place, (pairs, indices) in shares:
             # Dropout depends only on seed, step and index: a resumed run needs no random state, and
-            # it does not matter which worker computes a share.
+            # it does not matter which worker computes a micro-batch.
             torch.manual_seed(_mix(settings.seed, self.step, place))
             last = place == shares[-1][0]
             with workers.waiting() if last else workers.no_sync(self._parallel):
-                loss = self._share_of_loss(pairs, indices, label_smoothing=settings.label_smoothing)
+                loss = self._micro_batch_loss(
+                    pairs, indices, label_smoothing=settings.label_smoothing
+                )
                 # Gradients are averaged over the workers.
                 torch.autograd.backward(loss * (workers.world_size / tokens))
             summed += loss.detach()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return summed
-
-    def _stream_position(self) -> dict[str, int]:
-        """The position in the stream of updates, after the last update."""
-        return self._position or self.batches.state_dict()
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
         """The micro-batches that this worker computes of an update."""
@@ -224,14 +223,14 @@ class Trainer:
 
     def _count(self, batches: Sequence[IntArray], mine: Sequence[Selected]) -> int:
         """Count the cost of an update; returns its target tokens over all workers."""
-        several = self.micro_batches.are_segmented_anew
+        segmented_anew = self.micro_batches.are_segmented_anew
         tokens = flops = 0.0
         # Without BPE-dropout every worker knows all lengths.
-        for pairs, indices in mine if several else [(self.pairs, np.concatenate(batches))]:
+        for pairs, indices in mine if segmented_anew else [(self.pairs, np.concatenate(batches))]:
             src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
             tokens += int(tgt.sum())
             flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
-        if several:
+        if segmented_anew:
             cost = torch.tensor([tokens, flops], dtype=torch.float64)
             tokens, flops = self.workers.sum(cost).tolist()
         self.cost.tokens += int(tokens)
@@ -272,7 +271,7 @@ class Trainer:
         try:
             # This is also the first exchange of gradients between workers.
             with self.workers.waiting():
-                loss = self._share_of_loss(*largest, label_smoothing=0.1)
+                loss = self._micro_batch_loss(*largest, label_smoothing=0.1)
                 torch.autograd.backward(loss)
             return
         except (RuntimeError, MemoryError) as error:
@@ -317,7 +316,7 @@ class Trainer:
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "max_steps": self.settings.max_steps,
-            "batches": self._stream_position(),
+            "batches": self._position,
             "cost": asdict(self.cost),
             "validations": self.history.rows,
         }
@@ -370,7 +369,8 @@ class Trainer:
         self._check_decay(run, state.max_steps, step)
         run.check_sizes(weights)
         self._load(weights, optimizer)
-        self.batches.load_state_dict(state.batches.model_dump())
+        self._position = state.batches.model_dump()
+        self.batches.load_state_dict(self._position)
         self.cost = TrainingCost(**state.cost.model_dump())
         self.history.rows = [scores.model_dump() for scores in state.validations]
         self.step = step
@@ -468,13 +468,13 @@ class Trainer:
             model = model.to(self.device)
         return model
 
-    def _share_of_loss(
+    def _micro_batch_loss(
         self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
-        """Summed loss of a share of an update; its gradient is sent to all workers."""
+        """Summed loss of a micro-batch; its gradient is sent to all workers."""
         if len(indices):
             return self._loss(self._parallel, pairs, indices, label_smoothing=label_smoothing)
-        # This share is empty, but the others wait for its gradient, which is zero.
+        # This micro-batch is empty, but the others wait for its gradient, which is zero.
         some = np.zeros(1, np.int64)
         return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
 
@@ -534,7 +534,7 @@ class Trainer:
     ) -> None:
         row = meter.read(self.step, self.workers)
         row["lr"] = self.optimizer.param_groups[0]["lr"]
-        row["epoch"] = self._stream_position()["epoch"]
+        row["epoch"] = self._position["epoch"]
         if (bad := meter.first_not_finite) is not None:
             step, loss = bad
             writer.settle()

@@ -15,7 +15,7 @@ from mtkit.batches import plan_batches
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, SentencePairs
-from mtkit.devices import Precision, arithmetic
+from mtkit.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.model import Transformer
 from mtkit.score import score
 from mtkit.tokenizer import Vocabularies
@@ -109,13 +109,14 @@ class Validator:
             budget: padded tokens of a batch; more if the longest pair needs it.
             progress: called after every batch and every line: a long validation is not a stall.
         """
-        with arithmetic(precision, self._device):
+        device = self._device
+        # Around all batches, so that autocast converts the weights once.
+        with arithmetic(precision, device):
             mean_loss = self._mean_loss(model, workers, loss, budget, progress)
-        if self._device.type == "cpu":
-            # With few rows bf16 saves little, and oneDNN keeps a compiled kernel for each shape of
-            # attention: a hundred megabytes for each validation.
-            precision = "fp32"
-        with arithmetic(precision, self._device):
+        # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
+        # attention: a hundred megabytes for each validation.
+        on_cpu = device.type == "cpu"
+        with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
             translations = self._translate(model, workers, progress)
         texts, references = [translation.text for translation in translations], [self._text[1]]
         bleu, chrf = (score(texts, references, metric=metric).value for metric in ("bleu", "chrf"))

@@ -26,7 +26,7 @@ from forked import Forked
 
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.devices import choose_precision, select_matmul_backend
+from mtkit.devices import choose_precision, float32_arithmetic, select_matmul_backend
 from mtkit.run_folder import Run
 from mtkit.train import launcher
 from mtkit.train.distributed import Watch, Workers
@@ -747,5 +747,11 @@ def test_the_matrix_route_is_never_less_exact_than_float32(
         exact = x.double() @ x.double().t()
         error = (torch.nn.functional.linear(x, x) - exact).abs().max() / exact.abs().max()
         assert error < 1e-6
+        # The choice for a model in bfloat16 does not depend on the model before it.
+        select_matmul_backend(CPU, "bf16")
+        assert torch.get_float32_matmul_precision() == "highest"
+        with float32_arithmetic(CPU):
+            assert (route == "oneDNN") == (torch.get_float32_matmul_precision() == "medium")
+        assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision("highest")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,6 @@ def stream(data: PreparedData) -> TokenBatches:
     return TokenBatches(data.pairs("train"), budget=200, per_update=2, seed=1)
 
 
-def nothing(batches: Sequence[IntArray], step: int) -> list[Any]:
-    return []
-
-
 def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: PreparedData):
     plain = stream(tiny_data)
     steps = []
@@ -32,7 +27,7 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
         return [(step, list(batches))]
 
     # Some epochs.
-    with closing(Prefetcher(stream(tiny_data), prepare, done=3, last=43)) as updates:
+    with Prefetcher(stream(tiny_data), prepare, done=3, last=43) as updates:
         for step in range(4, 44):
             found, wanted = updates.next(), next(plain)
             assert found.position == plain.state_dict()
@@ -43,17 +38,26 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
     assert steps == list(range(4, 44))
 
 
-@pytest.mark.parametrize("taken", [0, 1, 5])
-def test_closed_early_it_leaves_the_stream_after_the_last_update_taken(
-    tiny_data: PreparedData, taken: int
-):
-    plain, batches = stream(tiny_data), stream(tiny_data)
-    with closing(Prefetcher(batches, nothing, done=0, last=100)) as updates:
-        for _ in range(taken):
-            updates.next()
-            next(plain)
-    assert batches.state_dict() == plain.state_dict()
-    assert all(map(np.array_equal, next(batches), next(plain)))
+def test_an_error_does_not_wait_for_the_thread(tiny_data: PreparedData):
+    begun, released, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def prepare(batches: Sequence[IntArray], step: int) -> list[Any]:
+        if step == 2:
+            begun.set()
+            released.wait(60)
+            ended.set()
+        return []
+
+    with (  # noqa: PT012 - the context must end while the thread works
+        pytest.raises(KeyboardInterrupt),
+        Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates,
+    ):
+        updates.next()
+        assert begun.wait(60)
+        raise KeyboardInterrupt
+    assert not ended.is_set()
+    released.set()
+    assert ended.wait(60)
 
 
 def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: PreparedData):
@@ -63,7 +67,7 @@ def test_an_update_is_prepared_while_the_one_before_it_is_computed(tiny_data: Pr
         prepared[step].set()
         return []
 
-    with closing(Prefetcher(stream(tiny_data), prepare, done=0, last=3)) as updates:
+    with Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates:
         updates.next()
         assert prepared[2].wait(60)
         updates.next()
@@ -76,7 +80,7 @@ def test_an_error_in_preparing_is_raised_where_the_update_is_taken(tiny_data: Pr
             raise MemoryError("no room")
         return []
 
-    with closing(Prefetcher(stream(tiny_data), prepare, done=0, last=3)) as updates:
+    with Prefetcher(stream(tiny_data), prepare, done=0, last=3) as updates:
         updates.next()
         with pytest.raises(MemoryError, match="no room"):
             updates.next()

@@ -215,6 +215,26 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "stopped", "loss")
 
 
+def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last_bit(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stream = Trainer(config, tiny_data, device=CPU).batches
+    epochs = []
+    while stream.epoch == 0:
+        next(stream)
+        epochs.append(stream.epoch)
+    # The position after this update is in the first epoch, and that of the next one is not.
+    stop = len(epochs) - 1
+    config = changed(config, "train", max_steps=stop + 2, valid_every=100, checkpoint_every=100)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    with monkeypatch.context() as patch:
+        before_update(patch, stop, interrupt)
+        assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    assert Run.open(tmp_path / "stopped").checkpoints()[-1].load_state()["batches"]["epoch"] == 0
+    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+
+
 def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_stopped(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
