@@ -25,12 +25,12 @@ def draw(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
-def test_rows_are_rounded_up_by_15_or_by_a_sixteenth_at_most() -> None:
+def test_rows_are_rounded_up_by_15_or_by_an_eighth_at_most() -> None:
     for rows in range(1, 5000):
-        assert rows <= bf16.rounded(rows) <= max(rows + 15, rows * 17 / 16)
+        assert rows <= bf16.rounded(rows) <= max(rows + 15, rows * 9 / 8)
         assert bf16.rounded(rows) % 16 == 0
         assert bf16.rounded(bf16.rounded(rows)) == bf16.rounded(rows)
-    assert len({bf16.rounded(rows) for rows in range(1025, 2049)}) == 16
+    assert len({bf16.rounded(rows) for rows in range(1025, 2049)}) == 8
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (16, 1), (7, 43)])
@@ -130,9 +130,9 @@ def test_linear_maps_of_batches_of_many_shapes_have_few_shapes() -> None:
             out = transformer(src, tgt_in, output=lambda states, _: states.sum())
             torch.autograd.backward(out)
         numbers.append(len(shapes.seen))
-    # Target: 936 to 1,107 rows, rounded to five numbers. Source: 1,040 to 1,230 rows, rounded to
-    # four.
-    assert numbers[-1] <= 5 * numbers[0]
+    # Target: 936 to 1,107 rows, rounded to 960, 1,024 and 1,152. Source: 1,040 to 1,230 rows,
+    # rounded to 1,152 and 1,280.
+    assert numbers[-1] <= 3 * numbers[0]
 
 
 def test_a_models_gradients_in_bfloat16_are_near_those_in_float32() -> None:
