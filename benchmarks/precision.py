@@ -11,7 +11,6 @@ of the means, with its standard error.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import platform
@@ -39,13 +38,11 @@ class Result:
         losses: step and training loss (nats per target token, smoothed), as recorded.
         valid_losses: step and validation loss (nats per target token, not smoothed).
         bleu: BLEU of the test set.
-        seconds: time of all updates, without validation.
     """
 
     losses: list[tuple[int, float]]
     valid_losses: list[tuple[int, float]]
     bleu: float
-    seconds: float
 
 
 def train(run: Path, data: Path, config: str, precision: str, seed: int) -> None:
@@ -63,15 +60,10 @@ def measure(run: Path) -> Result:
     # A resumed run repeats the updates after its last checkpoint: the last record of a step counts.
     updates = {row["step"]: row for row in rows if "loss" in row}
     validations = {row["step"]: row for row in rows if "valid_loss" in row}
-    steps = [0, *sorted(updates)]
     return Result(
-        [(step, updates[step]["loss"]) for step in steps[1:]],
+        [(step, updates[step]["loss"]) for step in sorted(updates)],
         [(step, validations[step]["valid_loss"]) for step in sorted(validations)],
         float(json.loads(printed)["systems"][0]["scores"][0]["value"]),
-        sum(
-            updates[step]["seconds_per_step"] * (step - before)
-            for before, step in itertools.pairwise(steps)
-        ),
     )
 
 
@@ -91,21 +83,20 @@ def difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
 def report(results: dict[str, list[Result]]) -> str:
     """A table with a row for each precision, and the difference."""
     text = [
-        "| precision | validation loss | BLEU, test set | minutes of training |",
-        "|---" * 4 + "|",
+        "| precision | validation loss | BLEU, test set |",
+        "|---" * 3 + "|",
     ]
     for precision, group in results.items():
         valid = spread([r.valid_losses[-1][1] for r in group], 3)
         bleu = spread([r.bleu for r in group], 2)
-        minutes = spread([r.seconds / 60 for r in group], 1)
-        text.append(f"| {TITLES[precision]} | {valid} | {bleu} | {minutes} |")
+        text.append(f"| {TITLES[precision]} | {valid} | {bleu} |")
     if all(len(group) > 1 for group in results.values()) and len(results) == 2:
         a, b = results.values()
         loss = difference(*([r.valid_losses[-1][1] for r in g] for g in (a, b)))
         bleu_difference = difference(*([r.bleu for r in g] for g in (a, b)))
         text.append(
             f"| difference | {loss[0]:+.3f} ± {loss[1]:.3f} | "
-            f"{bleu_difference[0]:+.2f} ± {bleu_difference[1]:.2f} | |"
+            f"{bleu_difference[0]:+.2f} ± {bleu_difference[1]:.2f} |"
         )
     return "\n".join(text)
 
@@ -119,12 +110,13 @@ def plot(results: dict[str, list[Result]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     # Okabe and Ito's colours, which the colour-blind can tell apart.
-    colours = {"fp32": "#0072B2", "bf16": "#D55E00"}
+    lines = {"fp32": ("#0072B2", "-"), "bf16": ("#D55E00", "--")}
     figure, panels = plt.subplots(1, 2, figsize=(9.2, 3.8))
     for precision, group in results.items():
         for number, result in enumerate(group):
             label = TITLES[precision] if number == 0 else None
-            style = {"color": colours[precision], "label": label, "linewidth": 1.2, "alpha": 0.8}
+            colour, dashes = lines[precision]
+            style = {"color": colour, "linestyle": dashes, "label": label, "linewidth": 1.3}
             panels[0].plot(*zip(*result.losses, strict=True), **style)
             panels[1].plot(*zip(*result.valid_losses, strict=True), marker="o", ms=4, **style)
     panels[0].set(title="training", xlabel="updates", ylabel="smoothed loss, nats per token")
