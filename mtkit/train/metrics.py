@@ -15,7 +15,7 @@ from typing import Any
 
 from mtkit.checkpoint import validation_scores
 from mtkit.config import dump_config
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, reason_of
 from mtkit.run_folder import Run
 from mtkit.train.report_page import RunFacts, run_page
 from mtkit.translate import Translation
@@ -132,9 +132,11 @@ class MetricsLogger:
         """Whether writing succeeded."""
         try:
             write()
-        except (MtkitError, OSError) as error:
+        # A library that is loaded for the page can be missing, or not fit in memory.
+        except (MtkitError, OSError, ImportError, MemoryError) as error:
             if not self._failed:
-                log.warning("%s; training continues, the metrics will have gaps", error)
+                reason = reason_of(error) or "out of memory"
+                log.warning("%s; training continues, the metrics will have gaps", reason)
             self._failed = True
             return False
         return True

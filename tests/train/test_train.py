@@ -258,6 +258,25 @@ def test_validating_changes_nothing(config: Config, tiny_data: PreparedData, tmp
     assert_same_state(tmp_path / "seldom", tmp_path / "often")
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map a segment")])
+def test_a_page_that_cannot_be_drawn_does_not_end_training(
+    error: Exception,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    def fail(_: object) -> str:
+        raise error
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", fail)
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert Run.open(tmp_path / "run").checkpoints()[-1].step == config.train.max_steps
+    (warning,) = [line for line in caplog.messages if "will have gaps" in line]
+    assert warning.startswith(str(error) or "out of memory")
+
+
 def test_metrics_have_the_keys_that_are_promised(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
