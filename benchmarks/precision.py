@@ -3,9 +3,9 @@
     python benchmarks/precision.py --data FOLDER --runs FOLDER [--seeds 3] [--svg FILE]
 
 Trains a preset once for every precision and seed, one run after the other, and scores the test set
-with each. Runs that are complete are not trained again, so an interrupted benchmark goes on where
-it stopped. The table has the mean and the standard deviation over the seeds; "difference" is that
-of the means, with its standard error.
+with each. Complete runs are not trained again, and an interrupted run is resumed. The table has the
+mean and the standard deviation over the seeds. "difference" is the difference of the means, with
+its standard error.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 
 import mtkit
+from mtkit.run_folder import Run
 
 PRECISIONS = ("fp32", "bf16")
 TITLES = {"fp32": "float32", "bf16": "bf16"}
@@ -46,7 +47,7 @@ class Result:
 
 
 def train(run: Path, data: Path, config: str, precision: str, seed: int) -> None:
-    """Train one run, or resume it. The command itself sees that a complete run is complete."""
+    """Train one run, or resume it; the command does nothing if the run is complete."""
     command = [*MTKIT, "train", "--config", config, "--data", str(data), "--run", str(run)]
     settings = [f"train.seed={seed}", f"train.precision={precision}"]
     subprocess.run([*command, *(x for s in settings for x in ("--set", s))], check=True)
@@ -56,13 +57,10 @@ def measure(run: Path) -> Result:
     """Translate and score the test set, and read the records of the run."""
     command = [*MTKIT, "-q", "score", "--run", str(run), "--json"]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    # A resumed run repeats the updates after its last checkpoint: the last record of a step counts.
-    updates = {row["step"]: row for row in rows if "loss" in row}
-    validations = {row["step"]: row for row in rows if "valid_loss" in row}
+    rows = Run.open(run).metrics()
     return Result(
-        [(step, updates[step]["loss"]) for step in sorted(updates)],
-        [(step, validations[step]["valid_loss"]) for step in sorted(validations)],
+        [(row["step"], row["loss"]) for row in rows if "loss" in row],
+        [(row["step"], row["valid_loss"]) for row in rows if "valid_loss" in row],
         float(json.loads(printed)["systems"][0]["scores"][0]["value"]),
     )
 
