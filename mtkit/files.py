@@ -52,6 +52,18 @@ def _is_text(value: object) -> str:
 FileName = Annotated[Any, AfterValidator(_is_text)]
 
 
+def resolved(path: Path) -> Path:
+    """The path with all links followed; the file at its end need not exist.
+
+    Raises:
+        OSError: the links form a circle.
+    """
+    # Path.resolve raises RuntimeError for a circle, and from Python 3.13 on nothing.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()
+    return Path(os.path.realpath(path))
+
+
 # ---------------------------------------------------------------------------------------------
 # Checksums
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mtkit.errors import LostWorkerError, MtkitError
-from mtkit.files import lock
+from mtkit.files import lock, resolved
 
 SCRATCH = "scratch"
 KEY = "key"
@@ -39,7 +39,7 @@ def check_writable(
         MtkitError: with the reason, and what to do.
     """
     with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
-        if Path.cwd().is_relative_to(path.resolve()):
+        if Path.cwd().is_relative_to(resolved(path)):
             raise MtkitError(
                 f"{path}: is the current folder or contains it, so it cannot be replaced; "
                 f"give another {place}"

@@ -35,6 +35,7 @@ from mtkit.cli.options import (
 )
 from mtkit.cli.streams import has_input, has_output, output_file
 from mtkit.errors import MtkitError
+from mtkit.files import resolved
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -189,7 +190,7 @@ def translate(
     output_path = None if str(output_path) == "-" else output_path
     if output_path is not None and output_path.is_symlink():
         # A link stays a link, and two links to one file are one output.
-        output_path = output_path.resolve()
+        output_path = resolved(output_path)
     _check_files(input_path, output_path, prefix_path, restart=restart)
     from mtkit.cli.progress import shown_progress
     from mtkit.text import decode_lines, open_binary

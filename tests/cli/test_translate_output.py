@@ -108,6 +108,20 @@ def test_a_damaged_run_is_refused_by_file(name: str, trained: Place):
     assert name in trained.refused("translate", stdin=b"one\n")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["translate", "--output", "circle"],
+        ["export", "runs/tiny", "circle", "--format", "safetensors"],
+    ],
+    ids=["translate", "export"],
+)
+def test_an_output_that_is_a_link_to_itself_is_refused(command: list[str], trained: Place):
+    (trained.folder / "circle").symlink_to("circle")
+    assert "circle: Too many levels of symbolic links" in trained.refused(*command, stdin=b"one\n")
+    assert (trained.folder / "circle").is_symlink()
+
+
 @pytest.mark.parametrize("command", ["translate", "score"])
 def test_computing_on_a_gpu_that_is_not_there_is_refused(
     command: str, trained: Place, monkeypatch: pytest.MonkeyPatch
