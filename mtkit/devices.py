@@ -11,7 +11,8 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -187,6 +188,44 @@ def total_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that programs can have without swapping; None where Linux does not say."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+@contextmanager
+def limited_to_free_memory(device: torch.device, *, reserve: int = 0) -> Iterator[None]:
+    """Within it, an allocation on a CPU fails where the free memory does not suffice.
+
+    Without it Linux promises more memory than there is, and kills a program that uses it.
+
+    Args:
+        device: on a GPU nothing is limited.
+        reserve: bytes of the free memory that are needed later.
+    """
+    free = free_memory() if device.type == "cpu" else None
+    if free is None:
+        yield
+        return
+    # Linux is what knows the free memory; other systems may not have the module.
+    import resource
+
+    workers_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + max(0, free // workers_here - reserve)
+    bounds = [bound for bound in before if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([limit, *bounds]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 # If this can be allocated, memory is not short; it is more than any product needs.

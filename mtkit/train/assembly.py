@@ -293,6 +293,7 @@ def forecast(
     epochs = config.train.max_steps / updates
     seconds = epochs * tokens / speed / world_size
     several = world_size > 1
+    micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
     return _forecast(
         config,
         [
@@ -300,11 +301,14 @@ def forecast(
             *_facts_of_model(trainer.model),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
-            f"{trainer.batches.per_update * trainer.micro_batches.per_batch} micro-batches",
+            f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}",
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
-            f"device: {describe_device(place)}" + (f", {world_size} workers" if several else ""),
+            f"device: {describe_device(place)}"
+            + (f", {world_size} workers" if several else "")
+            + f", {trainer.precision}, matrices by {trainer.matmul_backend}",
             f"memory at the largest batch: {_peak(place)}"
-            + (", before the model is sharded" if several and config.train.fsdp else ""),
+            + (", before the model is sharded" if several and config.train.fsdp else "")
+            + "; validations and checkpoints need more",
             f"speed: {speed:,.0f} target tokens/s over {trainer.step} batches"
             + (", by one worker alone" if several else ""),
             f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"

@@ -332,7 +332,7 @@ def _unending(
     endless = sum(c and bool(h) for h, c in zip(hyp, cut, strict=True))
     if _much(endless, len(hyp), CUT):
         cure = (
-            "that goes away as the loops do"
+            "it has the same cause as the repeats"
             if looping
             else "train longer, or raise decode.max_extra_length if targets are that long"
         )

@@ -45,6 +45,7 @@ class TrainerState(Record):
 
     Attributes:
         max_steps: of the run at that time; the learning rate may depend on it.
+        precision: of the last update; `auto` depends on the machine.
         batches: the position in the data.
         cost: the cost so far.
         validations: all of them, oldest first; they determine the best one and early stopping.
@@ -52,6 +53,7 @@ class TrainerState(Record):
     """
 
     max_steps: int = Field(ge=1)
+    precision: str | None = None
     batches: _Position
     cost: _Cost
     validations: list[_Scores]

@@ -28,6 +28,7 @@ from mtkit.devices import (
     choose_precision,
     describe_device,
     is_out_of_memory,
+    limited_to_free_memory,
     select_matmul_backend,
 )
 from mtkit.errors import MtkitError
@@ -55,6 +56,9 @@ from mtkit.train.validation import Validation, ValidationHistory, Validator
 
 log = logging.getLogger(__name__)
 
+# The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
+# the weights (12) that a checkpoint is written from.
+_LATER_BYTES_PER_PARAMETER = 20
 _CONTINUE = "to continue, run the same command, without --restart"
 
 
@@ -266,6 +270,11 @@ class Trainer:
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
+        parameters = sum(parameter_counts(self.model).values())
+        with limited_to_free_memory(self.device, reserve=_LATER_BYTES_PER_PARAMETER * parameters):
+            self._try_largest()
+
+    def _try_largest(self) -> None:
         indices, largest = self.micro_batches.largest(self.batches)
         self.model.train()
         try:
@@ -316,6 +325,7 @@ class Trainer:
             raise self._diverged(writer, self.step, "the weights are not finite")
         state: dict[str, Any] = {
             "max_steps": self.settings.max_steps,
+            "precision": self.precision,
             "batches": self._position,
             "cost": asdict(self.cost),
             "validations": self.history.rows,
@@ -382,6 +392,16 @@ class Trainer:
                 run.truncate_metrics(self.step)
             except MtkitError as error:
                 log.warning("%s; its rows after step %d stay", error, self.step)
+            if state.precision not in (None, self.precision):
+                log.warning(
+                    "%s: was trained in %s up to step %d, and continues in %s "
+                    "(train.precision: %s)",
+                    run.path,
+                    state.precision,
+                    self.step,
+                    self.precision,
+                    self.settings.precision,
+                )
             renamed = f"; set aside: {', '.join(aside)}" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 

@@ -169,6 +169,24 @@ def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
     assert max(seen) <= tried <= 80
 
 
+def test_a_run_that_continues_in_another_precision_says_so(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    auto = changed(config, "train", precision="auto")
+    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: True)
+    train.run(changed(auto, "train", max_steps=2), tiny_data, tmp_path / "run", device="cpu")
+    train.run(changed(auto, "train", max_steps=3), tiny_data, tmp_path / "run", device="cpu")
+    assert "continues in" not in caplog.text
+    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: False)
+    train.run(changed(auto, "train", max_steps=4), tiny_data, tmp_path / "run", device="cpu")
+    said = "was trained in bf16 up to step 3, and continues in fp32 (train.precision: auto)"
+    assert said in caplog.text
+
+
 def test_a_pair_that_could_outgrow_the_device_is_refused(config: Config, tiny_data: PreparedData):
     pairs = tiny_data.pairs("train")
     longest = int(max(pairs.src.lengths.max(), pairs.tgt.lengths.max()))
