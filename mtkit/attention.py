@@ -136,6 +136,25 @@ class _Products(torch.autograd.Function):
         )
 
 
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The weights that `attention` gives to the values: softmax(q·kᵀ/√K).
+
+    Args:
+        q: (B, H, T, K).
+        k: (B, H, S, K).
+        mask: broadcastable to (B, H, T, S). A query that sees no key has weights of zero.
+
+    Returns:
+        (B, H, T, S), of float32 at least; rows sum to 1.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores: Tensor = q.to(wide) @ k.to(wide).transpose(-2, -1) * q.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    # Without a visible key the softmax is not a number.
+    return scores.softmax(-1).nan_to_num(0.0) if mask is not None else scores.softmax(-1)
+
+
 def _by_head(x: Tensor, length: int, dtype: torch.dtype) -> Tensor:
     """(B, H, T, K) to a copy (B·H, length, K) of another type, padded with zeros to `length`."""
     B, H, T, K = x.shape

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtkit import bf16
-from mtkit.attention import attend_nearby, attention
+from mtkit.attention import attend_nearby, attention, attention_weights, band
 from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
 
@@ -189,6 +190,18 @@ class SelfAttention(Attention):
         )
         return self._join(out)
 
+    def weights(self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The attention weights (B, H, T, T) of `forward` with the same arguments.
+
+        They are zero outside of the window of restricted attention, and rows sum to 1; a row of
+        padding may be zeros.
+        """
+        q, k, _ = self.project(x)
+        T = x.shape[1]
+        before = T if self.window is None else self.window
+        near = band(T, T, first=0, before=before, after=0 if causal else before, device=x.device)
+        return attention_weights(q, k, near if visible is None else near & visible)
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of (B, T, D), each (B, H, T, K)."""
         width = self.q_width
@@ -207,6 +220,10 @@ class CrossAttention(Attention):
     def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
         return self.attend(self._heads(self.q_proj(x)), *memory_kv, mask=mask)
+
+    def weights(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """The attention weights (B, H, T, S) of `forward` with the same arguments."""
+        return attention_weights(self._heads(self.q_proj(x)), memory_kv[0], mask)
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
@@ -260,6 +277,10 @@ class Residual(nn.Module):
         return normed
 
 
+# Takes attention weights, (B, H, queries, keys), and their kind.
+Keep = Callable[[Literal["self", "cross"], Tensor], None]
+
+
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
@@ -269,10 +290,12 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
-    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, x: Tensor, visible: Tensor, *, keep: Keep | None = None) -> Tensor:
         """(B, S, D) to (B, S, D); `visible` (B, 1, 1, S) is False at padding."""
 
         def attend(y: Tensor) -> Tensor:
+            if keep is not None:
+                keep("self", self.self_attention.weights(y, visible=visible))
             attended: Tensor = self.self_attention(y, visible=visible)
             return attended
 
@@ -291,21 +314,29 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
-    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: Tensor, memory_mask: Tensor, *, keep: Keep | None = None
+    ) -> Tensor:
         """(B, T, D) to (B, T, D); a position sees those before it.
 
         Args:
             x: (B, T, D).
             memory: the encoder's output (B, S, D).
             memory_mask: (B, 1, 1, S), False at padding.
+            keep: gets the attention weights, of the layer itself ("self") and to the memory
+                ("cross").
         """
 
         def attend_to_prefix(y: Tensor) -> Tensor:
+            if keep is not None:
+                keep("self", self.self_attention.weights(y, causal=True))
             attended: Tensor = self.self_attention(y, causal=True)
             return attended
 
         def attend_to_memory(y: Tensor) -> Tensor:
             memory_kv = self.cross_attention.project_memory(memory)
+            if keep is not None:
+                keep("cross", self.cross_attention.weights(y, memory_kv, memory_mask))
             attended: Tensor = self.cross_attention(y, memory_kv, memory_mask)
             return attended
 
@@ -410,7 +441,7 @@ class Transformer(nn.Module):
         """
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
-        x = self._embed(tgt_in, self.embedding)
+        x = self.embed_tgt(tgt_in)
         for layer in self.decoder_layers():
             x = layer(x, memory.states, memory.mask)
         if output is not None:
@@ -420,7 +451,7 @@ class Transformer(nn.Module):
     def encode(self, src: Tensor) -> Memory:
         """The encoder's output for `src` (B, S), ended by EOS and padded."""
         visible = (src != self.pad_id)[:, None, None, :]
-        x = self._embed(src, self.src_embedding or self.embedding)
+        x = self.embed_src(src)
         for layer in self.encoder:
             x = layer(x, visible)
         return Memory(self.encoder_norm(x), visible)
@@ -443,6 +474,14 @@ class Transformer(nn.Module):
     def decoder_layers(self) -> list[DecoderLayer]:
         """Those of the decoder, as what they are."""
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+
+    def embed_src(self, src: Tensor) -> Tensor:
+        """The encoder's input (B, S, D): scaled embeddings plus positions."""
+        return self._embed(src, self.src_embedding or self.embedding)
+
+    def embed_tgt(self, tgt_in: Tensor) -> Tensor:
+        """The decoder's input (B, T, D), likewise."""
+        return self._embed(tgt_in, self.embedding)
 
     def _embed(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
         """Scaled embeddings plus positions, (B, T, D)."""
