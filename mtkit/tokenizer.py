@@ -183,6 +183,11 @@ class Tokenizer:
         ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=threads)
         return ids
 
+    def encode_with_spans(self, lines: Sequence[str]) -> list[SpannedIds]:
+        """Ids of each line, as from `encode`, and where each comes from in the line."""
+        found = self._pieces.encode(list(lines), return_type="offset_mapping")
+        return [SpannedIds(line["ids"], line["offsets"]) for line in found]
+
     @property
     def fixed_pieces(self) -> int:
         """Number of subwords before the learned ones: special ones, symbols and bytes."""
@@ -229,6 +234,20 @@ class Tokenizer:
             spelt = bytes(i - first for i in run).decode(errors="ignore").replace("\ufffd", "")
             sound += [first + byte for byte in spelt.encode()]
         return sound
+
+
+class SpannedIds(NamedTuple):
+    """Ids of a text, and the characters that each comes from.
+
+    Attributes:
+        ids: without BOS and EOS.
+        spans: start and end, in characters of the text as it was given. A span begins with the
+            spaces before it. It is empty for a subword that has no character of its own: one
+            character may be several bytes, or become several letters when it is normalised.
+    """
+
+    ids: list[int]
+    spans: list[tuple[int, int]]
 
 
 class VocabularyFiles(NamedTuple):

@@ -261,10 +261,15 @@ def open_run(path: Path | None) -> Run:
     return run_folder.Run.open(path) if path else run_folder.find_run(RUNS_ROOT)
 
 
+def name_of(path: Path) -> str:
+    """The name of an input for messages; - is standard input."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a file, or of standard input (-)."""
     from mtkit.text import decode_lines, read_lines
 
     if str(path) == "-":
-        return decode_lines(standard_input(), name="standard input")
+        return decode_lines(standard_input(), name=name_of(path))
     return read_lines(path)

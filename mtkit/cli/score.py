@@ -22,6 +22,7 @@ from mtkit.cli.options import (
     in_out_option,
     lines_of,
     model_option,
+    name_of,
     open_run,
     option_group,
     refuse_given,
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 metric_option = option_group("Metrics")
 analysis_option = option_group("Comparison and analysis")
+alignment_option = option_group("Word alignments")
 force_decoding_option = option_group("Log-probability of given translations")
 
 # Options about a run that translates, but for --device, which does no harm.
@@ -44,11 +46,13 @@ TRANSLATING = (
     *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
     *("batch_tokens", "precision", "workers"),
 )
-# Options about scores, which --model-score does not compute.
-SCORING = (
-    *("references", "data_path", "split", "metrics", "protocol", "tgt_lang", "paired"),
-    *("sentence", "worst_first", "workers"),
+# Options about scores of translations.
+TEXT_SCORES = (
+    *("data_path", "split", "metrics", "protocol", "tgt_lang"),
+    *("paired", "sentence", "worst_first"),
 )
+# Options about scores, which --model-score does not compute.
+SCORING = ("references", *TEXT_SCORES, "workers", "align", "swap_links")
 
 
 @click.command(
@@ -58,6 +62,7 @@ SCORING = (
         "mtkit score",
         "mtkit score output.de --reference test.de --metric bleu --metric chrf",
         "mtkit score output.de other.de --reference test.de --paired",
+        "mtkit score --align links.txt --reference gold.txt",
         "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
     ),
 )
@@ -114,6 +119,15 @@ SCORING = (
 @analysis_option(
     "--worst-first", is_flag=True, help="Sort --sentence by the first metric, worst score first."
 )
+@alignment_option(
+    "--align",
+    is_flag=True,
+    help="HYP is a file of word alignments, and --reference a file of gold alignments: print the"
+    " alignment error rate (AER), precision and recall, in percent.",
+)
+@alignment_option(
+    "--swap-links", is_flag=True, help="With --align: exchange source and target of HYP."
+)
 @force_decoding_option(
     "--model-score",
     is_flag=True,
@@ -148,6 +162,8 @@ def score(
     paired: bool,
     sentence: bool,
     worst_first: bool,
+    align: bool,
+    swap_links: bool,
     model_score: bool,
     src_path: Path | None,
     hyp_path: Path | None,
@@ -169,6 +185,11 @@ def score(
         if not (model_score and src_path and hyp_path):
             raise click.UsageError("--model-score, --src and --hyp require each other")
         _print_log_probabilities(hypotheses, run_paths, src_path, hyp_path, options, as_json)
+        return
+    if not align:
+        refuse_given(["swap_links"], "requires --align")
+    else:
+        _print_alignment_scores(hypotheses, references, swap_links=swap_links, as_json=as_json)
         return
     if hypotheses:
         refuse_given(TRANSLATING, "cannot be combined with HYP, which is translated already")
@@ -268,6 +289,44 @@ def _print_sentence_scores(
     print_text(
         tables.sentences(system, references, by_metric, worst_first=worst_first, as_json=as_json)
     )
+
+
+def _print_alignment_scores(
+    hypotheses: tuple[Path, ...],
+    references: tuple[Path, ...],
+    *,
+    swap_links: bool,
+    as_json: bool,
+) -> None:
+    """Compare word alignments with a gold alignment, and print the scores."""
+    from mtkit.cli import tables
+    from mtkit.score import refuse_unequal
+    from mtkit.word_alignment import alignment_score, parse_gold, parse_links, swapped
+
+    refuse_given([*TEXT_SCORES, *TRANSLATING], "cannot be combined with --align")
+    if not hypotheses or len(references) != 1:
+        raise click.UsageError("--align requires HYP, a file of links, and one --reference")
+    if [*hypotheses, *references].count(Path("-")) > 1:
+        raise click.UsageError("standard input (-) can be read once")
+    (path,) = references
+    wanted = list(lines_of(path))
+    golds = [
+        parse_gold(line, place=f"{name_of(path)}, line {number}")
+        for number, line in enumerate(wanted, start=1)
+    ]
+    if not any(gold.sure for gold in golds):
+        raise MtkitError(f"{name_of(path)}: has no sure link (i-j), so nothing can be scored")
+    scores = []
+    for file in hypotheses:
+        lines = list(lines_of(file))
+        refuse_unequal(name_of(file), lines, name_of(path), wanted)
+        links = [
+            parse_links(line, place=f"{name_of(file)}, line {number}")
+            for number, line in enumerate(lines, start=1)
+        ]
+        scores.append(alignment_score(list(map(swapped, links)) if swap_links else links, golds))
+    names = [one_line(str(file)) for file in hypotheses]
+    print_text(tables.alignment_scores(names, scores, as_json=as_json, width=width()))
 
 
 def _print_log_probabilities(

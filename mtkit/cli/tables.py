@@ -21,7 +21,8 @@ from mtkit import config
 if TYPE_CHECKING:
     from mtkit.prepare import Report
     from mtkit.score import Score, System
-    from mtkit.translate import Scored
+    from mtkit.translate import Alignment, Scored
+    from mtkit.word_alignment import AlignmentScore
 
 # In a file or pipe a row of a table stays on one line, however long it is.
 UNBROKEN = 1000
@@ -292,3 +293,39 @@ def _render(table: Table, width: int) -> str:
     text = io.StringIO()
     Console(file=text, width=width).print(table)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+
+def alignment_scores(
+    names: Sequence[str],
+    scores: Sequence[AlignmentScore],
+    *,
+    as_json: bool = False,
+    width: int = UNBROKEN,
+) -> str:
+    """Alignment error rate, precision and recall of each file, in percent."""
+    rows = [
+        {
+            "aer": 100 * score.error_rate,
+            "precision": 100 * score.precision,
+            "recall": 100 * score.recall,
+        }
+        for score in scores
+    ]
+    if as_json:
+        named = zip(names, rows, strict=True)
+        return _json({"alignments": [{"file": name, **row} for name, row in named]})
+    if len(rows) == 1:
+        return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
+    table = _listing("FILE", "AER", "PRECISION", "RECALL")
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
+    return _render(table, width)
+
+
+def alignment_object(alignment: Alignment) -> dict[str, Any]:
+    """The JSON of a word alignment: links with weights, and the characters of each word."""
+    return {
+        "links": [[i, j, round(weight, 6)] for (i, j), weight in alignment.weights.items()],
+        "src_words": [list(span) for span in alignment.src_words],
+        "tgt_words": [list(span) for span in alignment.tgt_words],
+    }
