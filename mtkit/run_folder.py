@@ -61,6 +61,8 @@ _MANIFEST = "manifest.json"
 _METRICS = "metrics.jsonl"
 _SAMPLES = "samples.jsonl"
 _PAGE = "report.html"
+# The heads that align words, chosen for the weights of a run (translate.alignment).
+ALIGNMENT = "alignment.json"
 _BOARD = "tensorboard"
 _CHECKPOINTS = "checkpoints"
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
@@ -210,8 +212,8 @@ class Run:
         Raises:
             MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
         """
-        replaced = (_MANIFEST, _CONFIG, _METRICS, _SAMPLES, _PAGE, *VOCABULARY_FILES)
-        for name in replaced:
+        old_files = (_METRICS, _SAMPLES, _PAGE, ALIGNMENT, *VOCABULARY_FILES)
+        for name in (_MANIFEST, _CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
         if (path / _CHECKPOINTS).is_file():
@@ -221,7 +223,7 @@ class Run:
             (path / _CHECKPOINTS).mkdir(parents=True)
             # First, because a folder without a manifest is created again.
             (path / _MANIFEST).unlink(missing_ok=True)
-            for old in (_METRICS, _SAMPLES, _PAGE, *VOCABULARY_FILES):
+            for old in old_files:
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
@@ -274,7 +276,8 @@ class Run:
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {_CHECKPOINTS, _METRICS, _CONFIG, *VOCABULARY_FILES, _SAMPLES, _PAGE, _BOARD}
+        left = {_CHECKPOINTS, _METRICS, _CONFIG, _SAMPLES, _PAGE, _BOARD, ALIGNMENT}
+        left.update(VOCABULARY_FILES)
         return not names or (_CHECKPOINTS in names and names <= left)
 
     @staticmethod

@@ -61,6 +61,10 @@ def commands(name: str) -> dict[str, list[str]]:
         "translate --output": [
             *("translate", "--run", run, cpu, "--input", f"{name}.en", "--output", f"{name}.out"),
         ],
+        "align": ["align", f"{name}.en", f"{name}.de", "--run", run, cpu],
+        "align --output": [
+            *("align", f"{name}.en", f"{name}.de", "--run", run, cpu, "--output", f"{name}.links"),
+        ],
         "score of a run": ["score", "--run", run, cpu, "--data", f"data/{name}"],
         "score of files": ["score", f"{name}.de", "--reference", f"{name}.de"],
         "export": [
@@ -72,9 +76,11 @@ def commands(name: str) -> dict[str, list[str]]:
 PRINT = {
     *("--help", "--version", "prepare --list", "prepare --settings", "prepare --dry-run"),
     *("train --dry-run", "train --list", "train --settings"),
-    *("translate", "score of a run", "score of files"),
+    *("translate", "align", "score of a run", "score of files"),
 }
-WRITE = {"prepare", "train", "translate --output", "export"}
+# The endings of the files that these write.
+OUTPUTS = {"translate --output": ".out", "align --output": ".links"}
+WRITE = {"prepare", "train", "export", *OUTPUTS}
 
 
 def close(descriptor: int, stream: str) -> None:
@@ -277,8 +283,9 @@ def outcomes() -> list[Outcome]:
                          for a in arguments]  # fmt: skip
                 status, out, err = run(words, folder, condition.begin)
                 new = {path.relative_to(folder).parts[0] for path in {*folder.rglob("*")} - before}
-                output = folder / f"{condition.name}.out"
-                is_output = command == "translate --output" and output.is_file()
+                ending = OUTPUTS.get(command, "")
+                output = folder / f"{condition.name}{ending}"
+                is_output = bool(ending) and output.is_file()
                 written = output.read_text("utf-8") if is_output else ", ".join(sorted(new))
                 expected = dict(condition.fails).get(command, 0)
                 found.append(Outcome(command, title, expected, status, out, err, written))

@@ -351,11 +351,12 @@ def run_script(folder: str) -> None:
 def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     pages = {path: blocks(path, "python") for path in DOCUMENTS}
     translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
+    (aligning,) = pages.pop(ROOT / "docs" / "align.md")
     assert not any(pages.values())
     # The only run that there is when a reader has come so far.
     assert set(re.findall(r'"runs/([^"]+)"', translating)) == {"demo-en-de-demo"}
     output = {}
-    for block in (translating, scoring, training):
+    for block in (translating, scoring, training, aligning):
         (desk / "script.py").write_text(block, encoding="utf-8")
         if "workers=" in block:
             # Workers import the main script again, so there must be one.
@@ -372,6 +373,9 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
         output[block] = out.split("\n")[:-1]
     # Two lines, three translations of each, and two lines.
     assert len(output[translating]) == 2 + 2 * 3 + 2
+    # The links, and then each of them.
+    links, *each = output[aligning]
+    assert len(links.split()) == len(each) > 0
     (line,) = output[scoring]
     assert line.startswith("chrF2 ")
     assert Run.open(desk / "runs" / "mydata").checkpoints()

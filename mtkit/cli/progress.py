@@ -1,7 +1,11 @@
-"""The progress of a long translation: a progress bar, and a count for the message on Ctrl-C."""
+"""The progress of a long translation or alignment.
+
+A progress bar, and a count for the message on Ctrl-C.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +17,8 @@ from mtkit.text import damage_reported, open_binary
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 
@@ -53,13 +59,23 @@ class Progress:
 
 
 @contextmanager
-def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Progress]:
+def shown_progress(
+    total: int | None,
+    *,
+    what: str = "translating",
+    unit: str = " lines",
+    is_wanted: bool | None = None,
+) -> Iterator[Progress]:
     """Progress with a bar, if standard error is a terminal and a bar is wanted.
 
     Args:
         total: number of lines, if it is known.
-        is_wanted: whether to show a bar.
+        what: is done.
+        unit: of what is counted.
+        is_wanted: whether to show a bar; by default, if notes are shown (without `-q`).
     """
+    if is_wanted is None:
+        is_wanted = log.isEnabledFor(logging.INFO)
     if not is_wanted or not sys.stderr.isatty():
         yield Progress()
         return
@@ -68,9 +84,9 @@ def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Pro
     # With split sentences, a part of a line counts as a fraction.
     form = "{l_bar}{bar}| {n:.0f}/{total_fmt} [{elapsed}<{remaining}, {rate_fmt}]"
     with tqdm(
-        desc="translating",
+        desc=what,
         total=total,
-        unit=" lines",
+        unit=unit,
         leave=False,
         # Batches are rare enough to show each of them at once.
         mininterval=0,
@@ -78,6 +94,19 @@ def shown_progress(total: int | None, *, is_wanted: bool = True) -> Iterator[Pro
         bar_format=form if total else None,
     ) as bar:
         yield Progress(bar)
+
+
+def lines_to_show(source: Path | None, output: Path | None) -> int | None:
+    """Lines of the input, for a progress bar; None where no bar is wanted or possible.
+
+    Args:
+        source, output: files; None for a standard stream.
+    """
+    # A bar would be in the way of results that are printed on the same terminal.
+    is_wanted = sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())
+    if not is_wanted or not log.isEnabledFor(logging.INFO):
+        return None
+    return count_lines(source) if source is not None and source.is_file() else None
 
 
 def count_lines(path: Path) -> int | None:

@@ -33,14 +33,14 @@ from mtkit.cli.options import (
     refuse_given,
     search_option,
 )
+from mtkit.cli.resuming import check_output, is_resumable, output_of, write_resumably
 from mtkit.cli.streams import has_input, has_output, output_file
 from mtkit.errors import MtkitError
-from mtkit.files import resolved
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
-    from mtkit.translate import Translation, Translator, Window
+    from mtkit.translate import Aligner, Alignment, Translation, Translator, Window
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,12 @@ sampling_option = option_group("Sampling")
     "as_json",
     is_flag=True,
     help="Print a JSON object per line: translations with scores and tokens, and the time taken.",
+)
+@in_out_option(
+    "--alignments",
+    is_flag=True,
+    help="After each translation, print the word alignment, tab-separated: 0-0 1-2 links the first"
+    " words of both lines, and the second word of the source with the third of the translation.",
 )
 @in_out_option(
     "--split-sentences/--no-split-sentences",
@@ -166,6 +172,7 @@ def translate(
     output_path: Path | None,
     nbest: int | None,
     as_json: bool,
+    alignments: bool,
     prefix_path: Path | None,
     restart: bool,
     **decode: Any,
@@ -187,12 +194,9 @@ def translate(
     options = DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options, nbest=nbest)
     input_path = None if str(input_path) == "-" else input_path
-    output_path = None if str(output_path) == "-" else output_path
-    if output_path is not None and output_path.is_symlink():
-        # A link stays a link, and two links to one file are one output.
-        output_path = resolved(output_path)
+    output_path = output_of(output_path)
     _check_files(input_path, output_path, prefix_path, restart=restart)
-    from mtkit.cli.progress import shown_progress
+    from mtkit.cli.progress import lines_to_show, shown_progress
     from mtkit.text import decode_lines, open_binary
 
     with ExitStack() as stack:
@@ -208,16 +212,22 @@ def translate(
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
-        total = _lines_to_show(input_path, output_path)
+        total = lines_to_show(input_path, output_path)
         progress = stack.enter_context(shown_progress(total, is_wanted=total is not None))
         line_translator = _LineTranslator(
-            translator, progress, nbest=nbest, as_json=as_json, prefixes=prefixes
+            translator,
+            progress,
+            nbest=nbest,
+            as_json=as_json,
+            aligner=translator.aligner() if alignments else None,
+            prefixes=prefixes,
         )
-        if output_path is not None and _is_resumable(output_path):
-            _write_resumably(
+        if output_path is not None and is_resumable(output_path):
+            write_resumably(
                 output_path,
                 lines,
-                line_translator,
+                line_translator.outputs,
+                progress,
                 settings=_settings(runs, line_translator),
                 restart=restart,
             )
@@ -249,6 +259,9 @@ def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> N
         sampling = ("temperature", "top_k", "top_p", "seed")
         refuse_given(sampling, "requires --sample or --mbr-samples N")
     if options.setting(run, "split_sentences"):
+        refuse_given(
+            ["alignments"], "cannot be combined with split sentences; add --no-split-sentences"
+        )
         why = "cannot be combined with --split-sentences"
         if "split_sentences" not in options.changes:
             why += ", a setting of this run; add --no-split-sentences"
@@ -259,38 +272,13 @@ def _check_files(
     source: Path | None, output: Path | None, prefixes: Path | None, *, restart: bool
 ) -> None:
     """Refuse files and streams that cannot be read or written; None is a standard stream."""
-    from mtkit.processes import given_world_size
-
     if source is None and not has_input():
         raise click.UsageError("standard input is closed; give --input")
     if output is None and not has_output():
         raise click.UsageError("standard output is closed; give --output")
-    if output is not None:
-        _refuse_to_replace(output, source, prefixes)
-    if restart and not (output is not None and _is_resumable(output)):
-        raise click.UsageError("--restart requires --output, and a file there")
-    if restart and given_world_size() > 1:
-        raise click.UsageError(
-            "--restart cannot be combined with torchrun; run it once without, or delete the parts"
-        )
-
-
-def _refuse_to_replace(output: Path, source: Path | None, prefixes: Path | None) -> None:
-    """Refuse an output that is one of the inputs."""
-    if not output.is_file():
-        return
-    if source is None and sys.stdin is not None:
-        with suppress(OSError, ValueError):  # it is not a file
-            if os.path.samestat(os.fstat(sys.stdin.fileno()), output.stat()):
-                raise click.UsageError("--output would replace the standard input")
-    for option, path in (("--input", source), ("--target-prefix", prefixes)):
-        if path is not None and path.exists() and output.samefile(path):
-            raise click.UsageError(f"--output would replace the {option}")
-
-
-def _is_resumable(output: Path) -> bool:
-    """Whether the output is a file, which appears when it is complete; not a device or a pipe."""
-    return output.is_file() or not output.exists()
+    check_output(
+        output, {"--input": source or Path("-"), "--target-prefix": prefixes}, restart=restart
+    )
 
 
 def _as_many_as(prefixes: list[str], lines: Iterator[str], *, name: str) -> Iterator[str]:
@@ -303,17 +291,6 @@ def _as_many_as(prefixes: list[str], lines: Iterator[str], *, name: str) -> Iter
         count += 1
     if count < len(prefixes):
         raise MtkitError(f"{name}: has {len(prefixes):,} lines, but the input has {count:,}")
-
-
-def _lines_to_show(source: Path | None, output: Path | None) -> int | None:
-    """Lines of the input, for a progress bar; None where no bar is wanted or possible."""
-    from mtkit.cli.progress import count_lines
-
-    # A bar would be in the way of translations that are printed on the same terminal.
-    is_wanted = sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())
-    if not is_wanted or not log.isEnabledFor(logging.INFO):
-        return None
-    return count_lines(source) if source is not None and source.is_file() else None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -329,6 +306,7 @@ class _LineTranslator:
         progress: counts the lines that are translated and written.
         nbest: the value of --nbest.
         as_json: whether the output is JSON.
+        aligner: aligns the words of translations; None if that is not wanted.
         prefixes: what the translation of each line begins with.
     """
 
@@ -336,6 +314,7 @@ class _LineTranslator:
     progress: Progress
     nbest: int | None
     as_json: bool
+    aligner: Aligner | None
     prefixes: list[str] | None
 
     def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
@@ -346,7 +325,7 @@ class _LineTranslator:
         for window, found in self.translator.translate_windows(
             self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
         ):
-            yield window.first_line, self._formatted(found, window.first_line)
+            yield window.first_line, self._formatted(found, window)
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
 
@@ -360,39 +339,32 @@ class _LineTranslator:
                 first_line, lines, self.prefixes and self.prefixes[start : start + len(lines)]
             )
 
-    def _formatted(self, found: list[list[Translation]], first_line: int) -> bytes:
-        numbered = enumerate(found, first_line)
+    def _formatted(self, found: list[list[Translation]], window: Window) -> bytes:
+        links = None if self.aligner is None else self._aligned(self.aligner, found, window)
         if self.as_json:
-            return _objects(numbered)
+            return _objects(found, links, window.first_line)
         if self.nbest is not None:
-            return _rows(numbered)
-        return "".join(f"{best.text}\n" for best, *_ in found).encode()
+            return _rows(found, links, window.first_line)
+        columns = [[best.text for best, *_ in found]]
+        if links is not None:
+            columns.append([str(best) for best, *_ in links])
+        return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()
 
-
-def _write_resumably(
-    output: Path,
-    lines: Iterable[str],
-    line_translator: _LineTranslator,
-    *,
-    settings: dict[str, str],
-    restart: bool,
-) -> None:
-    """Write a file that appears when it is complete; an interrupted run can be resumed."""
-    from mtkit.processes import given_rank, given_world_size
-    from mtkit.translate import ResumableOutput, windows
-
-    rank, world_size = given_rank() or 0, given_world_size()
-    resumable = ResumableOutput(output, settings, restart=restart, rank=rank, world_size=world_size)
-    try:
-        resumable.run((window for _, window in windows(lines, size=len)), line_translator.outputs)
-    except KeyboardInterrupt:
-        saved = "no lines are saved yet"
-        if resumable.has_parts():
-            saved = "partial results are saved"
-            if world_size == 1 and line_translator.progress.done:
-                saved = f"the first {line_translator.progress.done:,} lines are saved"
-            saved += "; to continue, run the same command, without --restart"
-        raise KeyboardInterrupt(saved) from None
+    @staticmethod
+    def _aligned(
+        aligner: Aligner, found: list[list[Translation]], window: Window
+    ) -> list[list[Alignment]]:
+        """The word alignment of each translation."""
+        given = [
+            (number, line, translation.text)
+            for number, (line, translations) in enumerate(
+                zip(window.lines, found, strict=True), window.first_line
+            )
+            for translation in translations
+        ]
+        numbers, sources, texts = map(list, zip(*given, strict=True)) if given else ([], [], [])
+        aligned = iter(aligner.align(sources, texts, numbers=numbers))
+        return [[next(aligned) for _ in translations] for translations in found]
 
 
 def _write_at_once(
@@ -453,40 +425,55 @@ def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
 # Formats
 
 
-def _rows(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
-    """A row for each translation: number of the line, score and text."""
-    return "".join(
-        f"{number}\t{translation.score:.6f}\t{translation.text}\n"
-        for number, translations in numbered
-        for translation in translations
-    ).encode()
+Alignments = Sequence[Sequence["Alignment"]]
 
 
-def _objects(numbered: Iterable[tuple[int, list[Translation]]]) -> bytes:
+def _rows(found: Sequence[list[Translation]], links: Alignments | None, first_line: int) -> bytes:
+    """A row for each translation: number of the line, score, text, and alignment if wanted."""
+    rows = []
+    for place, translations in enumerate(found):
+        for rank, translation in enumerate(translations):
+            row = [str(first_line + place), f"{translation.score:.6f}", translation.text]
+            if links is not None:
+                row.append(str(links[place][rank]))
+            rows.append("\t".join(row) + "\n")
+    return "".join(rows).encode()
+
+
+def _objects(
+    found: Sequence[list[Translation]], links: Alignments | None, first_line: int
+) -> bytes:
     """A JSON object for each line."""
+    from mtkit.cli.tables import alignment_object
+
     return "".join(
         json.dumps(
             {
-                "line": number,
+                "line": first_line + place,
                 "translations": [
                     {
-                        "text": found.text,
-                        "score": round(found.score, 6),
-                        "log_prob": round(found.log_prob, 6),
-                        "finished": found.finished,
+                        "text": one.text,
+                        "score": round(one.score, 6),
+                        "log_prob": round(one.log_prob, 6),
+                        "finished": one.finished,
                         "tokens": [
                             [piece, round(log_prob, 6)]
-                            for piece, log_prob in zip(found.pieces, found.log_probs, strict=True)
+                            for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
                         ],
+                        **(
+                            {"alignment": alignment_object(links[place][rank])}
+                            if links is not None
+                            else {}
+                        ),
                     }
-                    for found in translations
+                    for rank, one in enumerate(translations)
                 ],
                 "seconds": round(translations[0].seconds, 6),
             },
             ensure_ascii=False,
         )
         + "\n"
-        for number, translations in numbered
+        for place, translations in enumerate(found)
     ).encode()
 
 
@@ -495,6 +482,8 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
     from mtkit.files import sha256_of_json
 
     translator, prefixes = line_translator.translator, line_translator.prefixes
+    aligner = line_translator.aligner
+    heads = "False" if aligner is None else ", ".join(map(str, aligner.heads))
     settings = translator.config.model_dump()
     # The batch size changes no translation; the checkpoint is named below.
     del settings["batch_tokens"], settings["average_checkpoints"]
@@ -505,6 +494,7 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
         **{f"decode.{name}": str(value) for name, value in settings.items()},
         "--nbest": str(line_translator.nbest),
         "--json": str(line_translator.as_json),
+        "--alignments": heads,
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
     }
 

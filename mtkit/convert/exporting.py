@@ -39,7 +39,7 @@ from mtkit.folders import check_writable, new_folder
 from mtkit.run_folder import Run
 from mtkit.text import read_lines
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate import Translator
+from mtkit.translate import AlignmentSettings, Translator
 
 log = logging.getLogger(__name__)
 
@@ -252,6 +252,8 @@ def _write(translator: Translator, run: Run, folder: Path, facts: _Facts) -> Non
             exported = Run.create(folder, run.config, vocabularies, manifest=manifest)
             weights = model.state_dict()
             exported.save(max(facts.steps), weights=weights, optimizer=None, state={})
+            if alignment := AlignmentSettings.load(run.path):
+                alignment.save(folder)
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:

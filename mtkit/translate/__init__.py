@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from mtkit.translate.alignment import (
+    Aligner,
+    Alignment,
+    AlignmentSettings,
+    all_heads,
+    choose_heads,
+    default_heads,
+    heads_of,
+)
 from mtkit.translate.decoder import Translation
 from mtkit.translate.resumable import ResumableOutput
 from mtkit.translate.translator import Scored, Translator, Window, ready_lines, windows
 
 __all__ = [
+    "Aligner",
+    "Alignment",
+    "AlignmentSettings",
     "ResumableOutput",
     "Scored",
     "Translation",
     "Translator",
     "Window",
+    "all_heads",
+    "choose_heads",
+    "default_heads",
+    "heads_of",
     "ready_lines",
     "windows",
 ]

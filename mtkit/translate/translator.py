@@ -34,6 +34,12 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
+from mtkit.translate.alignment import (
+    Aligner,
+    Alignment,
+    AlignmentHead,
+    heads_of,
+)
 from mtkit.translate.decoder import (
     DecodeBatch,
     Decoder,
@@ -47,6 +53,7 @@ from mtkit.translate.linear import pack_weights
 from mtkit.translate.pool import Pool
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
+from mtkit.word_alignment import Method
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +135,8 @@ class Translator:
         self.config = config
         self.device = device
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
-        # Set by `load`: a description of the weights, and the languages.
+        # Set by `load`: the folders, a description of the weights, and the languages.
+        self._folders: list[Path | None] = [None] * len(self._models)
         self.checkpoint = ""
         self.src_lang = self.tgt_lang = ""
 
@@ -201,6 +209,7 @@ class Translator:
             decoder=decoder,
             src_tokenizer=src_tokenizer,
         )
+        translator._folders = [one.path for one in runs]
         translator.checkpoint = ", ".join(checkpoints)
         translator.src_lang, translator.tgt_lang = _languages(first)
         return translator
@@ -418,6 +427,69 @@ class Translator:
             tuple(itertools.chain(*(found.pieces for found in sentences))),
             log_probs,
             max(found.seconds for found in sentences),
+        )
+
+    def align(
+        self,
+        sources: Iterable[str],
+        translations: Iterable[str],
+        *,
+        reverse: Translator | None = None,
+        method: Method = "grow-diag-final-and",
+    ) -> Iterator[Alignment]:
+        """The word alignment of each pair of lines, in order; it is computed in this process.
+
+        Words are the parts of a line between white space, so indices and positions are those of
+        the given text. A pair with a blank line has no links.
+
+        Args:
+            sources, translations: lines.
+            reverse: with a model of the other direction, for better alignments.
+            method: joins the links to the best source words and those to the best target words.
+
+        Raises:
+            TypeError: if one of them is a string and not a list of lines.
+            ValueError: for an unknown method, a reverse model of other languages, or, when this is
+                detected, if one side has more lines than the other.
+        """
+        _refuse_one_text(sources, translations)
+        if reverse is not None and (reverse.tgt_lang, reverse.src_lang) != (
+            self.src_lang,
+            self.tgt_lang,
+        ):
+            raise ValueError(
+                f"reverse: translates {reverse.src_lang} to {reverse.tgt_lang}, "
+                f"not {self.tgt_lang} to {self.src_lang}"
+            )
+        aligner, other = self.aligner(), None if reverse is None else reverse.aligner()
+        pairs = zip(sources, translations, strict=True)
+        return (
+            alignment
+            for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
+            for alignment in aligner.align(
+                *map(list, zip(*window, strict=True)),
+                reverse=other,
+                method=method,
+                numbers=range(first, first + len(window)),
+            )
+        )
+
+    def aligner(self, heads: Sequence[AlignmentHead] | None = None) -> Aligner:
+        """The aligner of these models.
+
+        Args:
+            heads: of each model; by default those that its run was tuned to, or `default_heads`.
+        """
+        of_models = [heads] * len(self._models) if heads is not None else None
+        if of_models is None:
+            of_models = list(map(heads_of, self._folders, self._models))
+        return Aligner(
+            self._models,
+            of_models,
+            self.vocabularies,
+            device=self.device,
+            batch_tokens=self.config.batch_tokens,
+            max_tokens=self.config.max_source_tokens,
         )
 
     def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:

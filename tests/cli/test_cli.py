@@ -30,7 +30,7 @@ from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.run_folder import Run
 
-COMMANDS = ["prepare", "train", "translate", "score", "export"]
+COMMANDS = ["prepare", "train", "translate", "align", "score", "export"]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_help_needs_neither_pytorch_nor_any_other_slow_library():
     code = """
 import sys
 from mtkit.cli import main
-for command in ([], ["prepare"], ["train"], ["translate"], ["score"], ["export"]):
+for command in ([], ["prepare"], ["train"], ["translate"], ["align"], ["score"], ["export"]):
     sys.argv = ["mtkit", *command, "--help"]
     try:
         main()
@@ -58,7 +58,7 @@ sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() els
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 6
+    assert done.stdout.count("Usage: mtkit") == 7
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])
@@ -143,6 +143,8 @@ def test_the_examples_of_the_help_run_as_printed(
     else:
         for name in ("test.en", "test.de", "output.de", "other.de"):
             place.write(name, "one two three four five\nsix seven\n")
+        for name in ("links.txt", "gold.txt"):
+            place.write(name, "0-0 1-1\n0-0\n")
     if command == "export":
         pytest.importorskip("ctranslate2")
     if command == "train":

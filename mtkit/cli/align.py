@@ -1,0 +1,427 @@
+"""The command `mtkit align`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from mtkit.cli.console import need_output
+from mtkit.cli.options import (
+    Command,
+    DecodeOptions,
+    PathArgument,
+    checkpoint_option,
+    device_option,
+    examples,
+    hardware_option,
+    in_out_option,
+    lines_of,
+    model_option,
+    name_of,
+    open_run,
+    option_group,
+    refuse_given,
+)
+from mtkit.cli.resuming import (
+    check_output,
+    is_resumable,
+    output_of,
+    refuse_torchrun,
+    write_resumably,
+)
+from mtkit.cli.streams import output_file
+from mtkit.errors import MtkitError
+from mtkit.word_alignment import METHODS
+
+if TYPE_CHECKING:
+    from mtkit.cli.progress import Progress
+    from mtkit.run_folder import Run
+    from mtkit.translate import Aligner, Alignment, Translator
+    from mtkit.word_alignment import Gold, Method
+
+log = logging.getLogger(__name__)
+
+align_option = option_group("Alignment")
+tune_option = option_group("Tuning")
+
+# Of the pairs of --tune so many are used, with at most so many words on a side, because the
+# attention of all heads is kept in memory.
+MOST_PAIRS = 1000
+MOST_WORDS = 100
+# With fewer pairs, heads may be chosen by chance.
+FEW_PAIRS = 100
+
+
+@click.command(
+    cls=Command,
+    short_help="Align the words of given translations.",
+    epilog=examples(
+        "mtkit align test.en test.de --run runs/mine",
+        "mtkit align test.en test.de --run runs/mine --output links.txt",
+        "mtkit align test.en test.de --run runs/mine --symmetrize union --json",
+    ),
+)
+@click.argument("src_path", metavar="SRC", type=PathArgument)
+@click.argument("tgt_path", metavar="TGT", type=PathArgument)
+@in_out_option(
+    "--output",
+    "output_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Output file. Default, or -: standard output.",
+)
+@in_out_option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print a JSON object per pair: links with weights, and the characters of each word.",
+)
+@in_out_option(
+    "--restart",
+    is_flag=True,
+    help="With --output: discard the partial results of an interrupted run and start over.",
+)
+@align_option(
+    "--reverse",
+    "reverse_path",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Run of the reverse direction. The alignments of both directions are joined"
+    " (--symmetrize).",
+)
+@align_option(
+    "--symmetrize",
+    "method",
+    type=click.Choice(METHODS),
+    default="grow-diag-final-and",
+    help="Method to join the links of the two directions. Default: grow-diag-final-and.",
+)
+@tune_option(
+    "--tune",
+    is_flag=True,
+    help="Choose the attention heads that align these pairs best, and store the choice in the run"
+    " folder. Requires --reference or --reverse.",
+)
+@tune_option(
+    "--reference",
+    "reference_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
+    " takes the alignments of --reverse.",
+)
+@model_option(
+    "--run",
+    "run_path",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Run folder. Default: the newest under runs/.",
+)
+@checkpoint_option
+@device_option
+@hardware_option(
+    "--batch-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Batch size in tokens of either side. Lower it if memory runs out.",
+)
+def align(
+    src_path: Path,
+    tgt_path: Path,
+    output_path: Path | None,
+    as_json: bool,
+    restart: bool,
+    reverse_path: Path | None,
+    method: Method,
+    tune: bool,
+    reference_path: Path | None,
+    run_path: Path | None,
+    **decode: Any,
+) -> None:
+    """Align the words of each line of SRC with those of its translation, the same line of TGT.
+
+    A line of output has the links of a pair: 0-0 1-2 links the first words of both lines, and the
+    second word of the source with the third word of the target. Words are the parts of a line
+    between spaces. SRC or TGT may be -, standard input.
+
+    With --output, partial results are kept next to the output file until it is complete. To resume
+    an interrupted run, run the same command again.
+    """
+    if [src_path, tgt_path, reference_path].count(Path("-")) > 1:
+        raise click.UsageError("standard input (-) can be read once")
+    output = output_of(output_path)
+    if tune:
+        refuse_given(["output_path", "as_json", "restart", "method"], "does nothing with --tune")
+        if (reference_path is None) == (reverse_path is None):
+            raise click.UsageError("--tune requires --reference or --reverse, one of them")
+        refuse_torchrun("--tune")
+    else:
+        refuse_given(["reference_path"], "requires --tune")
+        check_output(output, {"SRC": src_path, "TGT": tgt_path}, restart=restart)
+        if output is None:
+            need_output()
+    run = open_run(run_path)
+    reverse = None if reverse_path is None else open_run(reverse_path)
+    _check_directions(run, reverse)
+    options = DecodeOptions.parse(workers=1, **decode)
+    with ExitStack() as stack:
+        translator = stack.enter_context(options.load([run]))
+        backward = None if reverse is None else stack.enter_context(options.load([reverse]))
+        pairs = _pairs(src_path, tgt_path)
+        if tune:
+            _tune(run, translator, backward, list(pairs), reference_path)
+            return
+        from mtkit.cli.progress import lines_to_show, shown_progress
+
+        total = lines_to_show(src_path, output)
+        progress = stack.enter_context(
+            shown_progress(total, what="aligning", is_wanted=total is not None)
+        )
+        aligner = _PairAligner(
+            translator.aligner(),
+            None if backward is None else backward.aligner(),
+            method,
+            as_json=as_json,
+            progress=progress,
+        )
+        runs = [(run, translator)]
+        if reverse is not None and backward is not None:
+            runs.append((reverse, backward))
+        if output is not None and is_resumable(output):
+            write_resumably(
+                output,
+                _joined(pairs),
+                aligner.outputs,
+                progress,
+                settings=_settings(runs, aligner),
+                restart=restart,
+            )
+            return
+        from mtkit.translate import windows
+
+        stream: IO[bytes] = sys.stdout.buffer
+        if output is not None:
+            stream = stack.enter_context(output_file(output))
+        for _, text in aligner.outputs(windows(_joined(pairs), size=len)):
+            stream.write(text)
+            stream.flush()
+
+
+# ---------------------------------------------------------------------------------------------
+# Input
+
+
+def _check_directions(run: Run, reverse: Run | None) -> None:
+    """Refuse a reverse run of other languages."""
+    if reverse is None:
+        return
+    of_run, of_reverse = run.manifest.data, reverse.manifest.data
+    if (of_run.src_lang, of_run.tgt_lang) != (of_reverse.tgt_lang, of_reverse.src_lang):
+        raise MtkitError(
+            f"{reverse.path}: translates {of_reverse.src_lang} to {of_reverse.tgt_lang}, which is "
+            f"not the reverse of {run.path}, {of_run.src_lang} to {of_run.tgt_lang}"
+        )
+
+
+def _pairs(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of both files, in step.
+
+    Raises:
+        MtkitError: at the end of the shorter file, if one has more lines.
+    """
+    for number, (source, target) in enumerate(
+        itertools.zip_longest(lines_of(src_path), lines_of(tgt_path)), start=1
+    ):
+        if source is None or target is None:
+            longer, shorter = (tgt_path, src_path) if source is None else (src_path, tgt_path)
+            raise MtkitError(
+                f"{name_of(shorter)}: has no line {number:,}, but {name_of(longer)} has one"
+            )
+        yield source, target
+
+
+def _joined(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Each pair as one text; no line has a line end in it."""
+    return (f"{source}\n{target}" for source, target in pairs)
+
+
+def _golds(path: Path, pairs: Sequence[tuple[str, str]]) -> list[Gold]:
+    """The gold alignment of each pair.
+
+    Raises:
+        MtkitError: if there are not as many, or if a link is outside of its pair.
+    """
+    from mtkit.word_alignment import parse_gold, word_spans
+
+    name = name_of(path)
+    lines = list(lines_of(path))
+    if len(lines) != len(pairs):
+        raise MtkitError(f"{name}: must have a line for each pair: {len(pairs)}, not {len(lines)}")
+    golds = [
+        parse_gold(line, place=f"{name}, line {number}")
+        for number, line in enumerate(lines, start=1)
+    ]
+    for number, (gold, (source, target)) in enumerate(zip(golds, pairs, strict=True), start=1):
+        sizes = len(word_spans(source)), len(word_spans(target))
+        for link in sorted(gold.possible):
+            if link[0] >= sizes[0] or link[1] >= sizes[1]:
+                raise MtkitError(
+                    f"{name}, line {number}: links the words {link[0]} and {link[1]}, but the pair "
+                    f"has {sizes[0]} and {sizes[1]} words (indices start at 0)"
+                )
+    return golds
+
+
+# ---------------------------------------------------------------------------------------------
+# Output
+
+
+class _PairAligner:
+    """Turns windows of pairs into the lines of the output."""
+
+    def __init__(
+        self,
+        aligner: Aligner,
+        reverse: Aligner | None,
+        method: Method,
+        *,
+        as_json: bool,
+        progress: Progress,
+    ) -> None:
+        self.aligner = aligner
+        self.reverse = reverse
+        self.method = method
+        self.as_json = as_json
+        self.progress = progress
+
+    def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
+        """The output for each window of joined pairs, with the number of its first line."""
+        for first_line, window in windows:
+            self.progress.begin(first_line)
+            sources, targets = map(list, zip(*(pair.split("\n") for pair in window), strict=True))
+            numbers = range(first_line, first_line + len(window))
+            found = self.aligner.align(
+                sources, targets, reverse=self.reverse, method=self.method, numbers=numbers
+            )
+            lines = map(str, found) if not self.as_json else map(_object, numbers, found)
+            yield first_line, "".join(f"{line}\n" for line in lines).encode()
+            self.progress.finish(numbers[-1])
+
+
+def _object(number: int, alignment: Alignment) -> str:
+    """The JSON object of a pair."""
+    from mtkit.cli.tables import alignment_object
+
+    return json.dumps({"line": number, **alignment_object(alignment)})
+
+
+def _settings(runs: Sequence[tuple[Run, Translator]], aligner: _PairAligner) -> dict[str, str]:
+    """Everything that the output depends on besides its input; a resumed run must have the same."""
+    from mtkit.files import sha256_of_json
+
+    settings = {"--symmetrize": aligner.method, "--json": str(aligner.as_json)}
+    aligners = filter(None, (aligner.aligner, aligner.reverse))
+    for name, (run, translator), one in zip(("--run", "--reverse"), runs, aligners, strict=False):
+        settings[name] = f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}"
+        settings[f"checkpoint of {name}"] = translator.checkpoint
+        settings[f"heads of {name}"] = ", ".join(map(str, one.heads))
+        for setting in ("max_source_tokens", "precision"):
+            value = getattr(translator.config, setting)
+            settings[f"decode.{setting} of {name}"] = str(value)
+    return settings
+
+
+# ---------------------------------------------------------------------------------------------
+# Tuning
+
+
+def _tune(
+    run: Run,
+    translator: Translator,
+    reverse: Translator | None,
+    pairs: list[tuple[str, str]],
+    reference_path: Path | None,
+) -> None:
+    """Choose heads, and store them in the run folder."""
+    from mtkit.cli.progress import shown_progress
+    from mtkit.translate import (
+        AlignmentSettings,
+        all_heads,
+        choose_heads,
+        default_heads,
+        heads_of,
+    )
+    from mtkit.word_alignment import Gold, swapped
+
+    if not os.access(run.path, os.W_OK):
+        raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
+    golds = None if reference_path is None else _golds(reference_path, pairs)
+    usable = _usable(pairs)
+    sources, targets = ([pairs[i][side] for i in usable] for side in (0, 1))
+    if golds is not None:
+        golds = [golds[i] for i in usable]
+    elif reverse is not None:
+        links = [swapped(one.links) for one in reverse.align(targets, sources)]
+        golds = [Gold(one, one) for one in links]
+    if not golds or not any(gold.sure for gold in golds):
+        name = "the alignments of --reverse" if reference_path is None else name_of(reference_path)
+        raise MtkitError(f"{name}: no sure link (i-j) in the pairs that are used")
+    if len(golds) < FEW_PAIRS:
+        log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
+    model = translator.model
+    known = [default_heads(model)]
+    try:
+        known.append(heads_of(run.path, model))
+    except MtkitError as error:
+        log.warning("%s; its choice is replaced", error)
+    with shown_progress(None, what="trying heads", unit=" choices") as progress:
+        choice = choose_heads(
+            translator.aligner(all_heads(model)),
+            sources,
+            targets,
+            golds,
+            known=known,
+            progress=lambda: progress.advance(1),
+        )
+    AlignmentSettings(
+        heads=choice.heads,
+        error_rate=choice.error_rate,
+        pairs=len(golds),
+        reference="reverse" if reference_path is None else "gold",
+    ).save(run.path)
+    log.info(
+        "%s: stored the heads %s; alignment error rate %.1f on these pairs (%d), before %.1f",
+        run.path,
+        ", ".join(map(str, choice.heads)),
+        100 * choice.error_rate,
+        len(golds),
+        100 * choice.known_error_rates[-1],
+    )
+
+
+def _usable(pairs: Sequence[tuple[str, str]]) -> list[int]:
+    """The indices of the pairs to tune on: none is blank or long, and there are not too many.
+
+    Raises:
+        MtkitError: if there is none.
+    """
+    found = [
+        i
+        for i, pair in enumerate(pairs)
+        if all(0 < len(line.split()) <= MOST_WORDS for line in pair)
+    ]
+    if not found:
+        raise MtkitError(
+            "no pair can be used to choose heads: each has a blank line, or more than "
+            f"{MOST_WORDS} words on a side"
+        )
+    return found[:MOST_PAIRS]

@@ -1,0 +1,116 @@
+"""Output files that appear when they are complete; an interrupted command can be resumed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mtkit.files import resolved
+
+if TYPE_CHECKING:
+    from mtkit.cli.progress import Progress
+
+# What turns windows of lines into the output of each.
+Outputs = Callable[[Iterable[tuple[int, list[str]]]], Iterator[tuple[int, bytes]]]
+
+
+def is_resumable(output: Path) -> bool:
+    """Whether the output is a file, which appears when it is complete; not a device or a pipe."""
+    return output.is_file() or not output.exists()
+
+
+def output_of(output: Path | None) -> Path | None:
+    """The file of `--output`; None for standard output.
+
+    A link stays a link, and two links to one file are one output.
+    """
+    if output is None or str(output) == "-":
+        return None
+    return resolved(output) if output.is_symlink() else output
+
+
+def check_output(output: Path | None, inputs: Mapping[str, Path | None], *, restart: bool) -> None:
+    """Refuse an output that is one of the inputs, `--restart` where nothing is resumed, and streams
+    where several processes would share them.
+
+    Args:
+        output: the file; None for standard output.
+        inputs: by option or argument; `-` is standard input.
+        restart: whether `--restart` was given.
+    """
+    from mtkit.processes import given_world_size
+
+    if output is not None and output.is_file():
+        for name, path in inputs.items():
+            if str(path) == "-":
+                with suppress(OSError, ValueError, AttributeError):  # it is not a file, or closed
+                    if os.path.samestat(os.fstat(sys.stdin.fileno()), output.stat()):
+                        raise click.UsageError("--output would replace the standard input")
+            elif path is not None and path.exists() and output.samefile(path):
+                raise click.UsageError(f"--output would replace the {name}")
+    if restart and not (output is not None and is_resumable(output)):
+        raise click.UsageError("--restart requires --output, and a file there")
+    if given_world_size() == 1:
+        return
+    if restart:
+        refuse_torchrun("--restart", advice="run it once without, or delete the parts")
+    if output is None or not is_resumable(output):
+        refuse_torchrun("standard output, or a device,", advice="give --output, and a file there")
+    if "-" in map(str, inputs.values()):
+        refuse_torchrun("standard input", advice="give a file")
+
+
+def refuse_torchrun(what: str, *, advice: str = "run it without") -> None:
+    """Refuse what several processes cannot do together, if torchrun has started several.
+
+    Args:
+        what: is refused.
+        advice: what to do instead.
+    """
+    from mtkit.processes import given_world_size
+
+    if given_world_size() > 1:
+        raise click.UsageError(f"{what} cannot be combined with torchrun; {advice}")
+
+
+def write_resumably(
+    output: Path,
+    lines: Iterable[str],
+    outputs: Outputs,
+    progress: Progress,
+    *,
+    settings: dict[str, str],
+    restart: bool,
+) -> None:
+    """Write a file that appears when it is complete.
+
+    Args:
+        output: the file.
+        lines: of the input.
+        outputs: the output for each window; a window is the number of its first line, and its
+            lines.
+        progress: counts the lines that are written.
+        settings: everything that the output depends on besides its input.
+        restart: discard the parts of an earlier start.
+    """
+    from mtkit.processes import given_rank, given_world_size
+    from mtkit.translate import ResumableOutput, windows
+
+    rank, world_size = given_rank() or 0, given_world_size()
+    resumable = ResumableOutput(output, settings, restart=restart, rank=rank, world_size=world_size)
+    try:
+        resumable.run((window for _, window in windows(lines, size=len)), outputs)
+    except KeyboardInterrupt:
+        saved = "no lines are saved yet"
+        if resumable.has_parts():
+            saved = "partial results are saved"
+            if world_size == 1 and progress.done:
+                saved = f"the first {progress.done:,} lines are saved"
+            saved += "; to continue, run the same command, without --restart"
+        raise KeyboardInterrupt(saved) from None

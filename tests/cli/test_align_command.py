@@ -1,0 +1,332 @@
+"""`mtkit align`, `mtkit translate --alignments` and `mtkit score --align`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command_line import Place
+from forked import Forked
+
+import mtkit.translate.translator
+from mtkit.cli import main
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.run_folder import Run, RunManifest
+from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.translate import Translator
+from mtkit.translate.alignment import (
+    AlignmentSettings,
+)
+from mtkit.word_alignment import METHODS, Method
+
+SRC = "one two three\n\nnine\nfour  five six seven\n"
+TGT = "eins zwei drei\nzwei\n\nvier\u00a0fünf sechs\n"
+
+
+@pytest.fixture
+def pairs(trained: Place) -> Place:
+    trained.write("src.txt", SRC)
+    trained.write("tgt.txt", TGT)
+    return trained
+
+
+def test_align_prints_the_links_of_each_pair(pairs: Place, tiny_run: Run):
+    outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt")
+    assert (outcome.status, outcome.err) == (0, "")
+    with Translator.load(tiny_run, device="cpu") as loaded:
+        expected = list(loaded.align(SRC.split("\n")[:-1], TGT.split("\n")[:-1]))
+    assert outcome.out.split("\n") == [*map(str, expected), ""]
+    assert outcome.out.split("\n")[1:3] == ["", ""]
+    objects = pairs.mtkit("-q", "align", "src.txt", "tgt.txt", "--json").out.splitlines()
+    last = json.loads(objects[3])
+    assert last["line"] == 4
+    assert [SRC.splitlines()[3][start:end] for start, end in last["src_words"]] == (
+        ["four", "five", "six", "seven"]
+    )
+    assert last["tgt_words"] == [[0, 4], [5, 9], [10, 15]]
+    assert {(i, j) for i, j, _ in last["links"]} == expected[3].links
+
+
+def test_align_writes_a_file_when_it_is_complete_and_resumes(pairs: Place):
+    printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
+    outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt", "--output", "links.txt")
+    assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
+    assert (pairs.folder / "links.txt").read_text() == printed
+    assert [path.name for path in pairs.folder.glob("*links.txt*")] == ["links.txt"]
+
+
+def test_align_reads_one_side_from_standard_input(pairs: Place):
+    printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
+    assert pairs.mtkit("-q", "align", "-", "tgt.txt", stdin=SRC.encode()).out == printed
+    assert "once" in pairs.refused("align", "-", "-")
+
+
+def test_align_refuses_files_of_different_length(pairs: Place):
+    pairs.write("short.txt", "eins\n")
+    error = pairs.refused("align", "src.txt", "short.txt", "--output", "links.txt")
+    assert error.endswith("short.txt: has no line 2, but src.txt has one")
+    error = pairs.refused("align", "short.txt", "src.txt", "--output", "links.txt")
+    assert error.endswith("short.txt: has no line 2, but src.txt has one")
+
+
+@pytest.fixture(scope="session")
+def reversed_run(
+    tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run with random weights, for the reverse direction of the tiny run."""
+    languages = {"src_lang": tiny_run.manifest.data.tgt_lang}
+    languages["tgt_lang"] = tiny_run.manifest.data.src_lang
+    origin = tiny_run.manifest.data.model_copy(update=languages)
+    vocabularies = Vocabularies(*tiny_data.tokenizers())
+    torch.manual_seed(1)
+    model = Transformer(tiny_run.config.model, len(vocabularies.tgt), PAD_ID)
+    manifest = RunManifest(data=origin)
+    place = tmp_path_factory.mktemp("reversed") / "reversed"
+    run = Run.create(place, tiny_run.config, vocabularies, manifest=manifest)
+    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    return run
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_align_joins_the_links_of_both_directions(
+    pairs: Place, reversed_run: Run, tiny_run: Run, method: Method
+):
+    command = ("-q", "align", "src.txt", "tgt.txt", "--reverse", str(reversed_run.path))
+    outcome = pairs.mtkit(*command, "--symmetrize", method)
+    with (
+        Translator.load(tiny_run, device="cpu") as forward,
+        Translator.load(reversed_run, device="cpu") as backward,
+    ):
+        sources, targets = SRC.split("\n")[:-1], TGT.split("\n")[:-1]
+        matrices = [
+            forward.aligner().by_head(sources, targets),
+            backward.aligner().by_head(targets, sources),
+        ]
+        found = list(forward.align(sources, targets, reverse=backward, method=method))
+        with pytest.raises(ValueError, match=r"reverse: translates en to de, not de to en"):
+            forward.align(sources, targets, reverse=forward)
+    assert outcome.out == "".join(f"{one}\n" for one in found)
+    # Worked out from the mean of the heads: the best source of each target, and the reverse.
+    for pair in (0, 3):
+        sides = []
+        for of_pairs in matrices:
+            mean = np.mean([head.matrix for head in of_pairs[pair]], axis=0)
+            best = enumerate(mean.argmax(1).tolist())
+            sides.append({(row, column) for row, column in best if column < mean.shape[1] - 1})
+        to_source, to_target = {(i, j) for j, i in sides[0]}, sides[1]
+        if method == "intersection":
+            assert found[pair].links == to_source & to_target
+        elif method == "union":
+            assert found[pair].links == to_source | to_target
+        else:
+            assert to_source & to_target <= found[pair].links <= to_source | to_target
+
+
+def test_align_chooses_the_heads_that_agree_with_the_reverse_run(pairs: Place, reversed_run: Run):
+    reverse = str(reversed_run.path)
+    outcome = pairs.mtkit("align", "src.txt", "tgt.txt", "--tune", "--reverse", reverse)
+    assert outcome.status == 0
+    settings = AlignmentSettings.load(pairs.folder / "runs" / "tiny")
+    assert settings is not None
+    # Two of the four pairs have a blank line.
+    assert (settings.pairs, settings.reference) == (2, "reverse")
+    assert "pairs to choose heads with: only 2" in outcome.err
+
+
+@pytest.mark.parametrize("gold", ["\n\n\n\n", "0p0 1p1\n\n\n0p1\n"], ids=["none", "possible"])
+def test_no_heads_are_stored_without_sure_links(pairs: Place, gold: str):
+    pairs.write("gold.txt", gold)
+    error = pairs.refused("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
+    assert "gold.txt: no sure link (i-j) in the pairs that are used" in error
+    assert not (pairs.folder / "runs" / "tiny" / "alignment.json").exists()
+
+
+def test_no_heads_are_chosen_with_blank_lines_alone(pairs: Place):
+    for name in ("src.txt", "tgt.txt", "gold.txt"):
+        pairs.write(name, "\n \n")
+    error = pairs.refused("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
+    assert "no pair can be used to choose heads" in error
+
+
+def test_tuning_replaces_a_damaged_choice_with_a_warning(pairs: Place):
+    damaged = pairs.folder / "runs" / "tiny" / "alignment.json"
+    damaged.write_text("{}")
+    assert "align --tune again" in pairs.refused("align", "src.txt", "tgt.txt")
+    assert "align --tune again" in pairs.refused("translate", "--alignments", stdin=b"one\n")
+    pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
+    outcome = pairs.mtkit("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
+    assert outcome.status == 0
+    assert "its choice is replaced" in outcome.err
+    assert AlignmentSettings.load(damaged.parent)
+
+
+def test_a_long_line_is_aligned_up_to_the_limit_with_its_number_in_the_warning(
+    trained: Place, reversed_run: Run
+):
+    trained.write("src.txt", "one two\n" * 3 + "three " * 2000 + "\n")
+    trained.write("tgt.txt", "eins\n" * 4)
+    outcome = trained.mtkit("align", "src.txt", "tgt.txt", "--reverse", str(reversed_run.path))
+    assert outcome.status == 0
+    warnings = [line for line in outcome.err.splitlines() if "warning" in line]
+    assert warnings
+    assert all("line 4: only " in line and "of the source" in line for line in warnings)
+    assert len(outcome.out.splitlines()) == 4
+
+
+@pytest.mark.parametrize("replaced", ["SRC", "TGT"])
+def test_align_does_not_replace_its_input(pairs: Place, replaced: str):
+    name = {"SRC": "src.txt", "TGT": "tgt.txt"}[replaced]
+    error = pairs.refused("align", "src.txt", "tgt.txt", "--output", name)
+    assert f"--output would replace the {replaced}" in error
+    assert (pairs.folder / "src.txt").read_text() == SRC
+
+
+def align_in_short_windows(folder: Path, arguments: list[str]) -> None:
+    """The command in a folder, with windows of 20 lines, so that a short text has many."""
+    os.chdir(folder)
+    mtkit.translate.translator.WINDOW_LINES = 20
+    torch.set_num_threads(1)
+    sys.argv = ["mtkit", "-q", "align", "src.txt", "tgt.txt", *arguments]
+    main()
+
+
+def test_a_killed_alignment_resumes_to_the_same_output(tiny_run: Run, tmp_path: Path):
+    sources = [f"one {'two ' * (i % 5)}nine" if i % 7 else "" for i in range(400)]
+    targets = [f"eins {'zwei ' * (i % 3)}neun" for i in range(400)]
+    for name, lines in (("src.txt", sources), ("tgt.txt", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    options = ["--run", str(tiny_run.path), "--device", "cpu", "--output"]
+    assert Forked(align_in_short_windows, tmp_path, [*options, "whole"]).wait(timeout=120) == 0
+    for enough in (2, 6):
+        child = Forked(align_in_short_windows, tmp_path, [*options, "out"])
+        parts = tmp_path / ".out.parts"
+        while child.returncode is None and len(list(parts.glob("0*"))) < enough:
+            time.sleep(0.002)
+        child.kill()
+        assert child.wait(timeout=60) == -signal.SIGKILL
+    assert Forked(align_in_short_windows, tmp_path, [*options, "out"]).wait(timeout=120) == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["out", "src.txt", "tgt.txt", "whole"]
+
+
+def test_several_processes_share_files_only(pairs: Place, monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    align = ("align", "src.txt", "tgt.txt")
+    pairs.write("gold.txt", "0-0\n" * 4)
+    output = ("--output", "links.txt")
+    for command, message in (
+        (align, "standard output, or a device, cannot be combined with torchrun"),
+        (("align", "-", "tgt.txt", *output), "standard input cannot be combined with torchrun"),
+        ((*align, *output, "--restart"), "--restart cannot be combined with torchrun"),
+        ((*align, "--tune", "--reference", "gold.txt"), "--tune cannot be combined with torchrun"),
+        (("translate", *output), "standard input cannot be combined with torchrun"),
+    ):
+        assert message in pairs.refused(*command)
+
+
+def test_align_refuses_a_reverse_run_of_the_same_direction(pairs: Place):
+    error = pairs.refused("align", "src.txt", "tgt.txt", "--reverse", "runs/tiny")
+    assert "which is not the reverse of runs/tiny" in error
+
+
+def test_align_tunes_to_gold_alignments_and_stores_the_choice(pairs: Place):
+    pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
+    tune = ("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
+    outcome = pairs.mtkit(*tune)
+    assert outcome.status == 0
+    assert "alignment error rate" in outcome.err
+    settings = AlignmentSettings.load(pairs.folder / "runs" / "tiny")
+    assert settings is not None
+    assert (settings.pairs, settings.reference) == (2, "gold")
+    found = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
+    pairs.write("links.txt", found)
+    score = pairs.mtkit("-q", "score", "--align", "links.txt", "--reference", "gold.txt", "--json")
+    (row,) = json.loads(score.out)["alignments"]
+    assert row["aer"] == pytest.approx(100 * settings.error_rate)
+
+
+@pytest.mark.parametrize(
+    ("gold", "message"),
+    [
+        ("0-0\n", "gold.txt: must have a line for each pair: 4, not 1"),
+        ("0-0\n\n\n0-3\n", "line 4: links the words 0 and 3, but the pair has 4 and 3 words"),
+        ("0-0\n\n\nx\n", "gold.txt, line 4: 'x' is not a link"),
+    ],
+)
+def test_align_refuses_gold_alignments_of_other_pairs(pairs: Place, gold: str, message: str):
+    pairs.write("gold.txt", gold)
+    error = pairs.refused("align", "src.txt", "tgt.txt", "--tune", "--reference", "gold.txt")
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tune"], "--tune requires --reference or --reverse"),
+        (["--reference", "gold.txt"], "--reference requires --tune"),
+        (["--tune", "--reference", "gold.txt", "--json"], "--json does nothing with --tune"),
+        (["--restart"], "--restart requires --output"),
+    ],
+)
+def test_align_refuses_options_that_do_not_go_together(
+    pairs: Place, options: list[str], message: str
+):
+    assert message in pairs.refused("align", "src.txt", "tgt.txt", *options)
+
+
+def test_translate_prints_alignments_with_its_translations(trained: Place):
+    text = b"one two three\n\nnine four\n"
+    plain = trained.mtkit("-q", "translate", stdin=text).out.splitlines()
+    rows = trained.mtkit("-q", "translate", "--alignments", stdin=text).out.split("\n")
+    assert [row.split("\t")[0] for row in rows[:3]] == plain
+    assert rows[1] == "\t"
+    trained.write("src.txt", text)
+    trained.write("tgt.txt", "".join(f"{line}\n" for line in plain))
+    links = trained.mtkit("-q", "align", "src.txt", "tgt.txt").out.splitlines()
+    assert [row.split("\t")[1] for row in rows[:3]] == links
+    best = trained.mtkit("-q", "translate", "--alignments", "--nbest", "2", stdin=text).out
+    assert best.splitlines()[0].split("\t")[2:] == rows[0].split("\t")
+    objects = trained.mtkit("-q", "translate", "--alignments", "--json", stdin=text).out
+    (first, *_) = map(json.loads, objects.splitlines())
+    found = first["translations"][0]["alignment"]
+    assert " ".join(f"{i}-{j}" for i, j, _ in found["links"]) == links[0]
+
+
+def test_score_of_alignments_is_refused_with_options_about_translations(place: Place):
+    place.write("links.txt", "0-0\n")
+    place.write("gold.txt", "0-0 1p1\n")
+    assert place.mtkit("-q", "score", "--align", "links.txt", "--reference", "gold.txt").out == (
+        "AER 0.0 precision 100.0 recall 100.0\n"
+    )
+    together = ("score", "--align", "links.txt", "--reference", "gold.txt")
+    assert "--metric cannot be combined with --align" in place.refused(*together, "--metric", "ter")
+    assert "--align requires HYP" in place.refused("score", "--align", "links.txt")
+    assert "--swap-links requires --align" in place.refused("score", "links.txt", "--swap-links")
+    place.write("short.txt", "")
+    assert "short.txt has 0 lines" in place.refused(*together[:2], "short.txt", *together[3:])
+
+
+def test_links_may_be_numbered_target_first(place: Place):
+    place.write("links.txt", "0-1 2-0\n")
+    place.write("gold.txt", "1-0 0-2\n")
+    score = ("-q", "score", "--align", "links.txt", "--reference", "gold.txt")
+    assert place.mtkit(*score).out == "AER 100.0 precision 0.0 recall 0.0\n"
+    assert place.mtkit(*score, "--swap-links").out == "AER 0.0 precision 100.0 recall 100.0\n"
+
+
+def test_gold_alignments_without_sure_links_are_refused(place: Place):
+    place.write("links.txt", "0-0\n")
+    for gold in ("0p0\n", "\n"):
+        place.write("gold.txt", gold)
+        error = place.refused("score", "--align", "links.txt", "--reference", "gold.txt")
+        assert "gold.txt: has no sure link (i-j)" in error
