@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mtkit.files import resolved
-
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
 
@@ -30,6 +28,8 @@ def output_of(output: Path | None) -> Path | None:
 
     A link stays a link, and two links to one file are one output.
     """
+    from mtkit.files import resolved
+
     if output is None or str(output) == "-":
         return None
     return resolved(output) if output.is_symlink() else output
