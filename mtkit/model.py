@@ -277,8 +277,8 @@ class Residual(nn.Module):
         return normed
 
 
-# Takes attention weights, (B, H, queries, keys), and their kind.
-Keep = Callable[[Literal["self", "cross"], Tensor], None]
+# Takes the kind of attention, its weights (B, H, queries, keys), and its values (B, H, keys, Kv).
+Keep = Callable[[Literal["self", "cross"], Tensor, Tensor], None]
 
 
 class EncoderLayer(nn.Module):
@@ -295,7 +295,8 @@ class EncoderLayer(nn.Module):
 
         def attend(y: Tensor) -> Tensor:
             if keep is not None:
-                keep("self", self.self_attention.weights(y, visible=visible))
+                attention = self.self_attention
+                keep("self", attention.weights(y, visible=visible), attention.project(y)[2])
             attended: Tensor = self.self_attention(y, visible=visible)
             return attended
 
@@ -323,20 +324,22 @@ class DecoderLayer(nn.Module):
             x: (B, T, D).
             memory: the encoder's output (B, S, D).
             memory_mask: (B, 1, 1, S), False at padding.
-            keep: gets the attention weights, of the layer itself ("self") and to the memory
-                ("cross").
+            keep: gets the weights and values of self-attention ("self") and of attention to the
+                memory ("cross").
         """
 
         def attend_to_prefix(y: Tensor) -> Tensor:
             if keep is not None:
-                keep("self", self.self_attention.weights(y, causal=True))
+                attention = self.self_attention
+                keep("self", attention.weights(y, causal=True), attention.project(y)[2])
             attended: Tensor = self.self_attention(y, causal=True)
             return attended
 
         def attend_to_memory(y: Tensor) -> Tensor:
             memory_kv = self.cross_attention.project_memory(memory)
             if keep is not None:
-                keep("cross", self.cross_attention.weights(y, memory_kv, memory_mask))
+                weights = self.cross_attention.weights(y, memory_kv, memory_mask)
+                keep("cross", weights, memory_kv[1])
             attended: Tensor = self.cross_attention(y, memory_kv, memory_mask)
             return attended
 
@@ -470,6 +473,10 @@ class Transformer(nn.Module):
             config.cache_key_tag += f" {capability}"
         for layer in self.layers():
             layer.compile(dynamic=True)
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """Those of the encoder, as what they are."""
+        return [layer for layer in self.encoder if isinstance(layer, EncoderLayer)]
 
     def decoder_layers(self) -> list[DecoderLayer]:
         """Those of the decoder, as what they are."""

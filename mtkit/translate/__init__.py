@@ -11,6 +11,7 @@ from mtkit.translate.alignment import (
     default_heads,
     heads_of,
 )
+from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
 from mtkit.translate.resumable import ResumableOutput
 from mtkit.translate.translator import Scored, Translator, Window, ready_lines, windows
@@ -19,6 +20,7 @@ __all__ = [
     "Aligner",
     "Alignment",
     "AlignmentSettings",
+    "LayerWeights",
     "ResumableOutput",
     "Scored",
     "Translation",
@@ -29,5 +31,6 @@ __all__ = [
     "default_heads",
     "heads_of",
     "ready_lines",
+    "weights_of_pairs",
     "windows",
 ]

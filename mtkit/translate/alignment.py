@@ -413,7 +413,7 @@ class Aligner:
             layers = {head.layer - 1 for head in heads}
             cross = weights_of_pairs(model, src, tgt_in, cross=layers).cross
             for head in heads:
-                weights = cross[head.layer - 1][:, head.head - 1]
+                weights = cross[head.layer - 1].weights[:, head.head - 1]
                 # Row t of the decoder's input has target subword t - 1, and predicts t.
                 yield weights[:, 1:] if head.step == "input" else weights[:, :-1]
 

@@ -28,7 +28,7 @@ from mtkit.translate.alignment import (
     default_heads,
     links_of,
 )
-from mtkit.translate.attention_weights import AttentionWeights
+from mtkit.translate.attention_weights import AttentionWeights, LayerWeights
 from mtkit.word_alignment import METHODS, Gold, Method
 
 PAD = 0
@@ -94,7 +94,7 @@ class Attending:
         self, model: Transformer, src: Tensor, tgt_in: Tensor, *, cross: set[int]
     ) -> AttentionWeights:
         weights = self.weights.expand(len(src), -1, -1, -1)
-        return AttentionWeights(cross=dict.fromkeys(cross, weights))
+        return AttentionWeights(cross=dict.fromkeys(cross, LayerWeights(weights, None)))
 
 
 def aligner_of(translator: Translator, *heads: AlignmentHead) -> Aligner:

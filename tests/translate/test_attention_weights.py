@@ -95,7 +95,7 @@ def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
             q, k = projected[name][layer]
             for row in range(2):
                 T, S = queries[row], keys[row]
-                weights = of_stack[layer][row, :, :T]
+                weights = of_stack[layer].weights[row, :, :T]
                 expected = plain_weights(q[row, :, :T], k[row, :, :S], sees)
                 assert torch.allclose(weights[..., :S], expected, rtol=0, atol=1e-10)
                 assert (weights[..., S:] == 0).all()
@@ -132,6 +132,34 @@ def test_only_the_wanted_layers_are_returned_and_the_model_is_left_as_it_was():
     before = model(src, tgt_in)
     found = weights_of_pairs(model, src, tgt_in, encoder=[2], cross=[0, 1])
     assert (set(found.encoder), set(found.decoder), set(found.cross)) == ({2}, set(), {0, 1})
-    assert found.encoder[2].shape == (2, 2, 5, 5)
-    assert found.cross[0].shape == (2, 2, 4, 5)
+    assert found.encoder[2].weights.shape == (2, 2, 5, 5)
+    assert found.cross[0].weights.shape == (2, 2, 4, 5)
     assert torch.equal(model(src, tgt_in), before)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
+    torch.manual_seed(1)
+    given_ = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
+    model = Transformer(ModelConfig(**(given_ | shape)), 30, PAD).eval()
+    src, tgt_in = torch.randint(4, 30, (1, 5)), torch.randint(4, 30, (1, 4))
+    layers = {"encoder": [0], "decoder": [0], "cross": [0]}
+    found = weights_of_pairs(model, src, tgt_in, **layers, sizes=True)
+    attention = model.decoder_layers()[0].cross_attention
+    added: list[Tensor] = []
+    attention.register_forward_hook(lambda module, args, out: added.append(out[0]))
+    heads = attention.n_heads
+    width = attention.out_proj.weight.shape[1] // heads
+    for head in range(heads):
+        # Without the columns of a head in the output matrix, its part is missing.
+        kept = attention.out_proj.weight.detach().clone()
+        model(src, tgt_in)
+        with torch.no_grad():
+            attention.out_proj.weight[:, head * width : (head + 1) * width] = 0
+            model(src, tgt_in)
+            attention.out_proj.weight.copy_(kept)
+        whole, rest = added[-2:]
+        sizes = found.cross[0].sizes
+        assert sizes is not None
+        assert torch.allclose((whole - rest).norm(dim=-1), sizes[0, head], rtol=0, atol=1e-10)
