@@ -1,7 +1,11 @@
-"""Renders HTML pages: each is one file without external resources or JavaScript.
+"""Renders HTML pages: each is one file without external resources.
+
+A page has no JavaScript, or one script that is a part of it. Its security policy allows this script
+alone, and no connection.
 
 Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates` and the
-charts. The contents of the pages are in `report_page` of `train` and of `prepare`.
+charts. The contents of the pages are in `report_page` of `train` and of `prepare`, and in
+`inspect.page`.
 
 Every text is escaped, and cut if it is very long. A page has no time stamp, so the same values give
 the same bytes.
@@ -9,7 +13,10 @@ the same bytes.
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
+import html
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -25,16 +32,36 @@ if TYPE_CHECKING:
 # Templates
 
 
-def render(template: str, *, title: str, kind: str, **values: Any) -> str:
+def render(template: str, *, title: str, kind: str, script: str = "", **values: Any) -> str:
     """A complete page, as HTML in UTF-8.
 
     Args:
         template: a file in `mtkit/templates` that extends `page.html`.
         title: the title.
         kind: the kind of page.
+        script: a file in `mtkit/templates`, the only script that the page may run.
         values: the variables of the template.
     """
-    return _environment().get_template(template).render(title=title, kind=kind, **values)
+    from markupsafe import Markup
+
+    environment = _environment()
+    code = ""
+    if script:
+        assert environment.loader is not None
+        code, *_ = environment.loader.get_source(environment, script)
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    return environment.get_template(template).render(
+        title=title,
+        kind=kind,
+        script=Markup(code),
+        script_policy=f"script-src 'sha256-{digest}'" if script else "",
+        **values,
+    )
+
+
+def escaped(text: str) -> str:
+    """Text for an element or an attribute of a page or an SVG."""
+    return html.escape(_printable(text))
 
 
 @functools.cache

@@ -65,6 +65,10 @@ def commands(name: str) -> dict[str, list[str]]:
         "align --output": [
             *("align", f"{name}.en", f"{name}.de", "--run", run, cpu, "--output", f"{name}.links"),
         ],
+        "inspect": ["inspect", "one two", "--json", "--run", run, cpu],
+        "inspect --output": [
+            *("inspect", "one two", "--run", run, cpu, "--output", f"{name}.html"),
+        ],
         "score of a run": ["score", "--run", run, cpu, "--data", f"data/{name}"],
         "score of files": ["score", f"{name}.de", "--reference", f"{name}.de"],
         "export": [
@@ -76,10 +80,10 @@ def commands(name: str) -> dict[str, list[str]]:
 PRINT = {
     *("--help", "--version", "prepare --list", "prepare --settings", "prepare --dry-run"),
     *("train --dry-run", "train --list", "train --settings"),
-    *("translate", "align", "score of a run", "score of files"),
+    *("translate", "align", "inspect", "score of a run", "score of files"),
 }
 # The endings of the files that these write.
-OUTPUTS = {"translate --output": ".out", "align --output": ".links"}
+OUTPUTS = {"translate --output": ".out", "align --output": ".links", "inspect --output": ".html"}
 WRITE = {"prepare", "train", "export", *OUTPUTS}
 
 

@@ -352,11 +352,12 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     pages = {path: blocks(path, "python") for path in DOCUMENTS}
     translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
     (aligning,) = pages.pop(ROOT / "docs" / "align.md")
+    (inspecting,) = pages.pop(ROOT / "docs" / "inspect.md")
     assert not any(pages.values())
     # The only run that there is when a reader has come so far.
     assert set(re.findall(r'"runs/([^"]+)"', translating)) == {"demo-en-de-demo"}
     output = {}
-    for block in (translating, scoring, training, aligning):
+    for block in (translating, scoring, training, aligning, inspecting):
         (desk / "script.py").write_text(block, encoding="utf-8")
         if "workers=" in block:
             # Workers import the main script again, so there must be one.
@@ -376,6 +377,7 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     # The links, and then each of them.
     links, *each = output[aligning]
     assert len(links.split()) == len(each) > 0
+    assert output[inspecting][1].startswith("(1, 2, ")
     (line,) = output[scoring]
     assert line.startswith("chrF2 ")
     assert Run.open(desk / "runs" / "mydata").checkpoints()

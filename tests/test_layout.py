@@ -18,10 +18,11 @@ PACKAGE = Path(mtkit.__file__).parent
 # Which rooms a room may import. Any room may import the modules outside of rooms, the ground
 # floor, which imports no room.
 ROOMS = {
-    "cli": {"prepare", "train", "translate", "convert"},
+    "cli": {"prepare", "train", "translate", "inspect", "convert"},
     "prepare": set[str](),
     "train": {"translate"},
     "translate": set[str](),
+    "inspect": {"translate"},
     "convert": {"translate"},
 }
 
@@ -45,6 +46,7 @@ HOMES = {
     "tensorboardX": {"train.metrics"},
     "matplotlib": {"html"},
     "jinja2": {"html"},
+    "markupsafe": {"html"},
     "datasets": {"prepare.hub"},
     "pyarrow": {"prepare.readers"},
     "huggingface_hub": {"prepare.hub"},

@@ -14,7 +14,7 @@ from contextlib import suppress
 import click
 
 from mtkit import __version__
-from mtkit.cli import align, export, prepare, score, train, translate
+from mtkit.cli import align, export, inspect, prepare, score, train, translate
 from mtkit.cli.console import configure_logging, is_later_worker, is_worker, say, say_error
 from mtkit.cli.streams import standard_streams
 from mtkit.errors import MtkitError
@@ -142,6 +142,7 @@ for _command in (
     train.train,
     translate.translate,
     align.align,
+    inspect.inspect,
     score.score,
     export.export,
 ):

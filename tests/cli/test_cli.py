@@ -30,7 +30,7 @@ from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
 from mtkit.run_folder import Run
 
-COMMANDS = ["prepare", "train", "translate", "align", "score", "export"]
+COMMANDS = ["prepare", "train", "translate", "align", "inspect", "score", "export"]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -45,8 +45,8 @@ def test_help_needs_neither_pytorch_nor_any_other_slow_library():
     code = """
 import sys
 from mtkit.cli import main
-for command in ([], ["prepare"], ["train"], ["translate"], ["align"], ["score"], ["export"]):
-    sys.argv = ["mtkit", *command, "--help"]
+for command in ("", "prepare", "train", "translate", "align", "inspect", "score", "export"):
+    sys.argv = ["mtkit", *command.split(), "--help"]
     try:
         main()
     except SystemExit as stop:
@@ -58,7 +58,7 @@ sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() els
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Usage: mtkit") == 7
+    assert done.stdout.count("Usage: mtkit") == 8
 
 
 @pytest.mark.parametrize("command", [None, *COMMANDS])

@@ -1,0 +1,334 @@
+"""The command `mtkit inspect`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from mtkit.cli.console import need_output, print_text
+from mtkit.cli.options import (
+    Command,
+    DecodeOptions,
+    PathArgument,
+    checkpoint_option,
+    device_option,
+    examples,
+    in_out_option,
+    lines_of,
+    model_option,
+    name_of,
+    open_run,
+    option_group,
+    refuse_given,
+)
+from mtkit.errors import MtkitError
+
+if TYPE_CHECKING:
+    from mtkit.inspect import Inspection, StackName
+    from mtkit.run_folder import Run
+    from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
+
+figure_option = option_group("Figure (--svg)")
+
+# Each sentence is a page of its own.
+MOST_SENTENCES = 1000
+FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
+
+
+@click.command(
+    cls=Command,
+    short_help="Look inside of a model: its attention for a sentence.",
+    epilog=examples(
+        "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
+        "mtkit inspect --input test.en --output pages",
+        "mtkit inspect 'A red umbrella.' --svg --word umbrella --output figure.svg",
+    ),
+)
+@click.argument("texts", metavar="[TEXT]...", nargs=-1)
+@in_out_option(
+    "--input",
+    "input_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="File of sentences, one per line, instead of TEXT. -: standard input.",
+)
+@in_out_option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="TEXT",
+    help="Translation of TEXT to inspect, instead of the model's own. Repeatable, once per TEXT.",
+)
+@in_out_option(
+    "--target-file",
+    "target_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="File of translations to inspect, one per line of --input.",
+)
+@in_out_option(
+    "--output",
+    "output_path",
+    type=PathArgument,
+    metavar="PATH",
+    help="HTML page to write; for several sentences, a new folder of pages with an index."
+    " With --json or --svg, a file; default: standard output.",
+)
+@in_out_option("--json", "as_json", is_flag=True, help="Print all numbers, as JSON per sentence.")
+@in_out_option(
+    "--svg", "as_svg", is_flag=True, help="Print a figure of the attention, as SVG, for a paper."
+)
+@figure_option(
+    "--stack",
+    type=click.Choice(["encoder", "decoder", "cross"]),
+    default="encoder",
+    help="Attention to draw: encoder self-attention (default), decoder self-attention, or the"
+    " attention of the decoder to the encoder.",
+)
+@figure_option(
+    "--layer",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Layer to draw. Default: the one before the last, as in the paper.",
+)
+@figure_option("--heads", metavar="N,N", help="Heads to draw, such as 5,6. Default: all.")
+@figure_option(
+    "--word", metavar="WORD", help="Draw only the lines from this word of the upper row."
+)
+@model_option(
+    "--run",
+    "run_path",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Run folder. Default: the newest under runs/.",
+)
+@checkpoint_option
+@device_option
+def inspect(
+    texts: tuple[str, ...],
+    input_path: Path | None,
+    targets: tuple[str, ...],
+    target_path: Path | None,
+    output_path: Path | None,
+    as_json: bool,
+    as_svg: bool,
+    stack: StackName,
+    layer: int | None,
+    heads: str | None,
+    word: str | None,
+    run_path: Path | None,
+    **decode: Any,
+) -> None:
+    """Show what a model does with sentences: attention of every layer and head, word alignment,
+    and the probability of each subword.
+
+    TEXT is a sentence of the source language; it is translated first. The page is one file that
+    loads nothing, and opens in every browser.
+    """
+    _check_usage(texts, targets, input_path, target_path)
+    if as_json and as_svg:
+        raise click.UsageError("--json cannot be combined with --svg")
+    if not as_svg:
+        refuse_given(FIGURE_OPTIONS, "requires --svg")
+    if output_path is not None and str(output_path) == "-":
+        output_path = None
+    if not (as_json or as_svg) and output_path is None:
+        raise click.UsageError("give --output PAGE.html (or --json, or --svg)")
+    if output_path is None:
+        need_output()
+    run = open_run(run_path)
+    options = DecodeOptions.parse(workers=1, **decode)
+    pairs = _pairs(texts, targets, input_path, target_path)
+    if as_svg and len(pairs) > 1:
+        raise click.UsageError("--svg requires one sentence")
+    is_folder = len(pairs) > 1 and not as_json
+    if is_folder and output_path is not None:
+        from mtkit.folders import check_writable
+
+        check_writable(
+            output_path, force=False, kind="pages", place="--output", is_kind=lambda _: False
+        )
+    with ExitStack() as closing:
+        translator = closing.enter_context(options.load([run]))
+        inspections = _inspections(translator, pairs)
+        if is_folder:
+            assert output_path is not None
+            _write_pages(output_path, run, translator, inspections)
+        elif as_json:
+            _print(output_path, (f"{_json(one)}\n" for one in inspections))
+        elif as_svg:
+            (one,) = inspections
+            _print(output_path, [_figure(one, stack, layer, heads, word)])
+        else:
+            from mtkit.inspect import inspection_page
+
+            (one,) = inspections
+            page = inspection_page(one, run=run.name, checkpoint=translator.checkpoint)
+            _print(output_path, [page])
+            log.info("wrote %s", output_path)
+
+
+# ---------------------------------------------------------------------------------------------
+# Input
+
+
+def _check_usage(
+    texts: tuple[str, ...],
+    targets: tuple[str, ...],
+    input_path: Path | None,
+    target_path: Path | None,
+) -> None:
+    """Refuse sentences and translations that do not go together."""
+    if bool(texts) == (input_path is not None):
+        raise click.UsageError("give the sentences as TEXT, or as a file with --input")
+    if targets and len(targets) != len(texts):
+        wanted = len(texts)
+        raise click.UsageError(f"give --target once for each TEXT: {wanted}, not {len(targets)}")
+    if target_path is not None and input_path is None:
+        raise click.UsageError("--target-file requires --input")
+    if str(input_path) == str(target_path) == "-":
+        raise click.UsageError("standard input (-) can be read once")
+
+
+def _pairs(
+    texts: tuple[str, ...],
+    targets: tuple[str, ...],
+    input_path: Path | None,
+    target_path: Path | None,
+) -> list[tuple[str, str | None]]:
+    """Each sentence, and its translation if it was given."""
+    if input_path is None:
+        sources = [_one_line(text) for text in texts]
+        given: list[str | None] = [_one_line(text) for text in targets] or [None] * len(sources)
+        return list(zip(sources, given, strict=True))
+    # One more than is allowed, so that a long file need not be read.
+    sources = list(itertools.islice(lines_of(input_path), MOST_SENTENCES + 1))
+    name = name_of(input_path)
+    if not sources:
+        raise MtkitError(f"{name}: has no lines")
+    if len(sources) > MOST_SENTENCES:
+        raise MtkitError(f"{name}: has more than {MOST_SENTENCES:,} lines, and each is a page")
+    if target_path is None:
+        return [(source, None) for source in sources]
+    translations = list(itertools.islice(lines_of(target_path), len(sources) + 1))
+    if len(translations) != len(sources):
+        other = "more" if len(translations) > len(sources) else f"{len(translations):,}"
+        raise MtkitError(
+            f"{name_of(target_path)}: must have a line for each of {name}: {len(sources):,}, "
+            f"not {other}"
+        )
+    return list(zip(sources, translations, strict=True))
+
+
+def _one_line(text: str) -> str:
+    """Text of the command line, as one line."""
+    return " ".join(text.splitlines())
+
+
+def _inspections(
+    translator: Translator, pairs: list[tuple[str, str | None]]
+) -> Iterator[Inspection]:
+    from mtkit.inspect import inspect_pair
+
+    for number, (source, translation) in enumerate(pairs, start=1):
+        if not source.strip():
+            raise MtkitError(f"line {number}: is blank" if len(pairs) > 1 else "the text is blank")
+        yield inspect_pair(translator, source, translation)
+
+
+# ---------------------------------------------------------------------------------------------
+# Output
+
+
+def _json(inspection: Inspection) -> str:
+    return json.dumps(inspection.as_dict(), ensure_ascii=False)
+
+
+def _print(output: Path | None, parts: Iterator[str] | list[str]) -> None:
+    """Write text to a file, which appears when it is complete, or to standard output."""
+    if output is None:
+        for part in parts:
+            print_text(part)
+        return
+    if output.exists() and not output.is_file():
+        from mtkit.cli.streams import output_file
+
+        stream: IO[bytes]
+        with output_file(output) as stream:
+            for part in parts:
+                stream.write(part.encode())
+        return
+    from mtkit.files import write_whole
+
+    write_whole(output, "".join(parts))
+
+
+def _write_pages(
+    folder: Path, run: Run, translator: Translator, inspections: Iterator[Inspection]
+) -> None:
+    """A folder with a page for each sentence, and an index."""
+    from mtkit.folders import new_folder
+    from mtkit.inspect import PageEntry, index_page, inspection_page
+
+    entries = []
+    with new_folder(folder) as place:
+        for number, one in enumerate(inspections, start=1):
+            entry = PageEntry(f"{number:04}.html", one.source, one.translation)
+            page = inspection_page(one, run=run.name, checkpoint=translator.checkpoint)
+            (place / entry.file).write_text(page, encoding="utf-8")
+            entries.append(entry)
+        (place / "index.html").write_text(index_page(entries, run=run.name), encoding="utf-8")
+    log.info("wrote %s (%d pages); open index.html there", folder, len(entries))
+
+
+def _figure(
+    inspection: Inspection,
+    stack: StackName,
+    layer: int | None,
+    heads: str | None,
+    word: str | None,
+) -> str:
+    """The figure that the options ask for."""
+    from mtkit.inspect import lines_figure
+
+    attention = inspection.stacks[stack]
+    layers, count, *_ = attention.weights.shape
+    number = layer or max(1, layers - 1)
+    if number > layers:
+        raise click.UsageError(f"--layer: the model has layers 1 to {layers}, not {number}")
+    chosen = _heads(heads, count)
+    only = None
+    if word is not None:
+        only = inspection.places_of(word, stack)
+        if not only:
+            raise MtkitError(f"--word {word!r}: not a word of the upper row")
+    return lines_figure(
+        attention.queries,
+        attention.keys,
+        {head - 1: attention.weights[number - 1, head - 1] for head in chosen},
+        title=f"Attention of layer {number}, heads {', '.join(map(str, chosen))}",
+        only=only,
+    )
+
+
+def _heads(text: str | None, count: int) -> list[int]:
+    """The numbers of heads, from 1."""
+    if text is None:
+        return list(range(1, count + 1))
+    found = []
+    for item in text.split(","):
+        if not (item.strip().isdecimal() and 1 <= int(item) <= count):
+            raise click.UsageError(
+                f"--heads: numbers from 1 to {count}, separated by commas, not {item.strip()!r}"
+            )
+        found.append(int(item))
+    return sorted(set(found))

@@ -1,0 +1,142 @@
+"""Figures as SVG: words in two rows, joined by lines, as in the appendix of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from mtkit.html import escaped
+from mtkit.inspect.inspection import FloatArray, Inspection
+
+# Before a subword that continues a word.
+_CONTINUED = "\u2027"
+
+# Okabe and Ito's colours, which differ for every kind of colour vision, and four more for models
+# with many heads; after twelve heads they begin again.
+COLORS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d00", "#666666"),
+    *("#7b3294", "#a6611a", "#01665e", "#b2182b"),
+)
+# Thinner lines than this are left out: they cannot be seen, and there are many.
+LEAST_WEIGHT = 0.02
+
+_STEP, _GAP, _FONT = 22.0, 190.0, 13
+# The width of a letter, on average, as a share of the font size.
+_LETTER = 0.58
+
+
+def label(subword: str) -> str:
+    """A subword as pictures show it: a dot before it if it continues a word, no sign of a space."""
+    if subword.startswith("▁"):
+        return subword[1:] or "▁"
+    return f"{_CONTINUED}{subword}" if subword[:1].isalnum() else subword
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of words that stand upright; its labels take this much height."""
+
+    words: Sequence[str]
+    height: float
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> _Row:
+        longest = max((len(word) for word in words), default=1)
+        return cls(words, 10 + min(longest, 24) * _FONT * _LETTER)
+
+
+def lines_figure(
+    queries: Sequence[str],
+    keys: Sequence[str],
+    weights_by_head: Mapping[int, FloatArray],
+    *,
+    title: str,
+    only: Collection[int] | None = None,
+) -> str:
+    """Attention as lines from the queries above to the keys below.
+
+    Args:
+        queries, keys: subwords.
+        weights_by_head: (queries, keys) for each number of a head, from 0; it sets the colour.
+        title: what the figure shows, for readers who do not see it.
+        only: the numbers of the queries whose lines are drawn; None for all.
+
+    Returns:
+        An `<svg>` element that is a file of its own, too.
+    """
+    lines = []
+    for head, weights in sorted(weights_by_head.items()):
+        for q, row in enumerate(weights.tolist()):
+            if only is not None and q not in only:
+                continue
+            lines += [(q, k, w, COLORS[head % len(COLORS)]) for k, w in enumerate(row)]
+    above, below = list(map(label, queries)), list(map(label, keys))
+    return _figure(above, below, lines, title=title, marked=only or ())
+
+
+def alignment_figure(inspection: Inspection, most: int) -> str:
+    """The word alignment: the words of the translation above, those of the source below.
+
+    Args:
+        inspection: of the pair.
+        most: words of a line that are shown.
+    """
+    alignment = inspection.alignment
+    src = [inspection.source[slice(*span)] for span in alignment.src_words[:most]]
+    tgt = [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]]
+    lines = [
+        (j, i, weight, COLORS[0])
+        for (i, j), weight in alignment.weights.items()
+        if i < most and j < most
+    ]
+    return _figure(tgt, src, lines, title="Word alignment", least_opacity=0.25)
+
+
+def _figure(
+    above: Sequence[str],
+    below: Sequence[str],
+    lines: Sequence[tuple[int, int, float, str]],
+    *,
+    title: str,
+    marked: Collection[int] = (),
+    least_opacity: float = 0.0,
+) -> str:
+    """Two rows of words, and lines between them: index above, index below, weight, colour."""
+    top, bottom = _Row.of(above), _Row.of(below)
+    width = _STEP * max(len(above), len(below), 1)
+    height = top.height + _GAP + bottom.height
+    y_above, y_below = top.height, top.height + _GAP
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" '
+        f'width="{width:g}" height="{height:.0f}" role="img" aria-label="{escaped(title)}" '
+        f'font-family="system-ui, sans-serif" font-size="{_FONT}">'
+    ]
+    parts.append('<g class="links">')
+    for i, j, weight, color in lines:
+        if weight >= LEAST_WEIGHT:
+            opacity = max(weight, least_opacity)
+            parts.append(
+                f'<line x1="{_x(i):g}" y1="{y_above:.0f}" x2="{_x(j):g}" y2="{y_below:.0f}" '
+                f'stroke="{color}" stroke-width="2" stroke-opacity="{opacity:.2f}"/>'
+            )
+    parts.append("</g>")
+    for number, word in enumerate(above):
+        weight_ = ' font-weight="700"' if number in marked else ""
+        parts.append(
+            f'<text transform="translate({_x(number) + 4:g} {y_above - 6:.0f}) rotate(-90)"'
+            f'{weight_} fill="currentColor">{escaped(_short(word))}</text>'
+        )
+    for number, word in enumerate(below):
+        parts.append(
+            f'<text transform="translate({_x(number) + 4:g} {y_below + 6:.0f}) rotate(-90)" '
+            f'text-anchor="end" fill="currentColor">{escaped(_short(word))}</text>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _x(number: int) -> float:
+    return _STEP * (number + 0.5)
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 24 else f"{word[:23]}…"

@@ -1,0 +1,233 @@
+"""All that a model computes for one source and its translation, as numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from mtkit.batches import pad_ids
+from mtkit.errors import MtkitError
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from mtkit.translate import Alignment, LayerWeights, Translator, weights_of_pairs
+
+FloatArray = npt.NDArray[np.floating[Any]]
+StackName = Literal["encoder", "decoder", "cross"]
+
+STACKS: tuple[StackName, ...] = ("encoder", "decoder", "cross")
+# So many of the most probable subwords are shown at each position.
+ALTERNATIVES = 5
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The attention of one stack: of the encoder, of the decoder to itself, or to the source.
+
+    Attributes:
+        queries, keys: the subwords of the rows and columns. A query of the decoder is its input.
+        weights: (layers, H, queries, keys); rows sum to 1.
+        sizes: (layers, H), how much each head adds to the output of its layer: the Euclidean norm,
+            on average over the queries.
+    """
+
+    queries: list[str]
+    keys: list[str]
+    weights: FloatArray
+    sizes: FloatArray
+
+    @property
+    def entropies(self) -> FloatArray:
+        """(layers, H): the entropy of the weights in bits, on average over the queries.
+
+        0 bits: each query attends to one key alone. log2(n) bits: to n keys alike.
+        """
+        w = self.weights
+        bits = -np.where(w > 0, w * np.log2(np.where(w > 0, w, 1)), 0).sum(-1)
+        mean: FloatArray = bits.mean(-1)
+        return mean
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model predicts at one position of the translation.
+
+    Attributes:
+        subword: that stands there.
+        probability: that the model gives to it, given the source and the subwords before.
+        alternatives: the most probable subwords, with their probabilities.
+    """
+
+    subword: str
+    probability: float
+    alternatives: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a model computes for one pair.
+
+    Attributes:
+        source, translation: the lines.
+        stacks: the attention, by the name of the stack.
+        predictions: for each subword of the translation, and for its end.
+        alignment: of the words of both lines.
+        positions: (positions, D), the position encoding, as far as the longer line goes.
+        positions_kind: `sinusoidal` or `learned`.
+        src_spans, tgt_spans: the characters that each subword of a line comes from.
+        cut: subwords of source and translation that are left out, because a line is too long.
+    """
+
+    source: str
+    translation: str
+    stacks: dict[StackName, Stack]
+    predictions: list[Prediction]
+    alignment: Alignment
+    positions: FloatArray
+    positions_kind: str
+    src_spans: list[tuple[int, int]]
+    tgt_spans: list[tuple[int, int]]
+    cut: tuple[int, int]
+
+    def places_of(self, word: str, stack: StackName) -> list[int]:
+        """The indices of the queries of a stack that belong to a word, wherever it stands."""
+        if stack == "encoder":
+            line, spans, first = self.source, self.src_spans, 0
+        else:
+            # The first query of the decoder is BOS.
+            line, spans, first = self.translation, self.tgt_spans, 1
+        places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", line)]
+        return [
+            number
+            for number, (start, end) in enumerate(spans, first)
+            if any(start < last and begin < end for begin, last in places)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers, for JSON."""
+        return {
+            "source": self.source,
+            "translation": self.translation,
+            "attention": {
+                name: {
+                    "queries": stack.queries,
+                    "keys": stack.keys,
+                    "weights": _rounded(stack.weights),
+                    "sizes": _rounded(stack.sizes),
+                    "entropies": _rounded(stack.entropies),
+                }
+                for name, stack in self.stacks.items()
+            },
+            "predictions": [
+                {
+                    "subword": one.subword,
+                    "probability": round(one.probability, 6),
+                    "alternatives": [[text, round(value, 6)] for text, value in one.alternatives],
+                }
+                for one in self.predictions
+            ],
+            "alignment": {
+                "links": [[i, j, round(w, 6)] for (i, j), w in self.alignment.weights.items()],
+                "src_words": [list(span) for span in self.alignment.src_words],
+                "tgt_words": [list(span) for span in self.alignment.tgt_words],
+            },
+            "positions": {"kind": self.positions_kind, "encoding": _rounded(self.positions)},
+            "subwords_left_out": {"source": self.cut[0], "translation": self.cut[1]},
+        }
+
+
+def _rounded(values: FloatArray) -> list[Any]:
+    found: list[Any] = np.round(values.astype(np.float64), 6).tolist()
+    return found
+
+
+@torch.no_grad()
+def inspect_pair(translator: Translator, source: str, translation: str | None = None) -> Inspection:
+    """Inspect a sentence and its translation.
+
+    Args:
+        translator: with one model.
+        source: a line of the source language.
+        translation: of the source; by default the translation of the model.
+
+    Raises:
+        MtkitError: if the source is blank.
+        ValueError: for an ensemble.
+    """
+    if not source.strip():
+        raise MtkitError("there is no text to inspect")
+    model = translator.model
+    if translation is None:
+        (translation,) = translator.translate([source])
+    src_tokenizer, tgt_tokenizer = translator.vocabularies
+    limit = translator.config.max_source_tokens - 1
+    (src_encoded,) = src_tokenizer.encode_with_spans([source])
+    (tgt_encoded,) = tgt_tokenizer.encode_with_spans([translation])
+    src, tgt = src_encoded.ids[:limit], tgt_encoded.ids[:limit]
+    src_in = pad_ids([[*src, EOS_ID]]).to(translator.device)
+    tgt_in = pad_ids([[BOS_ID, *tgt]]).to(translator.device)
+    encoder_layers = range(model.config.encoder_layers)
+    decoder_layers = range(model.config.decoder_layers)
+    found = weights_of_pairs(
+        model,
+        src_in,
+        tgt_in,
+        encoder=encoder_layers,
+        decoder=decoder_layers,
+        cross=decoder_layers,
+        sizes=True,
+    )
+    src_pieces = [*map(src_tokenizer.piece, src), "</s>"]
+    tgt_pieces = ["<s>", *map(tgt_tokenizer.piece, tgt)]
+    stacks: dict[StackName, Stack] = {
+        "encoder": _stack(found.encoder, src_pieces, src_pieces),
+        "decoder": _stack(found.decoder, tgt_pieces, tgt_pieces),
+        "cross": _stack(found.cross, tgt_pieces, src_pieces),
+    }
+    probabilities = model(src_in, tgt_in)[0].float().softmax(-1).cpu()
+    (alignment,) = translator.align([source], [translation])
+    longest = max(src_in.shape[1], tgt_in.shape[1])
+    positions = model.positions(0, longest, like=model.embedding.weight)
+    return Inspection(
+        source,
+        translation,
+        stacks,
+        _predictions(tgt_tokenizer, [*tgt, EOS_ID], probabilities),
+        alignment,
+        positions.float().cpu().numpy(),
+        model.config.positions,
+        src_encoded.spans[:limit],
+        tgt_encoded.spans[:limit],
+        (max(0, len(src_encoded.ids) - limit), max(0, len(tgt_encoded.ids) - limit)),
+    )
+
+
+def _stack(layers: dict[int, LayerWeights], queries: list[str], keys: list[str]) -> Stack:
+    weights, sizes = [], []
+    for _, layer in sorted(layers.items()):
+        assert layer.sizes is not None
+        weights.append(layer.weights[0].cpu().numpy())
+        sizes.append(layer.sizes[0].mean(-1).cpu().numpy())
+    return Stack(queries, keys, np.stack(weights), np.stack(sizes))
+
+
+def _predictions(
+    tokenizer: Tokenizer, ids: Sequence[int], probabilities: torch.Tensor
+) -> list[Prediction]:
+    """The prediction of each id, from probabilities (T, V)."""
+    count = min(ALTERNATIVES, probabilities.shape[-1])
+    best = probabilities.topk(count, dim=-1)
+    return [
+        Prediction(
+            tokenizer.piece(one),
+            float(row[one]),
+            [(tokenizer.piece(i), value) for i, value in zip(places, values, strict=True)],
+        )
+        for one, row, places, values in zip(
+            ids, probabilities, best.indices.tolist(), best.values.tolist(), strict=True
+        )
+    ]

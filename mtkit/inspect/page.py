@@ -1,0 +1,139 @@
+"""The HTML page about a sentence: attention to look at, and numbers.
+
+The values come from `inspection`. The template is `templates/inspection.html`; its script,
+`templates/inspection.js`, draws what the reader chooses, and loads nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mtkit.html import render
+from mtkit.inspect.figures import COLORS, alignment_figure, label
+from mtkit.inspect.inspection import FloatArray, Inspection, Prediction, Stack
+
+# A page shows at most so many subwords of a line; more could not be told apart.
+MOST_SUBWORDS = 60
+# The position encoding is shown in at most so many columns.
+_MOST_DIMENSIONS = 256
+
+TITLES = {
+    "encoder": "Encoder self-attention",
+    "decoder": "Decoder self-attention",
+    "cross": "Decoder to encoder",
+}
+
+
+@dataclass(frozen=True)
+class PageEntry:
+    """A line of the index.
+
+    Attributes:
+        file: name of the page.
+        source, translation: the texts.
+    """
+
+    file: str
+    source: str
+    translation: str
+
+
+def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str:
+    """The page about one pair, as HTML in UTF-8.
+
+    Args:
+        inspection: of the pair.
+        run: name of the run.
+        checkpoint: description of the weights.
+    """
+    most = MOST_SUBWORDS
+    shown = {name: _cut(stack, most) for name, stack in inspection.stacks.items()}
+    cross = inspection.stacks["cross"]
+    cut = any(inspection.cut) or max(len(cross.queries), len(cross.keys)) > most
+    positions = inspection.positions[:most]
+    return render(
+        "inspection.html",
+        title=inspection.source,
+        kind="Attention",
+        script="inspection.js",
+        source=inspection.source,
+        translation=inspection.translation,
+        facts={"Run": run, "Checkpoint": checkpoint},
+        cut=most if cut else None,
+        data={
+            "colors": COLORS,
+            "stacks": {name: _packed(stack) for name, stack in shown.items()},
+            "titles": TITLES,
+            "positions": {
+                "encoding": _bytes((_few_columns(positions) + 1) / 2),
+                "products": _bytes(_scaled(positions @ positions.T)),
+                "columns": _few_columns(positions).shape[1],
+            },
+        },
+        alignment=alignment_figure(inspection, most),
+        predictions=[_prediction(one) for one in inspection.predictions[:most]],
+        heads=[(TITLES[name], _heads(stack)) for name, stack in inspection.stacks.items()],
+        positions_kind=inspection.positions_kind,
+        dimensions=positions.shape[1],
+    )
+
+
+def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
+    """A page with a link to the page of each sentence."""
+    return render("inspection_index.html", title=run, kind="Attention", entries=entries)
+
+
+def _prediction(one: Prediction) -> tuple[str, float, list[tuple[str, float]]]:
+    """A prediction with its subwords as pictures show them."""
+    alternatives = [(label(subword), value) for subword, value in one.alternatives]
+    return label(one.subword), one.probability, alternatives
+
+
+def _cut(stack: Stack, most: int) -> Stack:
+    """A stack without what is behind the limit; its rows may sum to less than 1."""
+    weights = stack.weights[:, :, :most, :most]
+    return Stack(stack.queries[:most], stack.keys[:most], weights, stack.sizes)
+
+
+def _packed(stack: Stack) -> dict[str, Any]:
+    """A stack for the script: weights as bytes, 0 to 255."""
+    layers, heads, *_ = stack.weights.shape
+    return {
+        "queries": list(map(label, stack.queries)),
+        "keys": list(map(label, stack.keys)),
+        "layers": layers,
+        "heads": heads,
+        "weights": _bytes(stack.weights),
+    }
+
+
+def _bytes(values: FloatArray) -> str:
+    """Values between 0 and 1 as bytes, in base64."""
+    levels = np.clip(np.round(values * 255), 0, 255).astype(np.uint8)
+    return base64.b64encode(levels.tobytes()).decode()
+
+
+def _scaled(values: FloatArray) -> FloatArray:
+    """Values between 0, the lowest, and 1, the highest."""
+    low, high = values.min(), values.max()
+    scaled: FloatArray = (values - low) / (high - low if high > low else 1)
+    return scaled
+
+
+def _few_columns(values: FloatArray) -> FloatArray:
+    """At most `_MOST_DIMENSIONS` of the columns, evenly apart."""
+    step = -(-values.shape[1] // _MOST_DIMENSIONS)
+    return values[:, ::step]
+
+
+def _heads(stack: Stack) -> list[list[tuple[float, float]]]:
+    """For each layer the entropy and the size of each head."""
+    return [
+        list(zip(*row, strict=True))
+        for row in zip(stack.entropies.tolist(), stack.sizes.tolist(), strict=True)
+    ]

@@ -1,0 +1,291 @@
+"use strict";
+// Draws the attention that the reader chooses. All data is in the page; nothing is loaded.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const SVG = "http://www.w3.org/2000/svg";
+  const STEP = 22, GAP = 190, FONT = 13, LETTER = 0.58, LONGEST = 24;
+  // Thinner lines than 2 % cannot be seen, and there are many.
+  const LEAST = 5;
+  const byId = (id) => document.getElementById(id);
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  for (const stack of Object.values(data.stacks)) stack.weights = bytes(stack.weights);
+
+  const state = { stack: "encoder", layer: 0, heads: new Set(), row: null, word: null };
+  const stackNow = () => data.stacks[state.stack];
+  const color = (head) => data.colors[head % data.colors.length];
+  // The weight of a head, 0 to 255.
+  const weight = (stack, layer, head, q, k) => {
+    const [Q, K] = [stack.queries.length, stack.keys.length];
+    return stack.weights[((layer * stack.heads + head) * Q + q) * K + k];
+  };
+  const short = (word) => (word.length <= LONGEST ? word : word.slice(0, LONGEST - 1) + "…");
+  const labelHeight = (words) =>
+    10 + Math.min(LONGEST, Math.max(1, ...words.map((w) => w.length))) * FONT * LETTER;
+
+  function element(name, attributes, parent, text) {
+    const made = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    parent?.append(made);
+    return made;
+  }
+
+  function figure(place, width, height, label) {
+    place.replaceChildren();
+    return element("svg", {
+      viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label,
+      "font-size": FONT,
+    }, place);
+  }
+
+  const titleOf = () => {
+    const heads = [...state.heads].sort((a, b) => a - b).map((h) => h + 1);
+    const stack = stackNow();
+    const which = heads.length === stack.heads ? "all heads"
+      : heads.length ? `head${heads.length > 1 ? "s" : ""} ${heads.join(", ")}` : "no head";
+    return `${data.titles[state.stack]}, layer ${state.layer + 1} of ${stack.layers}, ${which}`;
+  };
+
+  // ---- The two rows of words, joined by lines
+
+  let lines;
+
+  function drawFigure() {
+    const stack = stackNow(), title = titleOf();
+    byId("caption").textContent = title;
+    const top = labelHeight(stack.queries), bottom = labelHeight(stack.keys);
+    const width = STEP * Math.max(stack.queries.length, stack.keys.length);
+    const svg = figure(byId("lines"), width, top + GAP + bottom, title);
+    lines = element("g", { "stroke-width": 2, class: "links" }, svg);
+    for (const [row, words] of [["q", stack.queries], ["k", stack.keys]]) {
+      words.forEach((word, number) => {
+        const y = row === "q" ? top - 6 : top + GAP + 6, x = STEP * (number + 0.5) + 4;
+        const label = element("text", {
+          transform: `translate(${x} ${y}) rotate(-90)`, fill: "currentColor", tabindex: 0,
+          "text-anchor": row === "q" ? "start" : "end", class: "word",
+        }, svg, short(word));
+        element("title", {}, label, word);
+        label.addEventListener("pointerenter", () => { if (!state.pinned) look(row, number); });
+        label.addEventListener("pointerleave", () => { if (!state.pinned) look(null, null); });
+        const pin = () => {
+          const again = state.pinned && state.row === row && state.word === number;
+          state.pinned = !again;
+          look(again ? null : row, again ? null : number);
+        };
+        label.addEventListener("click", pin);
+        label.addEventListener("keydown", (event) => { if (event.key === "Enter") pin(); });
+        label.dataset.row = row;
+        label.dataset.number = number;
+      });
+    }
+    drawLines();
+  }
+
+  function look(row, word) {
+    [state.row, state.word] = [row, word];
+    drawLines();
+  }
+
+  function drawLines() {
+    const stack = stackNow(), top = labelHeight(stack.queries);
+    const made = [];
+    for (const head of state.heads) {
+      for (let q = 0; q < stack.queries.length; q++) {
+        if (state.row === "q" && state.word !== q) continue;
+        for (let k = 0; k < stack.keys.length; k++) {
+          if (state.row === "k" && state.word !== k) continue;
+          const value = weight(stack, state.layer, head, q, k);
+          if (value < LEAST) continue;
+          made.push(element("line", {
+            x1: STEP * (q + 0.5), y1: top, x2: STEP * (k + 0.5), y2: top + GAP,
+            stroke: color(head), "stroke-opacity": (value / 255).toFixed(2),
+          }));
+        }
+      }
+    }
+    lines.replaceChildren(...made);
+    for (const label of byId("lines").querySelectorAll(".word")) {
+      const isChosen = label.dataset.row === state.row && +label.dataset.number === state.word;
+      label.setAttribute("font-weight", isChosen ? 700 : 400);
+    }
+  }
+
+  // ---- Pictures of matrices
+
+  const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+
+  // A canvas with one pixel for each value; the page enlarges it.
+  function picture(rows, columns, valueOf, hex, className) {
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height, canvas.className] = [columns, rows, className];
+    const context = canvas.getContext("2d"), image = context.createImageData(columns, rows);
+    const [red, green, blue] = channels(hex);
+    for (let r = 0; r < rows; r++) {
+      for (let c = 0; c < columns; c++) {
+        image.data.set([red, green, blue, valueOf(r, c)], 4 * (r * columns + c));
+      }
+    }
+    context.putImageData(image, 0, 0);
+    return canvas;
+  }
+
+  function drawThumbnails() {
+    const stack = stackNow(), place = byId("thumbnails");
+    place.replaceChildren();
+    place.style.gridTemplateColumns = `auto repeat(${stack.heads}, 5.5rem)`;
+    for (let layer = 0; layer < stack.layers; layer++) {
+      const name = document.createElement("span");
+      name.textContent = `layer ${layer + 1}`;
+      place.append(name);
+      for (let head = 0; head < stack.heads; head++) {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.title = `layer ${layer + 1}, head ${head + 1}`;
+        button.setAttribute("aria-label", button.title);
+        // The square root, so that small weights can be seen too.
+        const value = (q, k) => Math.sqrt(255 * weight(stack, layer, head, q, k));
+        button.append(picture(stack.queries.length, stack.keys.length, value, color(head), "pixels"));
+        button.addEventListener("click", () => {
+          state.layer = layer;
+          state.heads = new Set([head]);
+          drawChoices();
+          drawAll();
+          byId("caption").scrollIntoView({ block: "nearest" });
+        });
+        place.append(button);
+      }
+    }
+  }
+
+  // The mean of the chosen heads, with the words.
+  function drawMatrix() {
+    const stack = stackNow(), heads = [...state.heads];
+    byId("matrix-caption").textContent =
+      `${titleOf()}: ${heads.length > 1 ? "mean weights" : "weights"}`;
+    const cell = 16, left = labelHeight(stack.queries), top = labelHeight(stack.keys);
+    const width = left + cell * stack.keys.length, height = top + cell * stack.queries.length;
+    const svg = figure(byId("matrix"), width, height, byId("matrix-caption").textContent);
+    stack.keys.forEach((word, k) => {
+      const x = left + cell * (k + 0.5) + 4;
+      element("text", {
+        transform: `translate(${x} ${top - 6}) rotate(-90)`, fill: "currentColor",
+      }, svg, short(word));
+    });
+    stack.queries.forEach((word, q) => {
+      const y = top + cell * q;
+      element("text", {
+        x: left - 6, y: y + 12, "text-anchor": "end", fill: "currentColor",
+      }, svg, short(word));
+      stack.keys.forEach((key, k) => {
+        let sum = 0;
+        for (const head of heads) sum += weight(stack, state.layer, head, q, k);
+        const share = heads.length ? sum / heads.length / 255 : 0;
+        if (share < 0.005) return;
+        const square = element("rect", {
+          x: left + cell * k, y, width: cell - 1, height: cell - 1, fill: "currentColor",
+          class: "cell", "fill-opacity": share.toFixed(3),
+        }, svg);
+        element("title", {}, square, `${word} → ${key}: ${(100 * share).toFixed(1)} %`);
+      });
+    });
+  }
+
+  function drawPositions() {
+    const { columns, encoding, products } = data.positions;
+    const values = bytes(encoding), rows = values.length / columns, similar = bytes(products);
+    const picked = (all, width) => (r, c) => all[r * width + c];
+    byId("encoding").append(
+      picture(rows, columns, picked(values, columns), data.colors[0], "pixels stretched"));
+    byId("products").append(
+      picture(rows, rows, picked(similar, rows), data.colors[0], "pixels square"));
+  }
+
+  // ---- Choices
+
+  function input(type, name, value, isChecked, text, parent) {
+    const label = document.createElement("label"), made = document.createElement("input");
+    Object.assign(made, { type, name, value, checked: isChecked });
+    label.append(made, ` ${text}`);
+    parent.append(label);
+    return label;
+  }
+
+  function drawChoices() {
+    const stack = stackNow();
+    byId("stacks").replaceChildren();
+    for (const name of ["encoder", "decoder", "cross"]) {
+      input("radio", "stack", name, name === state.stack, data.titles[name], byId("stacks"));
+    }
+    byId("layer").replaceChildren(...Array.from({ length: stack.layers }, (_, layer) => {
+      const isChosen = layer === state.layer;
+      return new Option(`${layer + 1} of ${stack.layers}`, layer, isChosen, isChosen);
+    }));
+    byId("heads").replaceChildren();
+    for (let head = 0; head < stack.heads; head++) {
+      const label = input("checkbox", "head", head, state.heads.has(head), head + 1, byId("heads"));
+      label.style.borderColor = color(head);
+    }
+  }
+
+  function drawAll() {
+    [state.row, state.word, state.pinned] = [null, null, false];
+    drawFigure();
+    drawMatrix();
+  }
+
+  function choose(name) {
+    const stack = data.stacks[name];
+    state.stack = name;
+    // The paper shows the layer before the last one.
+    state.layer = Math.max(0, stack.layers - 2);
+    state.heads = new Set(Array.from({ length: stack.heads }, (_, head) => head));
+  }
+
+  byId("choices").addEventListener("change", (event) => {
+    const { name, value, checked, id } = event.target;
+    if (name === "stack") {
+      choose(value);
+      drawChoices();
+      drawThumbnails();
+    } else if (id === "layer") {
+      state.layer = +value;
+    } else if (checked) {
+      state.heads.add(+value);
+    } else {
+      state.heads.delete(+value);
+    }
+    drawAll();
+  });
+  for (const [id, wanted] of [["all", true], ["none", false]]) {
+    byId(id).addEventListener("click", () => {
+      const all = Array.from({ length: stackNow().heads }, (_, head) => head);
+      state.heads = new Set(wanted ? all : []);
+      drawChoices();
+      drawAll();
+    });
+  }
+
+  // The address can choose a view, as in page.html#stack=encoder&layer=5&heads=5,6&word=12
+  function readAddress() {
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    choose(wanted.get("stack") in data.stacks ? wanted.get("stack") : "encoder");
+    const stack = stackNow(), layer = +wanted.get("layer");
+    if (layer >= 1 && layer <= stack.layers) state.layer = layer - 1;
+    const heads = (wanted.get("heads") ?? "").split(",").map((h) => +h - 1);
+    const known = heads.filter((h) => h >= 0 && h < stack.heads);
+    if (known.length) state.heads = new Set(known);
+    drawChoices();
+    drawThumbnails();
+    drawAll();
+    const word = +wanted.get("word");
+    if (word >= 1 && word <= stack.queries.length) {
+      state.pinned = true;
+      look("q", word - 1);
+    }
+  }
+
+  byId("choices").hidden = false;
+  window.addEventListener("hashchange", readAddress);
+  readAddress();
+  drawPositions();
+})();

@@ -1,0 +1,99 @@
+"""`mtkit inspect`: what it writes where, and how each mistake ends."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from browsed import well_formed
+from command_line import Place
+
+TEXT = "one two three"
+
+
+def test_inspect_writes_a_page(trained: Place):
+    outcome = trained.mtkit("inspect", TEXT, "--target", "eins zwei", "--output", "page.html")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err.endswith("mtkit: wrote page.html\n")
+    page = well_formed((trained.folder / "page.html").read_text(encoding="utf-8"))
+    assert {TEXT, "eins zwei", "tiny"} <= set(page.texts("dd"))
+    assert not list(trained.folder.glob(".page*"))
+
+
+def test_several_sentences_make_a_folder_with_an_index(trained: Place):
+    trained.write("test.en", "one two\nnine\n")
+    trained.write("test.de", "eins zwei\nneun\n")
+    command = ("inspect", "--input", "test.en", "--target-file", "test.de", "--output", "pages")
+    assert trained.mtkit(*command).status == 0
+    names = sorted(path.name for path in (trained.folder / "pages").iterdir())
+    assert names == ["0001.html", "0002.html", "index.html"]
+    index = well_formed((trained.folder / "pages" / "index.html").read_text(encoding="utf-8"))
+    assert [one["attrs"]["href"] for one in index.all("a")] == names[:2]
+    assert {"one two", "eins zwei", "nine", "neun"} <= set(index.texts("td"))
+    assert "pages: exists already" in trained.refused(*command)
+
+
+def test_json_has_a_line_for_each_sentence(trained: Place):
+    outcome = trained.mtkit("-q", "inspect", TEXT, "nine", "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    first, second = map(json.loads, outcome.out.splitlines())
+    assert (first["source"], second["source"]) == (TEXT, "nine")
+    by_file = trained.mtkit("-q", "inspect", TEXT, "nine", "--json", "--output", "all.jsonl")
+    assert by_file.out == ""
+    assert (trained.folder / "all.jsonl").read_text(encoding="utf-8") == outcome.out
+
+
+def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
+    command = ("-q", "inspect", TEXT, "--target", "eins", "--svg")
+    outcome = trained.mtkit(*command, "--stack", "cross", "--layer", "1", "--heads", "2")
+    root = ElementTree.fromstring(outcome.out)
+    lines = list(root.iter("{http://www.w3.org/2000/svg}line"))
+    assert len({line.get("stroke") for line in lines}) == 1
+    (word, *_) = trained.mtkit(*command, "--json", "--word", "x").err.splitlines()
+    assert "--json cannot be combined with --svg" in word
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ([TEXT], "give --output PAGE.html"),
+        ([], "give the sentences as TEXT, or as a file with --input"),
+        ([TEXT, "--input", "test.en"], "give the sentences as TEXT, or as a file with --input"),
+        (
+            [TEXT, "nine", "--target", "eins", "--json"],
+            "--target once for each TEXT: 2, not 1",
+        ),
+        ([TEXT, "--target-file", "test.en", "--json"], "--target-file requires --input"),
+        ([TEXT, "--layer", "1", "--json"], "--layer requires --svg"),
+        ([TEXT, "nine", "--svg"], "--svg requires one sentence"),
+        ([TEXT, "--svg", "--layer", "9"], "--layer: the model has layers 1 to 1, not 9"),
+        ([TEXT, "--svg", "--heads", "0"], "--heads: numbers from 1 to 2"),
+        ([TEXT, "--svg", "--heads", "1,b"], "not 'b'"),
+        ([TEXT, "--svg", "--word", "zzz"], "--word 'zzz': not a word of the upper row"),
+        ([" ", "--json"], "the text is blank"),
+        (["--input", "empty", "--json"], "empty: has no lines"),
+        (["--input", "nowhere", "--json"], "nowhere"),
+        (
+            ["--input", "test.en", "--target-file", "empty", "--json"],
+            "empty: must have a line for each of test.en: 2, not 0",
+        ),
+        (["--input", "test.en", "--output", "pages"], "line 2: is blank"),
+        (["--input", "-", "--target-file", "-", "--json"], "can be read once"),
+        ([TEXT, "--output", "nowhere/page.html"], "nowhere"),
+    ],
+    ids=str,
+)
+def test_inspect_refuses_what_it_cannot_do(trained: Place, command: list[str], message: str):
+    trained.write("test.en", "one two\n\n")
+    trained.write("empty", "")
+    before = sorted(path.name for path in trained.folder.iterdir())
+    assert message in trained.refused("inspect", *command)
+    assert sorted(path.name for path in trained.folder.iterdir()) == before
+
+
+def test_a_file_with_too_many_sentences_is_refused(trained: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mtkit.cli.inspect.MOST_SENTENCES", 2)
+    trained.write("test.en", "one\n" * 3)
+    error = trained.refused("inspect", "--input", "test.en", "--output", "pages")
+    assert "test.en: has more than 2 lines" in error

@@ -1,0 +1,310 @@
+"""What `mtkit inspect` shows: numbers, figures and pages."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from browsed import HOSTILE, Page, well_formed
+
+from mtkit.errors import MtkitError
+from mtkit.inspect import (
+    MOST_SUBWORDS,
+    STACKS,
+    Inspection,
+    PageEntry,
+    Stack,
+    index_page,
+    inspect_pair,
+    inspection_page,
+    lines_figure,
+)
+from mtkit.inspect.figures import COLORS, LEAST_WEIGHT
+from mtkit.inspect.inspection import Prediction
+from mtkit.run_folder import Run
+from mtkit.translate import Alignment, Translator
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Iterator[Translator]:
+    with Translator.load(untrained, device="cpu") as loaded:
+        yield loaded
+
+
+# ---------------------------------------------------------------------------------------------
+# Numbers
+
+
+def test_an_inspection_has_every_layer_and_head(translator: Translator):
+    source, target = "one two three nine", "eins zwei drei"
+    found = inspect_pair(translator, source, target)
+    config = translator.model.config
+    S = len(translator.vocabularies.src.encode(source)) + 1
+    T = len(translator.vocabularies.tgt.encode(target)) + 1
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
+    shapes = {"encoder": (S, S), "decoder": (T, T), "cross": (T, S)}
+    for name in STACKS:
+        stack = found.stacks[name]
+        count = layers.get(name, config.decoder_layers)
+        assert stack.weights.shape == (count, config.n_heads, *shapes[name])
+        assert (len(stack.queries), len(stack.keys)) == shapes[name]
+        assert np.allclose(stack.weights.sum(-1), 1, rtol=0, atol=1e-5)
+        assert stack.sizes.shape == (count, config.n_heads)
+        assert (stack.sizes > 0).all()
+    # A position of the decoder does not see those behind it.
+    assert not np.triu(found.stacks["decoder"].weights, 1).any()
+    assert found.stacks["encoder"].queries[-1] == "</s>"
+    assert found.stacks["cross"].queries[0] == "<s>"
+
+
+def test_probabilities_are_those_of_the_score_of_given_translations(translator: Translator):
+    source, target = "one two three nine", "eins zwei drei"
+    found = inspect_pair(translator, source, target)
+    (scored,) = translator.score_given([source], [target])
+    assert [one.subword for one in found.predictions] == list(scored.pieces)
+    for one, log_prob in zip(found.predictions, scored.log_probs, strict=True):
+        assert math.log(one.probability) == pytest.approx(log_prob, abs=1e-4)
+        values = [value for _, value in one.alternatives]
+        assert values == sorted(values, reverse=True)
+        assert one.probability <= values[0]
+        if one.probability == values[0]:
+            assert one.alternatives[0][0] == one.subword
+
+
+def test_without_a_translation_the_model_translates(translator: Translator):
+    found = inspect_pair(translator, "one two")
+    (text,) = translator.translate(["one two"])
+    assert found.translation == text
+    (alignment,) = translator.align(["one two"], [text])
+    assert found.alignment == alignment
+
+
+def test_entropy_is_in_bits():
+    weights = np.array([[[[1.0, 0, 0, 0], [0.5, 0.5, 0, 0]], [[0.25] * 4, [0.25] * 4]]])
+    stack = Stack(["a", "b"], ["a", "b", "c", "d"], weights, np.ones((1, 2)))
+    assert stack.entropies.tolist() == [[0.5, 2.0]]
+
+
+def test_a_blank_sentence_cannot_be_inspected(translator: Translator):
+    with pytest.raises(MtkitError, match="no text to inspect"):
+        inspect_pair(translator, " \t")
+
+
+def test_a_long_line_is_cut_and_the_rest_counted(translator: Translator):
+    limit = translator.config.max_source_tokens - 1
+    source = "nine " * limit
+    count = len(translator.vocabularies.src.encode(source))
+    found = inspect_pair(translator, source, "eins")
+    assert len(found.stacks["encoder"].keys) == limit + 1
+    assert found.cut == (count - limit, 0)
+
+
+def test_the_subwords_of_a_word_are_found(translator: Translator):
+    source = "one umbrella, a one-off, one"
+    found = inspect_pair(translator, source, "one umbrella.")
+    for word, times in (("umbrella", 1), ("one", 3), ("a", 1), ("umbrell", 0), ("zwei", 0)):
+        places = found.places_of(word, "encoder")
+        spans = [found.src_spans[place] for place in places]
+        assert "".join(source[start:end] for start, end in spans).replace(" ", "") == word * times
+    (first, *_) = found.places_of("umbrella", "cross")
+    # The first query is BOS.
+    assert "one umbrella."[slice(*found.tgt_spans[first - 1])].strip().startswith("u")
+
+
+def test_all_numbers_are_json(translator: Translator):
+    found = inspect_pair(translator, "one two", "eins")
+    read = json.loads(json.dumps(found.as_dict()))
+    for name in STACKS:
+        stack, numbers = found.stacks[name], read["attention"][name]
+        assert np.allclose(numbers["weights"], stack.weights, rtol=0, atol=1e-6)
+        assert numbers["queries"] == stack.queries
+    assert len(read["positions"]["encoding"]) == max(
+        len(found.stacks["encoder"].keys), len(found.stacks["decoder"].keys)
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Figures
+
+
+def drawn(svg: str) -> tuple[list[ElementTree.Element], list[str]]:
+    """The lines and the texts of a figure."""
+    root = ElementTree.fromstring(svg)
+    return root.findall(f".//{SVG}line"), [one.text or "" for one in root.iter(f"{SVG}text")]
+
+
+def test_a_figure_has_a_line_for_each_weight_that_can_be_seen():
+    weights = np.array([[0.9, 0.1, 0.0], [0.005, 0.595, 0.4]])
+    svg = lines_figure(["▁a", "b"], ["▁x", "▁y", "."], {0: weights, 3: weights}, title="t")
+    lines, texts = drawn(svg)
+    assert len(lines) == 2 * int((weights >= LEAST_WEIGHT).sum())
+    assert {line.get("stroke") for line in lines} == {COLORS[0], COLORS[3]}
+    assert [float(line.get("stroke-opacity", "")) for line in lines[:2]] == [0.9, 0.1]
+    # The upper row begins at the left of the lower one; `b` continues a word.
+    assert texts == ["a", "‧b", "x", "y", "."]
+    assert lines[0].get("x1") == lines[0].get("x2")
+
+
+def test_a_figure_of_one_word_has_its_lines_alone():
+    weights = np.full((3, 2), 0.5)
+    lines, _ = drawn(lines_figure(["a", "b", "c"], ["d", "e"], {0: weights}, title="t", only=[1]))
+    assert len(lines) == 2
+    assert len({line.get("x1") for line in lines}) == 1
+
+
+def test_text_in_a_figure_is_escaped():
+    svg = lines_figure([HOSTILE, "\x00\ud800"], ["</svg>"], {0: np.ones((2, 1))}, title=HOSTILE)
+    _, texts = drawn(svg)
+    assert texts[0].startswith("<script>")
+    assert texts[2] == "</svg>"
+
+
+# ---------------------------------------------------------------------------------------------
+# Pages
+
+
+def made_up(tokens: int, *, layers: int = 2, heads: int = 2, text: str = "w") -> Inspection:
+    """An inspection of so many subwords, with weights of a seed."""
+    random = np.random.default_rng(1)
+    words = [f"▁{text}{i}" for i in range(tokens - 1)] + ["</s>"]
+
+    def stack() -> Stack:
+        weights = random.dirichlet(np.full(tokens, 0.3), size=(layers, heads, tokens))
+        return Stack(words, words, weights, np.ones((layers, heads)))
+
+    line = " ".join(f"{text}{i}" for i in range(tokens))
+    spans = [match.span() for match in re.finditer(r"\S+", line)]
+    count = len(spans)
+    return Inspection(
+        line,
+        line,
+        {name: stack() for name in STACKS},
+        [Prediction(word, 0.5, [(word, 0.5), ("▁other", 0.25)]) for word in words],
+        Alignment({(i, i): 0.9 for i in range(count)}, spans, spans),
+        random.uniform(-1, 1, (tokens, 512)),
+        "sinusoidal",
+        [],
+        [],
+        (0, 0),
+    )
+
+
+def page_of(inspection: Inspection) -> str:
+    return inspection_page(inspection, run="runs/x", checkpoint="step 1")
+
+
+def data_of(page: Page) -> dict[str, dict[str, dict[str, str]]]:
+    (element,) = page.all("script", type="application/json")
+    found: dict[str, dict[str, dict[str, str]]] = json.loads(element["text"])
+    return found
+
+
+def test_a_page_has_the_weights_of_all_heads():
+    inspection = made_up(9)
+    data = data_of(well_formed(page_of(inspection)))
+    for name in STACKS:
+        levels = np.frombuffer(base64.b64decode(data["stacks"][name]["weights"]), np.uint8)
+        weights = inspection.stacks[name].weights
+        assert np.allclose(levels.reshape(weights.shape) / 255, weights, rtol=0, atol=0.5 / 255)
+
+
+def test_a_page_may_run_its_own_script_alone_and_load_nothing():
+    page = well_formed(page_of(made_up(5)))
+    (policy,) = [
+        element["attrs"]["content"]
+        for element in page.all("meta")
+        if element["attrs"].get("http-equiv") == "Content-Security-Policy"
+    ]
+    (script,) = [one for one in page.all("script") if "type" not in one["attrs"]]
+    digest = base64.b64encode(hashlib.sha256(script["text"].encode()).digest()).decode()
+    assert "default-src 'none'" in policy
+    assert re.findall(r"script-src [^;]*", policy) == [f"script-src 'sha256-{digest}'"]
+    for element in page.elements:
+        for name in ("src", "href", "srcset", "action"):
+            assert element["attrs"].get(name, "data:,").startswith("data:")
+        assert not any(name.startswith("on") for name in element["attrs"])
+
+
+def test_hostile_text_is_text_on_a_page():
+    inspection = made_up(5, text=HOSTILE.replace(" ", "_"))
+    page = well_formed(page_of(inspection))
+    assert len(page.all("script")) == 2
+    assert not page.all("b")
+    entry = PageEntry("0001.html", HOSTILE, "</table>")
+    index = well_formed(index_page([entry], run="x"))
+    assert HOSTILE in index.texts("td")
+
+
+def test_a_page_of_sixty_subwords_is_under_two_megabytes():
+    text = page_of(made_up(60, layers=6, heads=16))
+    assert len(text.encode()) < 2_000_000
+    assert "first 60 subwords" not in text
+
+
+def test_a_long_sentence_is_cut_with_a_note():
+    inspection = made_up(MOST_SUBWORDS + 30)
+    page = well_formed(page_of(inspection))
+    data = data_of(page)
+    assert len(data["stacks"]["cross"]["keys"]) == MOST_SUBWORDS
+    assert any(f"its first {MOST_SUBWORDS} subwords" in text for text in page.texts("p"))
+    levels = np.frombuffer(base64.b64decode(data["stacks"]["cross"]["weights"]), np.uint8)
+    shown = inspection.stacks["cross"].weights[:, :, :MOST_SUBWORDS, :MOST_SUBWORDS]
+    assert np.allclose(levels.reshape(shown.shape) / 255, shown, rtol=0, atol=0.5 / 255)
+
+
+def test_the_same_inspection_gives_the_same_page():
+    assert page_of(made_up(7)) == page_of(made_up(7))
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize(
+    ("address", "stack", "layer", "heads", "word"),
+    [
+        ("", "encoder", 1, (0, 1), None),
+        ("#stack=cross&layer=2&heads=2", "cross", 1, (1,), None),
+        ("#stack=decoder&layer=1&heads=1,2&word=3", "decoder", 0, (0, 1), 2),
+    ],
+)
+def test_a_browser_draws_the_lines_of_the_view(
+    address: str, stack: str, layer: int, heads: tuple[int, ...], word: int | None, tmp_path: Path
+):
+    inspection = made_up(12, layers=3 if not address else 2)
+    (tmp_path / "page.html").write_text(page_of(inspection), encoding="utf-8")
+    assert CHROMIUM is not None
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    options += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}"]
+    url = f"{(tmp_path / 'page.html').as_uri()}{address}"
+    done = subprocess.run(
+        [CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=300, check=True
+    )
+    page = Page(done.stdout.decode())
+    places = [
+        (one["attrs"]["x1"], one["attrs"]["x2"], one["attrs"]["stroke"])
+        for one in page.all("line")
+        if "stroke-width" not in one["attrs"]
+    ]
+    expected = [
+        (f"{22 * (q + 0.5):g}", f"{22 * (k + 0.5):g}", COLORS[head])
+        for head in heads
+        for q in range(12)
+        for k in range(12)
+        if word in (None, q)
+        and round(255 * inspection.stacks[stack].weights[layer, head, q, k]) >= 5  # type: ignore[index]
+    ]
+    assert sorted(places) == sorted(expected)
