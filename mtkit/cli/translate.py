@@ -91,6 +91,14 @@ sampling_option = option_group("Sampling")
     " words of both lines, and the second word of the source with the third of the translation.",
 )
 @in_out_option(
+    "--format",
+    "format_",
+    type=click.Choice(["text", "html"]),
+    default="text",
+    help="Format of input and output. html: tags, comments and placeholders such as {name} keep"
+    " their places in the text. Default: text.",
+)
+@in_out_option(
     "--split-sentences/--no-split-sentences",
     default=None,
     help="Split each line into sentences, and translate them one by one. Requires"
@@ -173,6 +181,7 @@ def translate(
     nbest: int | None,
     as_json: bool,
     alignments: bool,
+    format_: str,
     prefix_path: Path | None,
     restart: bool,
     **decode: Any,
@@ -193,6 +202,9 @@ def translate(
     runs = [open_run(path) for path in run_paths or (None,)]
     options = DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options, nbest=nbest)
+    if format_ == "html":
+        one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path")
+        refuse_given(one_text_per_line, "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
     _check_files(input_path, output_path, prefix_path, restart=restart)
@@ -219,7 +231,8 @@ def translate(
             progress,
             nbest=nbest,
             as_json=as_json,
-            aligner=translator.aligner() if alignments else None,
+            aligner=translator.aligner() if alignments or format_ == "html" else None,
+            is_html=format_ == "html",
             prefixes=prefixes,
         )
         if output_path is not None and is_resumable(output_path):
@@ -307,6 +320,7 @@ class _LineTranslator:
         nbest: the value of --nbest.
         as_json: whether the output is JSON.
         aligner: aligns the words of translations; None if that is not wanted.
+        is_html: whether the lines are HTML.
         prefixes: what the translation of each line begins with.
     """
 
@@ -315,6 +329,7 @@ class _LineTranslator:
     nbest: int | None
     as_json: bool
     aligner: Aligner | None
+    is_html: bool
     prefixes: list[str] | None
 
     def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
@@ -322,12 +337,25 @@ class _LineTranslator:
 
         Each output comes with the number of the first line.
         """
+        if self.is_html:
+            yield from self._html(windows)
+            return
         for window, found in self.translator.translate_windows(
             self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
         ):
             yield window.first_line, self._formatted(found, window)
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
+
+    def _html(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
+        from mtkit.translate import translate_markup
+
+        assert self.aligner is not None
+        for first_line, lines in windows:
+            self.progress.begin(first_line)
+            found = translate_markup(self.translator, self.aligner, lines)
+            yield first_line, "".join(f"{line}\n" for line in found).encode()
+            self.progress.finish(first_line - 1 + len(found))
 
     def _given(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[Window]:
         from mtkit.translate import Window
@@ -495,6 +523,7 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
         "--nbest": str(line_translator.nbest),
         "--json": str(line_translator.as_json),
         "--alignments": heads,
+        "--format": "html" if line_translator.is_html else "text",
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
     }
 

@@ -13,6 +13,7 @@ from mtkit.translate.alignment import (
 )
 from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
+from mtkit.translate.markup import translate_markup
 from mtkit.translate.resumable import ResumableOutput
 from mtkit.translate.translator import Scored, Translator, Window, ready_lines, windows
 
@@ -31,6 +32,7 @@ __all__ = [
     "default_heads",
     "heads_of",
     "ready_lines",
+    "translate_markup",
     "weights_of_pairs",
     "windows",
 ]

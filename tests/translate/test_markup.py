@@ -1,0 +1,265 @@
+"""HTML in, HTML out: every tag is there once, nested as it was."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Sequence
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtkit.translate import Alignment
+from mtkit.translate.markup import Segment, parse, with_markup
+from mtkit.word_alignment import word_spans
+
+TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
+
+
+def aligned(source: str, target: str, links: str) -> Alignment:
+    """With links such as 0-0 1-2."""
+    pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
+    # The first links are the strongest.
+    weights = {(i, j): 1 - 0.01 * place for place, (i, j) in enumerate(pairs)}
+    return Alignment(weights, word_spans(source), word_spans(target))
+
+
+def only(line: str) -> Segment:
+    """The only segment of a line."""
+    (part,) = parse(line)
+    assert isinstance(part, Segment)
+    return part
+
+
+def translated(line: str, target: str, links: str) -> str:
+    segment = only(line)
+    return with_markup(segment, target, aligned(segment.text, target, links))
+
+
+CASES = [
+    # An element stands around the words that translate its words.
+    ("a <b>red</b> car", "ein rotes Auto", "0-0 1-1 2-2", "ein <b>rotes</b> Auto"),
+    ("the <i>old man</i> sees", "le vieil homme voit", "0-0 1-1 2-2 3-3",
+     "le <i>vieil homme</i> voit"),
+    ("a <b>red</b> car", "une voiture rouge", "0-0 1-2 2-1", "une voiture <b>rouge</b>"),
+    # Two elements change places.
+    ("<b>red</b> <i>car</i>", "voiture rouge", "0-1 1-0", "<i>voiture</i> <b>rouge</b>"),
+    # All of the text.
+    ("<b>one two</b>", "eins zwei", "0-1 1-0", "<b>eins zwei</b>"),
+    # Nested.
+    ("see <b>the <i>red</i> car</b> now", "sieh das rote Auto jetzt", "0-0 1-1 2-2 3-3 4-4",
+     "sieh <b>das <i>rote</i> Auto</b> jetzt"),
+    ("<b><i>one</i></b> two", "eins zwei", "0-0 1-1", "<b><i>eins</i></b> zwei"),
+    # One word becomes two.
+    ("a <b>cannot</b> b", "a kann nicht b", "0-0 1-1 1-2 2-3", "a <b>kann nicht</b> b"),
+    # Words that are apart: the run with the most of them.
+    ("he <b>gives up</b> now", "er gibt jetzt auf", "0-0 1-1 2-3 3-2", "er <b>gibt</b> jetzt auf"),
+    # Punctuation beside an element stays outside, and inside it stays inside.
+    ("a <b>car</b>.", "ein Auto.", "0-0 1-1", "ein <b>Auto</b>."),
+    ("a <b>car.</b>", "ein Auto.", "0-0 1-1", "ein <b>Auto.</b>"),
+    ("(<b>one</b>) two", "(eins) zwei", "0-0 1-1", "(<b>eins</b>) zwei"),
+    # A word whose strongest link is elsewhere, where the element has no other word.
+    ("a <b>wooden</b> house", "ein Holzhaus", "0-0 2-1 1-1", "ein <b>Holzhaus</b>"),
+    # Without a link, the element is around the whole segment.
+    ("a <b>red</b> car", "ein Auto", "0-0 2-1", "<b>ein Auto</b>"),
+    # Things at one place.
+    ("one <img src='x'> two", "eins zwei", "0-0 1-1", "eins <img src='x'>zwei"),
+    ("one<img> two", "eins zwei", "0-0 1-1", "eins<img> zwei"),
+    ("one <!-- note --> two", "zwei eins", "0-1 1-0", "<!-- note -->zwei eins"),
+    ("<wbr>one", "eins", "0-0", "<wbr>eins"),
+    ("one<wbr>", "eins", "0-0", "eins<wbr>"),
+    # Empty elements.
+    ("one <b></b>two", "eins zwei", "0-0 1-1", "eins <b></b>zwei"),
+    ("one <b/>two", "eins zwei", "0-0 1-1", "eins <b/>zwei"),
+    # Single tags of elements that begin or end on other lines.
+    ("one</b> two", "eins zwei", "0-0 1-1", "eins</b> zwei"),
+    ("one <b>two", "eins zwei", "0-0 1-1", "eins <b>zwei"),
+    # Crossing elements: the outer one stays an element.
+    ("<b>one <i>two</b> three</i>", "eins zwei drei", "0-0 1-1 2-2",
+     "<b>eins <i>zwei</b> drei</i>"),
+    # Attributes are copied as they are written.
+    ("a <a href=\"x?a=1&b=2\" title='>'>link</a>", "ein Link", "0-0 1-1",
+     "ein <a href=\"x?a=1&b=2\" title='>'>Link</a>"),
+    # Entities are characters for the model, and special ones are escaped again.
+    ("a &lt; b &amp; c", "a < b & c", "", "a &lt; b &amp; c"),
+    # Upper case.
+    ("a <B>car</B>", "ein Auto", "0-0 1-1", "ein <B>Auto</B>"),
+    # Unknown elements.
+    ("a <x-y z>car</x-y>", "ein Auto", "0-0 1-1", "ein <x-y z>Auto</x-y>"),
+    # Spaces around the text stay.
+    ("  a <b>car</b>  ", "ein Auto", "0-0 1-1", "  ein <b>Auto</b>  "),
+    # An element with spaces inside.
+    ("a <b> car </b> b", "ein Auto b", "0-0 1-1 2-2", "ein <b>Auto</b> b"),
+    # Text that is not to be translated is in one piece.
+    ("see <span translate=\"no\">Foo Bar</span> now", "sieh jetzt", "0-0 1-1",
+     "sieh <span translate=\"no\">Foo Bar</span> jetzt"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "target", "links", "expected"), CASES, ids=str)
+def test_tags_stand_where_the_alignment_says(line: str, target: str, links: str, expected: str):
+    assert translated(line, target, links) == expected
+
+
+def test_a_line_is_cut_at_block_level_tags():
+    line = "<ul><li>one <b>two</b></li><li>three<br>four</li></ul><script>a < b</script>"
+    parts = parse(line)
+    assert [part.text for part in parts if isinstance(part, Segment)] == [
+        *("one two", "three", "four"),
+    ]
+    copied = "".join(part for part in parts if isinstance(part, str))
+    assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script>"
+
+
+def test_a_line_without_text_is_copied():
+    for line in ("", "  ", "<p> </p>", "<b></b>", "<!-- x -->", "&nbsp;", "<style>a {}</style>"):
+        assert "".join(part for part in parse(line) if isinstance(part, str)) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "placeholders"),
+    [
+        ("Hello %1$s, you have %d new", "Hello , you have  new", ["%1$s", "%d"]),
+        ("{name} and {0} and ${x}", " and  and ", ["{name}", "{0}", "${x}"]),
+        ("%(user)s {{count}}", " ", ["%(user)s", "{{count}}"]),
+        ("100 % of 5%", "100 % of 5%", []),
+        ("50% sure", "50% sure", []),
+        ("a { b }", "a { b }", []),
+    ],
+)
+def test_placeholders_are_found(line: str, text: str, placeholders: list[str]):
+    segment = only(line).without_placeholders()
+    assert segment.text == text
+    assert [node.open for node in segment.nodes] == placeholders
+
+
+def test_placeholders_go_into_the_element_they_were_in():
+    segment = only("see <b>{x} items</b> now").without_placeholders()
+    target = "sieh Dinge jetzt"
+    found = with_markup(segment, target, aligned(segment.text, target, "0-0 1-1 2-2"))
+    assert found == "sieh <b>{x} Dinge</b> jetzt"
+
+
+def test_very_deep_elements_are_kept():
+    line = f"one {'<b>' * 3000}two{'</b>' * 3000} three"
+    found = translated(line, "eins zwei drei", "0-0 1-1 2-2")
+    assert (found.count("<b>"), found.count("</b>")) == (3000, 3000)
+    assert TAG.sub("", found) == "eins zwei drei"
+
+
+# ---------------------------------------------------------------------------------------------
+# Properties
+
+
+class Nesting(HTMLParser):
+    """The elements that are open, and whether a tag closed what was not open last."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.is_well_formed = True
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("img", "wbr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.is_well_formed = False
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+words = st.sampled_from(["one", "two,", "(three)", "4", "fünf", "日本語", "a&lt;b", "&amp;"])
+names = st.sampled_from(["b", "i", "a href='x'", 'span class="y"', "x-z"])
+empty = st.sampled_from(["<img>", "<wbr>", "<b/>", "<!-- c -->", "<i></i>"])
+
+
+def element(inside: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    wrapped = st.tuples(names, inside).map(
+        lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0].split()[0]}>"
+    )
+    space = st.sampled_from([" ", ""])
+    return st.lists(st.one_of(inside, wrapped, empty), min_size=1, max_size=4).flatmap(
+        lambda parts: space.map(lambda gap: gap.join(parts))
+    )
+
+
+nested = st.recursive(st.lists(words, min_size=1, max_size=3).map(" ".join), element, max_leaves=6)
+anything = st.lists(
+    st.one_of(words, empty, names.map(lambda n: f"<{n}>"), st.sampled_from(["</b>", "</i>", " "])),
+    max_size=12,
+).map("".join)
+
+
+def tags(text: str) -> Counter[str]:
+    return Counter(TAG.findall(text))
+
+
+def rendered(line: str, links: Sequence[tuple[int, int]], order: Sequence[int]) -> str:
+    """A line whose segments are translated word by word, in another order."""
+    out = []
+    for part in parse(line):
+        if isinstance(part, str):
+            out.append(part)
+            continue
+        source = part.text.split()
+        target = " ".join(source[i % len(source)] for i in order) or "leer"
+        count = len(target.split())
+        weights = {(i % len(source), j % count): 0.5 for i, j in links}
+        alignment = Alignment(weights, word_spans(part.text), word_spans(target))
+        found = with_markup(part, target, alignment)
+        plain = html.unescape(TAG.sub("", found))
+        assert plain == f"{part.before}{target}{part.after}"
+        out.append(found)
+    return "".join(out)
+
+
+link_lists = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12)
+orders = st.lists(st.integers(0, 9), min_size=1, max_size=9)
+
+
+@settings(deadline=None, max_examples=300)
+@given(nested, link_lists, orders)
+def test_every_tag_is_there_once_and_elements_stay_nested(
+    line: str, links: list[tuple[int, int]], order: list[int]
+):
+    found = rendered(line, links, order)
+    assert tags(found) == tags(line)
+    nesting = Nesting(found)
+    assert nesting.is_well_formed
+    assert not nesting.open
+
+
+@settings(deadline=None, max_examples=300)
+@given(anything, link_lists, orders)
+def test_every_tag_is_there_once_whatever_the_tags_are(
+    line: str, links: list[tuple[int, int]], order: list[int]
+):
+    assert tags(rendered(line, links, order)) == tags(line)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.text(alphabet="<>/&;!-ab =\"'# \u2028%{}1s", max_size=30))
+def test_a_line_is_never_lost(line: str):
+    parts = parse(line)
+    for part in parts:
+        if isinstance(part, Segment):
+            assert part.text.strip() == part.text != ""
+    whole = "".join(
+        part if isinstance(part, str) else with_markup(part, part.text, None) for part in parts
+    )
+    # Without an alignment a tag may stand at another place.
+    assert Counter(html.unescape(whole).replace(" ", "")) == (
+        Counter(html.unescape(line).replace(" ", ""))
+    )
