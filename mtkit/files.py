@@ -17,7 +17,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
@@ -111,9 +111,19 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         OSError: if writing fails; the file is unchanged then.
     """
+    write_parts(path, [text])
+
+
+def write_parts(path: Path, parts: Iterable[str]) -> None:
+    """Replace a text file atomically, with parts that are made while it is written.
+
+    Raises:
+        OSError: if writing fails; the file is unchanged then.
+    """
     partial = partial_name(path)
     try:
-        partial.write_text(text, encoding="utf-8", newline="")
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(parts)
         sync(partial)
         partial.replace(path)
     finally:

@@ -319,9 +319,7 @@ class _PairAligner:
 
 def _object(number: int, alignment: Alignment) -> str:
     """The JSON object of a pair."""
-    from mtkit.cli.tables import alignment_object
-
-    return json.dumps({"line": number, **alignment_object(alignment)})
+    return json.dumps({"line": number, **alignment.as_dict()})
 
 
 def _settings(runs: Sequence[tuple[Run, Translator]], aligner: _PairAligner) -> dict[str, str]:

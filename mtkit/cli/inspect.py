@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from mtkit.cli.options import (
     option_group,
     refuse_given,
 )
+from mtkit.cli.resuming import check_output, output_of, refuse_torchrun
 from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
 
 @click.command(
     cls=Command,
-    short_help="Look inside of a model: its attention for a sentence.",
+    short_help="Look inside a model: its attention for a sentence.",
     epilog=examples(
         "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
         "mtkit inspect --input test.en --output pages",
@@ -80,8 +81,11 @@ FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
     "output_path",
     type=PathArgument,
     metavar="PATH",
-    help="HTML page to write; for several sentences, a new folder of pages with an index."
+    help="HTML page to write; for --input or several TEXTs, a new folder of pages with an index."
     " With --json or --svg, a file; default: standard output.",
+)
+@in_out_option(
+    "--force", is_flag=True, help="Replace the folder --output if it is an earlier one of pages."
 )
 @in_out_option("--json", "as_json", is_flag=True, help="Print all numbers, as JSON per sentence.")
 @in_out_option(
@@ -119,6 +123,7 @@ def inspect(
     targets: tuple[str, ...],
     target_path: Path | None,
     output_path: Path | None,
+    force: bool,
     as_json: bool,
     as_svg: bool,
     stack: StackName,
@@ -139,42 +144,38 @@ def inspect(
         raise click.UsageError("--json cannot be combined with --svg")
     if not as_svg:
         refuse_given(FIGURE_OPTIONS, "requires --svg")
-    if output_path is not None and str(output_path) == "-":
-        output_path = None
-    if not (as_json or as_svg) and output_path is None:
+    refuse_torchrun("mtkit inspect")
+    output = output_of(output_path)
+    if not (as_json or as_svg) and output is None:
         raise click.UsageError("give --output PAGE.html (or --json, or --svg)")
-    if output_path is None:
-        need_output()
-    run = open_run(run_path)
-    options = DecodeOptions.parse(workers=1, **decode)
     pairs = _pairs(texts, targets, input_path, target_path)
     if as_svg and len(pairs) > 1:
         raise click.UsageError("--svg requires one sentence")
-    is_folder = len(pairs) > 1 and not as_json
-    if is_folder and output_path is not None:
-        from mtkit.folders import check_writable
-
-        check_writable(
-            output_path, force=False, kind="pages", place="--output", is_kind=lambda _: False
-        )
+    is_folder = not (as_json or as_svg) and (input_path is not None or len(pairs) > 1)
+    if force and not is_folder:
+        raise click.UsageError("--force is for a folder of pages")
+    inputs = {"--input": input_path, "--target-file": target_path}
+    _check_output(output, inputs, is_folder=is_folder, force=force)
+    run = open_run(run_path)
+    options = DecodeOptions.parse(workers=1, **decode)
     with ExitStack() as closing:
         translator = closing.enter_context(options.load([run]))
         inspections = _inspections(translator, pairs)
         if is_folder:
-            assert output_path is not None
-            _write_pages(output_path, run, translator, inspections)
+            assert output is not None
+            _write_pages(output, run, translator, inspections)
         elif as_json:
-            _print(output_path, (f"{_json(one)}\n" for one in inspections))
+            _print(output, (f"{_json(one)}\n" for one in inspections))
         elif as_svg:
             (one,) = inspections
-            _print(output_path, [_figure(one, stack, layer, heads, word)])
+            _print(output, [_figure(one, stack, layer, heads, word)])
         else:
             from mtkit.inspect import inspection_page
 
             (one,) = inspections
             page = inspection_page(one, run=run.name, checkpoint=translator.checkpoint)
-            _print(output_path, [page])
-            log.info("wrote %s", output_path)
+            _print(output, [page])
+            log.info("wrote %s", output)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -205,11 +206,16 @@ def _pairs(
     input_path: Path | None,
     target_path: Path | None,
 ) -> list[tuple[str, str | None]]:
-    """Each sentence, and its translation if it was given."""
+    """Each sentence, and its translation if it was given.
+
+    Raises:
+        MtkitError: for a blank sentence, or if there are not as many translations.
+    """
     if input_path is None:
-        sources = [_one_line(text) for text in texts]
-        given: list[str | None] = [_one_line(text) for text in targets] or [None] * len(sources)
-        return list(zip(sources, given, strict=True))
+        sources = [_line_of(text, "TEXT") for text in texts]
+        given: list[str | None] = [_line_of(text, "--target") for text in targets]
+        _refuse_blank(sources)
+        return list(zip(sources, given or [None] * len(sources), strict=True))
     # One more than is allowed, so that a long file need not be read.
     sources = list(itertools.islice(lines_of(input_path), MOST_SENTENCES + 1))
     name = name_of(input_path)
@@ -217,6 +223,7 @@ def _pairs(
         raise MtkitError(f"{name}: has no lines")
     if len(sources) > MOST_SENTENCES:
         raise MtkitError(f"{name}: has more than {MOST_SENTENCES:,} lines, and each is a page")
+    _refuse_blank(sources)
     if target_path is None:
         return [(source, None) for source in sources]
     translations = list(itertools.islice(lines_of(target_path), len(sources) + 1))
@@ -229,9 +236,21 @@ def _pairs(
     return list(zip(sources, translations, strict=True))
 
 
-def _one_line(text: str) -> str:
+def _line_of(text: str, name: str) -> str:
     """Text of the command line, as one line."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Bytes that are not UTF-8 are lone surrogates there.
+        raise MtkitError(f"{name}: is not UTF-8") from None
     return " ".join(text.splitlines())
+
+
+def _refuse_blank(sources: Sequence[str]) -> None:
+    for number, source in enumerate(sources, start=1):
+        if not source.strip():
+            what = f"line {number}: is blank" if len(sources) > 1 else "the text is blank"
+            raise MtkitError(f"{what}; there is nothing to inspect")
 
 
 def _inspections(
@@ -239,21 +258,43 @@ def _inspections(
 ) -> Iterator[Inspection]:
     from mtkit.inspect import inspect_pair
 
-    for number, (source, translation) in enumerate(pairs, start=1):
-        if not source.strip():
-            raise MtkitError(f"line {number}: is blank" if len(pairs) > 1 else "the text is blank")
-        yield inspect_pair(translator, source, translation)
+    return (inspect_pair(translator, source, translation) for source, translation in pairs)
 
 
 # ---------------------------------------------------------------------------------------------
 # Output
 
 
+def _check_output(
+    output: Path | None, inputs: Mapping[str, Path | None], *, is_folder: bool, force: bool
+) -> None:
+    """Refuse an output that cannot be written, before anything is computed."""
+    if output is None:
+        need_output()
+        return
+    if is_folder:
+        from mtkit.folders import check_writable
+
+        check_writable(
+            output,
+            force=force,
+            kind="a folder of pages",
+            place="--output",
+            is_kind=lambda path: (path / "index.html").is_file(),
+        )
+        return
+    check_output(output, inputs, restart=False)
+    if output.is_dir():
+        raise MtkitError(f"{output}: is a folder; give --output FILE")
+    if not output.parent.is_dir():
+        raise MtkitError(f"{output}: there is no folder {output.parent}")
+
+
 def _json(inspection: Inspection) -> str:
     return json.dumps(inspection.as_dict(), ensure_ascii=False)
 
 
-def _print(output: Path | None, parts: Iterator[str] | list[str]) -> None:
+def _print(output: Path | None, parts: Iterable[str]) -> None:
     """Write text to a file, which appears when it is complete, or to standard output."""
     if output is None:
         for part in parts:
@@ -267,9 +308,9 @@ def _print(output: Path | None, parts: Iterator[str] | list[str]) -> None:
             for part in parts:
                 stream.write(part.encode())
         return
-    from mtkit.files import write_whole
+    from mtkit.files import write_parts
 
-    write_whole(output, "".join(parts))
+    write_parts(output, parts)
 
 
 def _write_pages(
@@ -326,7 +367,8 @@ def _heads(text: str | None, count: int) -> list[int]:
         return list(range(1, count + 1))
     found = []
     for item in text.split(","):
-        if not (item.strip().isdecimal() and 1 <= int(item) <= count):
+        is_number = item.strip().isdecimal() and item.isascii()
+        if not (is_number and 1 <= int(item) <= count):
             raise click.UsageError(
                 f"--heads: numbers from 1 to {count}, separated by commas, not {item.strip()!r}"
             )

@@ -21,7 +21,7 @@ from mtkit import config
 if TYPE_CHECKING:
     from mtkit.prepare import Report
     from mtkit.score import Score, System
-    from mtkit.translate import Alignment, Scored
+    from mtkit.translate import Scored
     from mtkit.word_alignment import AlignmentScore
 
 # In a file or pipe a row of a table stays on one line, however long it is.
@@ -320,12 +320,3 @@ def alignment_scores(
     for name, row in zip(names, rows, strict=True):
         table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
     return _render(table, width)
-
-
-def alignment_object(alignment: Alignment) -> dict[str, Any]:
-    """The JSON of a word alignment: links with weights, and the characters of each word."""
-    return {
-        "links": [[i, j, round(weight, 6)] for (i, j), weight in alignment.weights.items()],
-        "src_words": [list(span) for span in alignment.src_words],
-        "tgt_words": [list(span) for span in alignment.tgt_words],
-    }

@@ -472,8 +472,6 @@ def _objects(
     found: Sequence[list[Translation]], links: Alignments | None, first_line: int
 ) -> bytes:
     """A JSON object for each line."""
-    from mtkit.cli.tables import alignment_object
-
     return "".join(
         json.dumps(
             {
@@ -489,9 +487,7 @@ def _objects(
                             for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
                         ],
                         **(
-                            {"alignment": alignment_object(links[place][rank])}
-                            if links is not None
-                            else {}
+                            {"alignment": links[place][rank].as_dict()} if links is not None else {}
                         ),
                     }
                     for rank, one in enumerate(translations)

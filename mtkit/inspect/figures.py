@@ -17,12 +17,30 @@ COLORS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d00", "#666666"),
     *("#7b3294", "#a6611a", "#01665e", "#b2182b"),
 )
-# Thinner lines than this are left out: they cannot be seen, and there are many.
-LEAST_WEIGHT = 0.02
 
-_STEP, _GAP, _FONT = 22.0, 190.0, 13
-# The width of a letter, on average, as a share of the font size.
-_LETTER = 0.58
+
+@dataclass(frozen=True)
+class Shape:
+    """The measures of a figure, for Python and for the script of the page.
+
+    Attributes:
+        step: between two words, in pixels.
+        gap: between the rows.
+        font: size of the letters.
+        letter: their width on average, as a share of the font size.
+        longest: letters of a word that are shown.
+        least: lines of a smaller weight are left out: they cannot be seen, and there are many.
+    """
+
+    step: int = 22
+    gap: int = 190
+    font: int = 13
+    letter: float = 0.58
+    longest: int = 24
+    least: float = 0.02
+
+
+SHAPE = Shape()
 
 
 def label(subword: str) -> str:
@@ -42,7 +60,7 @@ class _Row:
     @classmethod
     def of(cls, words: Sequence[str]) -> _Row:
         longest = max((len(word) for word in words), default=1)
-        return cls(words, 10 + min(longest, 24) * _FONT * _LETTER)
+        return cls(words, 10 + min(longest, SHAPE.longest) * SHAPE.font * SHAPE.letter)
 
 
 def lines_figure(
@@ -103,17 +121,17 @@ def _figure(
 ) -> str:
     """Two rows of words, and lines between them: index above, index below, weight, colour."""
     top, bottom = _Row.of(above), _Row.of(below)
-    width = _STEP * max(len(above), len(below), 1)
-    height = top.height + _GAP + bottom.height
-    y_above, y_below = top.height, top.height + _GAP
+    width = SHAPE.step * max(len(above), len(below), 1)
+    height = top.height + SHAPE.gap + bottom.height
+    y_above, y_below = top.height, top.height + SHAPE.gap
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" '
         f'width="{width:g}" height="{height:.0f}" role="img" aria-label="{escaped(title)}" '
-        f'font-family="system-ui, sans-serif" font-size="{_FONT}">'
+        f'font-family="system-ui, sans-serif" font-size="{SHAPE.font}">'
     ]
     parts.append('<g class="links">')
     for i, j, weight, color in lines:
-        if weight >= LEAST_WEIGHT:
+        if weight >= SHAPE.least:
             opacity = max(weight, least_opacity)
             parts.append(
                 f'<line x1="{_x(i):g}" y1="{y_above:.0f}" x2="{_x(j):g}" y2="{y_below:.0f}" '
@@ -121,10 +139,10 @@ def _figure(
             )
     parts.append("</g>")
     for number, word in enumerate(above):
-        weight_ = ' font-weight="700"' if number in marked else ""
+        bold = ' font-weight="700"' if number in marked else ""
         parts.append(
             f'<text transform="translate({_x(number) + 4:g} {y_above - 6:.0f}) rotate(-90)"'
-            f'{weight_} fill="currentColor">{escaped(_short(word))}</text>'
+            f'{bold} fill="currentColor">{escaped(_short(word))}</text>'
         )
     for number, word in enumerate(below):
         parts.append(
@@ -135,8 +153,9 @@ def _figure(
 
 
 def _x(number: int) -> float:
-    return _STEP * (number + 0.5)
+    return SHAPE.step * (number + 0.5)
 
 
 def _short(word: str) -> str:
-    return word if len(word) <= 24 else f"{word[:23]}…"
+    most = SHAPE.longest
+    return word if len(word) <= most else f"{word[: most - 1]}…"

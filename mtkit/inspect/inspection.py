@@ -130,11 +130,7 @@ class Inspection:
                 }
                 for one in self.predictions
             ],
-            "alignment": {
-                "links": [[i, j, round(w, 6)] for (i, j), w in self.alignment.weights.items()],
-                "src_words": [list(span) for span in self.alignment.src_words],
-                "tgt_words": [list(span) for span in self.alignment.tgt_words],
-            },
+            "alignment": self.alignment.as_dict(),
             "positions": {"kind": self.positions_kind, "encoding": _rounded(self.positions)},
             "subwords_left_out": {"source": self.cut[0], "translation": self.cut[1]},
         }
@@ -158,6 +154,8 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         MtkitError: if the source is blank.
         ValueError: for an ensemble.
     """
+    if translator.is_ensemble:
+        raise ValueError("translator: has several models; inspect one of them")
     if not source.strip():
         raise MtkitError("there is no text to inspect")
     model = translator.model

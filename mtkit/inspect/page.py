@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from mtkit.html import render
-from mtkit.inspect.figures import COLORS, alignment_figure, label
+from mtkit.inspect.figures import COLORS, SHAPE, alignment_figure, label
 from mtkit.inspect.inspection import FloatArray, Inspection, Prediction, Stack
 
 # A page shows at most so many subwords of a line; more could not be told apart.
@@ -58,7 +58,7 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
     positions = inspection.positions[:most]
     return render(
         "inspection.html",
-        title=inspection.source,
+        title=_title(inspection.source),
         kind="Attention",
         script="inspection.js",
         source=inspection.source,
@@ -67,6 +67,7 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
         cut=most if cut else None,
         data={
             "colors": COLORS,
+            "shape": asdict(SHAPE),
             "stacks": {name: _packed(stack) for name, stack in shown.items()},
             "titles": TITLES,
             "positions": {
@@ -86,6 +87,11 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
 def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
     """A page with a link to the page of each sentence."""
     return render("inspection_index.html", title=run, kind="Attention", entries=entries)
+
+
+def _title(source: str) -> str:
+    """The beginning of the source, for the top of the page."""
+    return source if len(source) <= 80 else f"{source[:79].rstrip()}…"
 
 
 def _prediction(one: Prediction) -> tuple[str, float, list[tuple[str, float]]]:

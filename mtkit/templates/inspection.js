@@ -3,14 +3,13 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
-  const STEP = 22, GAP = 190, FONT = 13, LETTER = 0.58, LONGEST = 24;
-  // Thinner lines than 2 % cannot be seen, and there are many.
-  const LEAST = 5;
+  const { step: STEP, gap: GAP, font: FONT, letter: LETTER, longest: LONGEST } = data.shape;
+  const LEAST = 255 * data.shape.least;
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   for (const stack of Object.values(data.stacks)) stack.weights = bytes(stack.weights);
 
-  const state = { stack: "encoder", layer: 0, heads: new Set(), row: null, word: null };
+  const state = { stack: "encoder", layer: 0, heads: new Set(), row: null, word: null, pinned: false };
   const stackNow = () => data.stacks[state.stack];
   const color = (head) => data.colors[head % data.colors.length];
   // The weight of a head, 0 to 255.
@@ -33,7 +32,7 @@
   function figure(place, width, height, label) {
     place.replaceChildren();
     return element("svg", {
-      viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label,
+      viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": label,
       "font-size": FONT,
     }, place);
   }
@@ -62,7 +61,7 @@
         const y = row === "q" ? top - 6 : top + GAP + 6, x = STEP * (number + 0.5) + 4;
         const label = element("text", {
           transform: `translate(${x} ${y}) rotate(-90)`, fill: "currentColor", tabindex: 0,
-          "text-anchor": row === "q" ? "start" : "end", class: "word",
+          "text-anchor": row === "q" ? "start" : "end", class: "word", role: "button",
         }, svg, short(word));
         element("title", {}, label, word);
         label.addEventListener("pointerenter", () => { if (!state.pinned) look(row, number); });
@@ -73,7 +72,11 @@
           look(again ? null : row, again ? null : number);
         };
         label.addEventListener("click", pin);
-        label.addEventListener("keydown", (event) => { if (event.key === "Enter") pin(); });
+        label.addEventListener("keydown", (event) => {
+          if (event.key !== "Enter" && event.key !== " ") return;
+          event.preventDefault();
+          pin();
+        });
         label.dataset.row = row;
         label.dataset.number = number;
       });
@@ -107,6 +110,7 @@
     for (const label of byId("lines").querySelectorAll(".word")) {
       const isChosen = label.dataset.row === state.row && +label.dataset.number === state.word;
       label.setAttribute("font-weight", isChosen ? 700 : 400);
+      label.setAttribute("aria-pressed", isChosen && state.pinned);
     }
   }
 
@@ -132,7 +136,7 @@
   function drawThumbnails() {
     const stack = stackNow(), place = byId("thumbnails");
     place.replaceChildren();
-    place.style.gridTemplateColumns = `auto repeat(${stack.heads}, 5.5rem)`;
+    place.style.gridTemplateColumns = `auto repeat(${stack.heads}, minmax(1.5rem, 5.5rem))`;
     for (let layer = 0; layer < stack.layers; layer++) {
       const name = document.createElement("span");
       name.textContent = `layer ${layer + 1}`;
@@ -223,7 +227,10 @@
     byId("heads").replaceChildren();
     for (let head = 0; head < stack.heads; head++) {
       const label = input("checkbox", "head", head, state.heads.has(head), head + 1, byId("heads"));
-      label.style.borderColor = color(head);
+      const swatch = document.createElement("span");
+      swatch.className = "swatch";
+      swatch.style.background = color(head);
+      label.append(swatch);
     }
   }
 
@@ -268,17 +275,18 @@
   // The address can choose a view, as in page.html#stack=encoder&layer=5&heads=5,6&word=12
   function readAddress() {
     const wanted = new URLSearchParams(location.hash.slice(1));
-    choose(wanted.get("stack") in data.stacks ? wanted.get("stack") : "encoder");
+    const isOneOf = (number, count) => Number.isInteger(number) && number >= 1 && number <= count;
+    choose(Object.hasOwn(data.stacks, wanted.get("stack")) ? wanted.get("stack") : "encoder");
     const stack = stackNow(), layer = +wanted.get("layer");
-    if (layer >= 1 && layer <= stack.layers) state.layer = layer - 1;
-    const heads = (wanted.get("heads") ?? "").split(",").map((h) => +h - 1);
-    const known = heads.filter((h) => h >= 0 && h < stack.heads);
+    if (isOneOf(layer, stack.layers)) state.layer = layer - 1;
+    const heads = (wanted.get("heads") ?? "").split(",").map(Number);
+    const known = heads.filter((head) => isOneOf(head, stack.heads)).map((head) => head - 1);
     if (known.length) state.heads = new Set(known);
     drawChoices();
     drawThumbnails();
     drawAll();
     const word = +wanted.get("word");
-    if (word >= 1 && word <= stack.queries.length) {
+    if (isOneOf(word, stack.queries.length)) {
       state.pinned = true;
       look("q", word - 1);
     }

@@ -165,6 +165,14 @@ class Alignment:
     def __str__(self) -> str:
         return format_links(self.weights)
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: links with weights, and the characters of each word."""
+        return {
+            "links": [[i, j, round(weight, 6)] for (i, j), weight in self.weights.items()],
+            "src_words": [list(span) for span in self.src_words],
+            "tgt_words": [list(span) for span in self.tgt_words],
+        }
+
 
 @dataclass(frozen=True)
 class WordAttention:

@@ -474,6 +474,11 @@ class Translator:
             )
         )
 
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether there are several models."""
+        return len(self._models) > 1
+
     def aligner(self, heads: Sequence[AlignmentHead] | None = None) -> Aligner:
         """The aligner of these models.
 

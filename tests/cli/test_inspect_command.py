@@ -32,6 +32,21 @@ def test_several_sentences_make_a_folder_with_an_index(trained: Place):
     assert [one["attrs"]["href"] for one in index.all("a")] == names[:2]
     assert {"one two", "eins zwei", "nine", "neun"} <= set(index.texts("td"))
     assert "pages: exists already" in trained.refused(*command)
+    assert trained.mtkit(*command, "--force").status == 0
+
+
+def test_a_link_stays_a_link(trained: Place):
+    (trained.folder / "page.html").symlink_to("real.html")
+    assert trained.mtkit("inspect", TEXT, "--output", "page.html").status == 0
+    assert (trained.folder / "page.html").is_symlink()
+    assert (trained.folder / "real.html").is_file()
+
+
+def test_several_processes_do_not_write_one_page(trained: Place, monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    error = trained.refused("inspect", TEXT, "--json")
+    assert "mtkit inspect cannot be combined with torchrun" in error
 
 
 def test_json_has_a_line_for_each_sentence(trained: Place):
@@ -50,8 +65,11 @@ def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
     root = ElementTree.fromstring(outcome.out)
     lines = list(root.iter("{http://www.w3.org/2000/svg}line"))
     assert len({line.get("stroke") for line in lines}) == 1
-    (word, *_) = trained.mtkit(*command, "--json", "--word", "x").err.splitlines()
-    assert "--json cannot be combined with --svg" in word
+    one = trained.mtkit("-q", "inspect", TEXT, "--target", "eins", "--json").out
+    weights = json.loads(one)["attention"]["cross"]["weights"][0][1]
+    opacities = [float(line.get("stroke-opacity", "")) for line in lines]
+    expected = [weight for row in weights for weight in row if weight >= 0.02]
+    assert opacities == pytest.approx(expected, abs=0.006)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +84,11 @@ def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
         ),
         ([TEXT, "--target-file", "test.en", "--json"], "--target-file requires --input"),
         ([TEXT, "--layer", "1", "--json"], "--layer requires --svg"),
+        ([TEXT, "--svg", "--json"], "--json cannot be combined with --svg"),
+        ([TEXT, "--output", "data"], "data: is a folder; give --output FILE"),
+        ([TEXT, "--output", "x.html", "--force"], "--force is for a folder of pages"),
+        (["--input", "two.en", "--json", "--output", "two.en"], "would replace the --input"),
+        (["caf\udce9", "--json"], "TEXT: is not UTF-8"),
         ([TEXT, "nine", "--svg"], "--svg requires one sentence"),
         ([TEXT, "--svg", "--layer", "9"], "--layer: the model has layers 1 to 1, not 9"),
         ([TEXT, "--svg", "--heads", "0"], "--heads: numbers from 1 to 2"),
@@ -75,17 +98,18 @@ def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
         (["--input", "empty", "--json"], "empty: has no lines"),
         (["--input", "nowhere", "--json"], "nowhere"),
         (
-            ["--input", "test.en", "--target-file", "empty", "--json"],
-            "empty: must have a line for each of test.en: 2, not 0",
+            ["--input", "two.en", "--target-file", "empty", "--json"],
+            "empty: must have a line for each of two.en: 2, not 0",
         ),
         (["--input", "test.en", "--output", "pages"], "line 2: is blank"),
         (["--input", "-", "--target-file", "-", "--json"], "can be read once"),
-        ([TEXT, "--output", "nowhere/page.html"], "nowhere"),
+        ([TEXT, "--output", "nowhere/page.html"], "nowhere/page.html: there is no folder nowhere"),
     ],
     ids=str,
 )
 def test_inspect_refuses_what_it_cannot_do(trained: Place, command: list[str], message: str):
     trained.write("test.en", "one two\n\n")
+    trained.write("two.en", "one\ntwo\n")
     trained.write("empty", "")
     before = sorted(path.name for path in trained.folder.iterdir())
     assert message in trained.refused("inspect", *command)

@@ -24,12 +24,13 @@ from mtkit.inspect import (
     Inspection,
     PageEntry,
     Stack,
+    StackName,
     index_page,
     inspect_pair,
     inspection_page,
     lines_figure,
 )
-from mtkit.inspect.figures import COLORS, LEAST_WEIGHT
+from mtkit.inspect.figures import COLORS, SHAPE
 from mtkit.inspect.inspection import Prediction
 from mtkit.run_folder import Run
 from mtkit.translate import Alignment, Translator
@@ -102,6 +103,14 @@ def test_a_blank_sentence_cannot_be_inspected(translator: Translator):
         inspect_pair(translator, " \t")
 
 
+def test_an_ensemble_cannot_be_inspected(untrained: Run):
+    with (
+        Translator.load([untrained, untrained], device="cpu") as two,
+        pytest.raises(ValueError, match="several models"),
+    ):
+        inspect_pair(two, "one")
+
+
 def test_a_long_line_is_cut_and_the_rest_counted(translator: Translator):
     limit = translator.config.max_source_tokens - 1
     source = "nine " * limit
@@ -149,7 +158,7 @@ def test_a_figure_has_a_line_for_each_weight_that_can_be_seen():
     weights = np.array([[0.9, 0.1, 0.0], [0.005, 0.595, 0.4]])
     svg = lines_figure(["▁a", "b"], ["▁x", "▁y", "."], {0: weights, 3: weights}, title="t")
     lines, texts = drawn(svg)
-    assert len(lines) == 2 * int((weights >= LEAST_WEIGHT).sum())
+    assert len(lines) == 2 * int((weights >= SHAPE.least).sum())
     assert {line.get("stroke") for line in lines} == {COLORS[0], COLORS[3]}
     assert [float(line.get("stroke-opacity", "")) for line in lines[:2]] == [0.9, 0.1]
     # The upper row begins at the left of the lower one; `b` continues a word.
@@ -276,13 +285,19 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))
 @pytest.mark.parametrize(
     ("address", "stack", "layer", "heads", "word"),
     [
+        ("#stack=constructor&layer=1.5&heads=1.5&word=1.5", "encoder", 0, (0, 1), None),
         ("", "encoder", 1, (0, 1), None),
         ("#stack=cross&layer=2&heads=2", "cross", 1, (1,), None),
         ("#stack=decoder&layer=1&heads=1,2&word=3", "decoder", 0, (0, 1), 2),
     ],
 )
 def test_a_browser_draws_the_lines_of_the_view(
-    address: str, stack: str, layer: int, heads: tuple[int, ...], word: int | None, tmp_path: Path
+    address: str,
+    stack: StackName,
+    layer: int,
+    heads: tuple[int, ...],
+    word: int | None,
+    tmp_path: Path,
 ):
     inspection = made_up(12, layers=3 if not address else 2)
     (tmp_path / "page.html").write_text(page_of(inspection), encoding="utf-8")
@@ -299,12 +314,13 @@ def test_a_browser_draws_the_lines_of_the_view(
         for one in page.all("line")
         if "stroke-width" not in one["attrs"]
     ]
+    # The figure of Python, from the weights as the page has them: in steps of 1/255.
+    shown = inspection.stacks[stack]
+    levels = np.round(255 * shown.weights[layer]) / 255
+    only = None if word is None else [word]
+    by_head = {head: levels[head] for head in heads}
+    svg = lines_figure(shown.queries, shown.keys, by_head, title="", only=only)
     expected = [
-        (f"{22 * (q + 0.5):g}", f"{22 * (k + 0.5):g}", COLORS[head])
-        for head in heads
-        for q in range(12)
-        for k in range(12)
-        if word in (None, q)
-        and round(255 * inspection.stacks[stack].weights[layer, head, q, k]) >= 5  # type: ignore[index]
+        (line.get("x1", ""), line.get("x2", ""), line.get("stroke", "")) for line in drawn(svg)[0]
     ]
     assert sorted(places) == sorted(expected)
