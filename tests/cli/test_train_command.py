@@ -67,13 +67,13 @@ def test_a_dry_run_counts_on_the_workers_that_would_train(
     outcome = prepared.mtkit(*arguments, *several)
     assert outcome.status == 0, outcome.err
     (device,) = re.findall("# device: .*", outcome.out)
-    assert device.endswith(", 3 workers")
+    assert device.startswith("# device: CPU, 1 thread, 3 workers, fp32, matrices by ")
     assert "target tokens/s over" in outcome.out
     assert ", by one worker alone" in outcome.out
     assert "if all 3 workers keep that speed" in outcome.out
     # Cut so that all three have as many.
     for text, rest in ((alone, 1), (outcome.out, 0)):
-        (micro_batches,) = re.findall(r"(\d+) micro-batches", text)
+        (micro_batches,) = re.findall(r"(\d+) micro-batch", text)
         assert min(int(micro_batches) % 3, 1) == rest
 
 
