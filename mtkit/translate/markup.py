@@ -1,6 +1,6 @@
 """Translation of HTML: tags, comments and placeholders keep their places in the text.
 
-A line is cut at its block-level tags into segments. The tags inside of a segment are taken out, its
+A line is cut at its block-level tags into segments. The tags inside a segment are taken out, its
 text is translated, and the tags are put back by the word alignment: an element stands around the
 words that translate its words. No tag is lost or made up, and elements stay nested as they were.
 Where the alignment does not say where an element belongs, it is put around the whole segment.
@@ -22,8 +22,8 @@ from html.parser import HTMLParser
 from mtkit.translate.alignment import Aligner, Alignment
 from mtkit.translate.translator import Translator
 
-# Elements inside of a sentence. All other known ones, and <br>, end a segment; elements that HTML
-# does not know are taken for inline, as browsers do.
+# Block-level elements and <br>, which end a segment. All others, also those that HTML does not
+# know, stand inside a sentence, as in browsers.
 _BLOCK = frozenset({
     "address", "article", "aside", "base", "blockquote", "body", "br", "button", "canvas",
     "caption", "center", "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt",
