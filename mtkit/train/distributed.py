@@ -272,9 +272,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
             dist.destroy_process_group()
     except MtkitError as error:
         if workers.world_size > 1:
-            # The same message from another worker is the same error.
-            what = str(error).replace(f" on worker {rank}", "")
-            error.reported = _was_reported(what, store)
+            error.reported = _was_reported(what_happened(str(error), rank), store)
         raise
     except RuntimeError as error:
         if workers.world_size > 1 and _is_about_others(error):
@@ -314,6 +312,14 @@ class PeerLostError(MtkitError):
         if is_launched() and (file := os.environ.get("TORCHELASTIC_ERROR_FILE")):
             # The engine reads `ProcessFailure.message` from this file.
             Path(file).write_text(json.dumps({"message": str(self)}), encoding="utf-8")
+
+
+def what_happened(message: str, rank: int) -> str:
+    """The part of an error that is the same on all workers that have it.
+
+    The rest may differ: one worker may still write the checkpoint that another does not see yet.
+    """
+    return message.partition(";")[0].replace(f" on worker {rank}", "")
 
 
 def _was_reported(message: str, store: Store) -> bool:

@@ -29,7 +29,7 @@ from mtkit.data import PreparedData
 from mtkit.devices import choose_precision, float32_arithmetic, select_matmul_backend
 from mtkit.run_folder import Run
 from mtkit.train import launcher
-from mtkit.train.distributed import Watch, Workers
+from mtkit.train.distributed import Watch, Workers, what_happened
 from mtkit.train.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -348,6 +348,13 @@ def test_if_all_lose_contact_the_reason_is_what_pytorch_says(
     (message,) = caplog.messages
     assert "lost contact with the other workers (NCCL error: the cable is loose)" in message
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_error_is_the_same_whichever_checkpoint_a_worker_sees():
+    first = what_happened("step 4: out of memory on worker 0; the last checkpoint is step 3", 0)
+    second = what_happened("step 4: out of memory on worker 1; there is no checkpoint", 1)
+    assert first == second == "step 4: out of memory"
+    assert first != what_happened("step 4: the loss is not finite; there is no checkpoint", 1)
 
 
 @pytest.mark.usefixtures("launching")
