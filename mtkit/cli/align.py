@@ -25,11 +25,11 @@ from mtkit.cli.options import (
     hardware_option,
     in_out_option,
     lines_of,
-    model_option,
     name_of,
     open_run,
     option_group,
     refuse_given,
+    run_option,
 )
 from mtkit.cli.resuming import (
     check_output,
@@ -119,13 +119,7 @@ FEW_PAIRS = 100
     help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
     " takes the alignments of --reverse.",
 )
-@model_option(
-    "--run",
-    "run_path",
-    type=PathArgument,
-    metavar="FOLDER",
-    help="Run folder. Default: the newest under runs/.",
-)
+@run_option
 @checkpoint_option
 @device_option
 @hardware_option(

@@ -22,11 +22,11 @@ from mtkit.cli.options import (
     examples,
     in_out_option,
     lines_of,
-    model_option,
     name_of,
     open_run,
     option_group,
     refuse_given,
+    run_option,
 )
 from mtkit.cli.resuming import check_output, output_of, refuse_torchrun
 from mtkit.errors import MtkitError
@@ -108,13 +108,7 @@ FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
 @figure_option(
     "--word", metavar="WORD", help="Draw only the lines from this word of the upper row."
 )
-@model_option(
-    "--run",
-    "run_path",
-    type=PathArgument,
-    metavar="FOLDER",
-    help="Run folder. Default: the newest under runs/.",
-)
+@run_option
 @checkpoint_option
 @device_option
 def inspect(
@@ -250,7 +244,7 @@ def _refuse_blank(sources: Sequence[str]) -> None:
     for number, source in enumerate(sources, start=1):
         if not source.strip():
             what = f"line {number}: is blank" if len(sources) > 1 else "the text is blank"
-            raise MtkitError(f"{what}; there is nothing to inspect")
+            raise MtkitError(f"{what}")
 
 
 def _inspections(
@@ -287,7 +281,7 @@ def _check_output(
     if output.is_dir():
         raise MtkitError(f"{output}: is a folder; give --output FILE")
     if not output.parent.is_dir():
-        raise MtkitError(f"{output}: there is no folder {output.parent}")
+        raise MtkitError(f"{output}: the folder {output.parent} does not exist")
 
 
 def _json(inspection: Inspection) -> str:

@@ -136,6 +136,17 @@ def device_option(function: Function) -> Function:
     )(function)
 
 
+def run_option(function: Function) -> Function:
+    """`--run`, of a command that uses one run."""
+    return model_option(
+        "--run",
+        "run_path",
+        type=PathArgument,
+        metavar="FOLDER",
+        help="Run folder. Default: the newest under runs/.",
+    )(function)
+
+
 def checkpoint_option(function: Function) -> Function:
     """`--checkpoint`."""
     return model_option(

@@ -157,7 +157,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     if translator.is_ensemble:
         raise ValueError("translator: has several models; inspect one of them")
     if not source.strip():
-        raise MtkitError("there is no text to inspect")
+        raise MtkitError("the source is blank")
     model = translator.model
     if translation is None:
         (translation,) = translator.translate([source])

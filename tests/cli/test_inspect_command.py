@@ -103,7 +103,10 @@ def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
         ),
         (["--input", "test.en", "--output", "pages"], "line 2: is blank"),
         (["--input", "-", "--target-file", "-", "--json"], "can be read once"),
-        ([TEXT, "--output", "nowhere/page.html"], "nowhere/page.html: there is no folder nowhere"),
+        (
+            [TEXT, "--output", "nowhere/page.html"],
+            "nowhere/page.html: the folder nowhere does not exist",
+        ),
     ],
     ids=str,
 )

@@ -99,7 +99,7 @@ def test_entropy_is_in_bits():
 
 
 def test_a_blank_sentence_cannot_be_inspected(translator: Translator):
-    with pytest.raises(MtkitError, match="no text to inspect"):
+    with pytest.raises(MtkitError, match="the source is blank"):
         inspect_pair(translator, " \t")
 
 

@@ -102,12 +102,17 @@ def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
                 assert torch.allclose(weights.sum(-1), torch.ones(()), rtol=0, atol=1e-12)
 
 
+def random_model(shape: dict[str, Any]) -> Transformer:
+    """A model of one layer in each stack, with weights of a seed."""
+    torch.manual_seed(1)
+    small = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
+    return Transformer(ModelConfig(**(small | shape)), 30, PAD).eval()
+
+
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_weights_times_the_values_are_what_attention_returns(shape: dict[str, Any]):
-    torch.manual_seed(1)
-    given_ = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
-    model = Transformer(ModelConfig(**(given_ | shape)), 30, PAD).eval()
+    model = random_model(shape)
     layer = model.decoder_layers()[0]
     x, memory = torch.randn(3, 6, 12), torch.randn(3, 9, 12)
     mask = (torch.arange(9) < torch.tensor([9, 1, 5])[:, None])[:, None, None]
@@ -140,9 +145,7 @@ def test_only_the_wanted_layers_are_returned_and_the_model_is_left_as_it_was():
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
-    torch.manual_seed(1)
-    given_ = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
-    model = Transformer(ModelConfig(**(given_ | shape)), 30, PAD).eval()
+    model = random_model(shape)
     src, tgt_in = torch.randint(4, 30, (1, 5)), torch.randint(4, 30, (1, 4))
     layers = {"encoder": [0], "decoder": [0], "cross": [0]}
     found = weights_of_pairs(model, src, tgt_in, **layers, sizes=True)
