@@ -14,8 +14,9 @@ from mtkit.translate.alignment import (
 from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
 from mtkit.translate.markup import translate_markup
+from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.resumable import ResumableOutput
-from mtkit.translate.translator import Scored, Translator, Window, ready_lines, windows
+from mtkit.translate.translator import Scored, Translator
 
 __all__ = [
     "Aligner",

@@ -175,9 +175,9 @@ def beam_search(
         )
     W, considered = beam_size, 2 * beam_size
     limits = np.array(max_lengths, dtype=np.int64)
-    found = [_Finished(n_best) for _ in limits]
+    found = [Finished(n_best) for _ in limits]
     results: list[list[Hypothesis]] = [[] for _ in limits]
-    history = _History(len(limits), W)
+    history = History(len(limits), W)
     # The sentence of each row of the batch, and its hypotheses: all begin with the same token, so
     # only the first one is live.
     active = np.arange(len(limits))
@@ -191,7 +191,7 @@ def beam_search(
         rows_R = np.flatnonzero(log_probs_BW > -np.inf)
         next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
         if constraints is not None:
-            _constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
+            constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
         top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
 
         # The candidates of a sentence, from all its hypotheses.
@@ -281,7 +281,7 @@ def decode_independently(
         Per sentence its hypotheses in the order of slots, without those that had no possible token.
     """
     limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
-    history = _Tokens(len(max_lengths), slots, max(max_lengths, default=0))
+    history = Tokens(len(max_lengths), slots, max(max_lengths, default=0))
     # The indices of the live hypotheses among all, and their slots in the batch.
     own_R = rows_R = np.flatnonzero(limits > 0)
     newest_R = np.full(len(own_R), bos_id)
@@ -291,7 +291,7 @@ def decode_independently(
         log_probs_RV = step(torch.as_tensor(newest_R, device=device), rows, cache)
         if constraints is not None:
             sentences_R, slots_R = np.divmod(own_R, slots)
-            _constrain(log_probs_RV, constraints, history, sentences_R, slots_R, eos_id)
+            constrain(log_probs_RV, constraints, history, sentences_R, slots_R, eos_id)
         newest_R, gains_R = choose(log_probs_RV, own_R, len(history))
         possible_R = gains_R > -np.inf
         history.append(own_R, newest_R, gains_R, possible_R)
@@ -320,7 +320,7 @@ def _most_probable(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array
     return best_R.cpu().numpy(), top_R.cpu().numpy()
 
 
-class _Finished:
+class Finished:
     """The finished hypotheses of one sentence, best first."""
 
     def __init__(self, n_best: int) -> None:
@@ -333,13 +333,14 @@ class _Finished:
         return self.best[-1].score if len(self.best) == self.n_best else -np.inf
 
     def add(self, hypothesis: Hypothesis) -> None:
+        """Insert it by its score; the worst of more than `n_best` is dropped."""
         self.best.append(hypothesis)
         # A stable sort, so of two equal scores the one found first stays first.
         self.best.sort(key=lambda other: -other.score)
         del self.best[self.n_best :]
 
 
-class _Tokens:
+class Tokens:
     """The tokens of hypotheses that keep their slots, B·W of them, of up to T tokens."""
 
     def __init__(self, sentences: int, slots: int, longest: int) -> None:
@@ -381,7 +382,7 @@ class _Tokens:
         return found
 
 
-class _History:
+class History:
     """The tokens of all hypotheses of all sentences, linked from the newest to the first."""
 
     def __init__(self, sentences: int, slots: int) -> None:
@@ -436,10 +437,10 @@ class _History:
         return backwards[::-1], totals_backwards[::-1]
 
 
-def _constrain(
+def constrain(
     log_probs_RV: Tensor,
     constraints: Constraints,
-    history: _History | _Tokens,
+    history: History | Tokens,
     sentences_R: Array,
     slots_R: Array,
     eos_id: int,

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import Self
 
 import numpy as np
 import torch
@@ -51,15 +49,13 @@ from mtkit.translate.decoder import (
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.pool import Pool
+from mtkit.translate.reading import Window, windows
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
 from mtkit.word_alignment import Method
 
 log = logging.getLogger(__name__)
 
-# A window has at most this many lines, and ends earlier after this many characters.
-WINDOW_LINES = 2048
-WINDOW_CHARACTERS = 1_000_000
 # Batches with fewer tokens than this are not divided among workers.
 SMALLEST_PART = 512
 # `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
@@ -67,22 +63,6 @@ SMALLEST_PART = 512
 USUAL_HYPOTHESES = 4
 # The distance between the numbers of the sentences of a line; no input has as many lines.
 NEXT_SENTENCE = 2**40
-
-T = TypeVar("T")
-
-
-class Window(NamedTuple):
-    """Lines that are sorted by length and translated together.
-
-    Attributes:
-        first_line: number of the first, from 1.
-        lines: of the source language.
-        prefixes: the text that each translation must begin with; None for no prefixes.
-    """
-
-    first_line: int
-    lines: list[str]
-    prefixes: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -512,10 +492,8 @@ class Translator:
         return self._score_pairs(zip(sources, translations, strict=True))
 
     def _score_pairs(self, pairs: Iterator[tuple[str, str]]) -> Iterator[Scored]:
-        first = 1
-        while window := list(itertools.islice(pairs, WINDOW_LINES)):
+        for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
             yield from self._score_window(*map(list, zip(*window, strict=True)), first_line=first)
-            first += len(window)
 
     def _score_window(
         self, sources: list[str], translations: list[str], *, first_line: int
@@ -643,57 +621,3 @@ class _Begun:
     rows: list[list[int]]
     pending: list[PendingBatch]
     parts: list[int] | None = None
-
-
-def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Windows of the lines that are available: many from a file, one at a time from a terminal.
-
-    A thread reads at most one window in advance, so memory is bounded, and a line need not wait for
-    a full window. If no line is available, the window is empty. An error while reading is raised
-    here, after the lines before it.
-    """
-    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                waiting.put(line)
-            waiting.put(None)
-        except BaseException as error:  # raised in the consumer's thread
-            waiting.put(error)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        if waiting.empty():
-            yield []
-        item = waiting.get()
-        window: list[str] = []
-        characters = 0
-        while isinstance(item, str):
-            window.append(item)
-            characters += len(item)
-            if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
-                break
-            try:
-                item = waiting.get_nowait()
-            except queue.Empty:
-                break
-        if window:
-            yield window
-        if item is None:
-            return
-        if isinstance(item, BaseException):
-            raise item
-
-
-def windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
-    """Full windows, each with the number of its first line, from 1; `size` is in characters."""
-    first, window, characters = 1, [], 0
-    for item in items:
-        window.append(item)
-        characters += size(item)
-        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
-            yield first, window
-            first, window, characters = first + len(window), [], 0
-    if window:
-        yield first, window

@@ -15,7 +15,7 @@ import torch
 from command_line import Place
 from forked import Forked
 
-import mtkit.translate.translator
+import mtkit.translate.reading
 from mtkit.cli import main
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
@@ -192,7 +192,7 @@ def test_align_does_not_replace_its_input(pairs: Place, replaced: str):
 def align_in_short_windows(folder: Path, arguments: list[str]) -> None:
     """The command in a folder, with windows of 20 lines, so that a short text has many."""
     os.chdir(folder)
-    mtkit.translate.translator.WINDOW_LINES = 20
+    mtkit.translate.reading.WINDOW_LINES = 20
     torch.set_num_threads(1)
     sys.argv = ["mtkit", "-q", "align", "src.txt", "tgt.txt", *arguments]
     main()

@@ -27,7 +27,7 @@ from sentencepiece import SentencePieceProcessor
 from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config
 from mtkit.run_folder import Run
-from mtkit.translate import Translator, decoder, translator
+from mtkit.translate import Translator, decoder, reading
 
 RunTranslate = Callable[..., tuple[int, str, list[str]]]
 
@@ -335,7 +335,7 @@ def waiting_at(gate: Path, folder: Path, arguments: list[str]) -> None:
                 if line.readline():
                     return finish(self, work)
 
-    translator.WINDOW_LINES = 2
+    reading.WINDOW_LINES = 2
     decoder.Decoder.finish = wait  # type: ignore[method-assign]
     run_mtkit(arguments, folder)
 

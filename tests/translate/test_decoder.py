@@ -26,7 +26,8 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation, _by_risk
 from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
-from mtkit.translate.translator import Translator, Window
+from mtkit.translate.reading import Window
+from mtkit.translate.translator import Translator
 
 
 def some_lines(count: int) -> list[str]:
@@ -90,7 +91,7 @@ def test_two_workers_translate_as_one_does(
     config = shared.config.model_copy(update={"batch_tokens": batch_tokens})
     monkeypatch.setattr(shared, "config", config)
     # Several windows, the last of which is not full.
-    monkeypatch.setattr("mtkit.translate.translator.WINDOW_LINES", 15)
+    monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 15)
     monkeypatch.setattr("mtkit.translate.translator.SMALLEST_PART", 30)
     expected = list(alone.translate_nbest(lines, n_best=2))
     found = list(shared.translate_nbest(lines, n_best=2))
@@ -385,8 +386,8 @@ def descendants(pid: int) -> list[int]:
 # Windows of 100 lines, so that the second is begun before long.
 CHILD = """
 import sys
-import mtkit.translate
-mtkit.translate.translator.WINDOW_LINES = 100
+import mtkit.translate.reading
+mtkit.translate.reading.WINDOW_LINES = 100
 from mtkit.cli import main
 sys.argv = ["mtkit", *sys.argv[1:]]
 main()

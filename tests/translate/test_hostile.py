@@ -13,7 +13,7 @@ import torch
 from forked import Forked
 from hostile import INVALID, hostile_lines
 
-import mtkit.translate
+import mtkit.translate.reading
 from mtkit.cli import main
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
@@ -29,7 +29,7 @@ def translate(folder: Path, run: Path, name: str) -> None:
     os.chdir(folder)
     torch.set_num_threads(1)
     # So that even a short text has many windows.
-    mtkit.translate.translator.WINDOW_LINES = 100
+    mtkit.translate.reading.WINDOW_LINES = 100
     options = [f"--{key.replace('_', '-')}={value}" for key, value in SETTINGS.items()]
     sys.argv = ["mtkit", "translate", f"--run={run}", f"--input={name}.in", *options]
     with Path(f"{name}.out").open("wb") as out:

@@ -15,7 +15,7 @@ import torch
 from conftest import slow
 from forked import Forked
 
-import mtkit.translate
+import mtkit.translate.reading
 from mtkit.cli import main
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
@@ -146,7 +146,7 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
 def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
     """The command in a folder, with windows of 20 lines, so that a short text has many."""
     os.chdir(folder)
-    mtkit.translate.translator.WINDOW_LINES = 20
+    mtkit.translate.reading.WINDOW_LINES = 20
     torch.set_num_threads(1)
     sys.argv = ["mtkit", "-q", "translate", *arguments]
     main()

@@ -25,14 +25,9 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train import assembly as train
 from mtkit.translate.decoder import Translation
 from mtkit.translate.engine import Engine
+from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, Window, ready_lines
 from mtkit.translate.search import Hypothesis, beam_search
-from mtkit.translate.translator import (
-    WINDOW_CHARACTERS,
-    WINDOW_LINES,
-    Translator,
-    Window,
-    ready_lines,
-)
+from mtkit.translate.translator import Translator
 
 HOSTILE = [
     "one two three",

@@ -1,0 +1,82 @@
+"""Lines in windows: read as they become available, or until a window is full."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+# A window has at most this many lines, and ends earlier after this many characters.
+WINDOW_LINES = 2048
+WINDOW_CHARACTERS = 1_000_000
+
+T = TypeVar("T")
+
+
+class Window(NamedTuple):
+    """Lines that are sorted by length and translated together.
+
+    Attributes:
+        first_line: number of the first, from 1.
+        lines: of the source language.
+        prefixes: the text that each translation must begin with; None for no prefixes.
+    """
+
+    first_line: int
+    lines: list[str]
+    prefixes: list[str] | None = None
+
+
+def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Windows of the lines that are available: many from a file, one at a time from a terminal.
+
+    A thread reads at most one window in advance, so memory is bounded, and a line need not wait for
+    a full window. If no line is available, the window is empty. An error while reading is raised
+    here, after the lines before it.
+    """
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=WINDOW_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except BaseException as error:  # raised in the consumer's thread
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        if waiting.empty():
+            yield []
+        item = waiting.get()
+        window: list[str] = []
+        characters = 0
+        while isinstance(item, str):
+            window.append(item)
+            characters += len(item)
+            if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+                break
+            try:
+                item = waiting.get_nowait()
+            except queue.Empty:
+                break
+        if window:
+            yield window
+        if item is None:
+            return
+        if isinstance(item, BaseException):
+            raise item
+
+
+def windows(items: Iterable[T], *, size: Callable[[T], int]) -> Iterator[tuple[int, list[T]]]:
+    """Full windows, each with the number of its first line, from 1; `size` is in characters."""
+    first, window, characters = 1, [], 0
+    for item in items:
+        window.append(item)
+        characters += size(item)
+        if len(window) == WINDOW_LINES or characters > WINDOW_CHARACTERS:
+            yield first, window
+            first, window, characters = first + len(window), [], 0
+    if window:
+        yield first, window
