@@ -1,0 +1,505 @@
+"""Beam search for outputs that contain given phrases (Post & Vilar 2018, dynamic beam allocation).
+
+Like `search`, this module does not depend on models or text. A phrase is a sequence of tokens; each
+must occur in the output, and no two of them overlap. Hypotheses are divided into banks by how many
+tokens of phrases they still need. A full beam of probable hypotheses without the phrases would push
+out those that have begun one, so each bank has slots of its own. EOS is possible only for
+hypotheses that have all phrases.
+
+Departures from the paper: slots that a bank does not need go to the most probable candidates of all
+others. A hypothesis that could no longer have all phrases within the length limit is pruned.
+A phrase that is a word counts only if the next token does not continue the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtkit.translate.search import (
+    DONE_PART,
+    Array,
+    Cache,
+    Constraints,
+    Finished,
+    History,
+    Hypothesis,
+    PenaltyForm,
+    Step,
+    constrain,
+    length_penalty,
+    top_k,
+)
+
+# The most slots of a sentence, unless the beam itself is larger: a step takes as long as all slots.
+MOST_SLOTS = 64
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """A sequence of tokens that makes a phrase.
+
+    Attributes:
+        tokens: at least one.
+        needs_break: whether it is the phrase only where the token before it ends no word.
+    """
+
+    tokens: tuple[int, ...]
+    needs_break: bool = False
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase that an output must contain.
+
+    Attributes:
+        spellings: any of them will do. The first one is possible after every token.
+        is_word: whether it ends with a letter, so that the next token must not continue the word.
+    """
+
+    spellings: tuple[Spelling, ...]
+    is_word: bool = False
+
+    def __len__(self) -> int:
+        """Number of tokens of the first spelling."""
+        return len(self.spellings[0].tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class WordBreaks:
+    """Where words end, as two masks of the vocabulary (V,).
+
+    Attributes:
+        continues: tokens that begin with a letter of the same word as the token before.
+        ends: tokens that end with a letter.
+    """
+
+    continues: Array
+    ends: Array
+
+
+class _State(NamedTuple):
+    """What a hypothesis has of the phrases.
+
+    Attributes:
+        unmet: for each different phrase, how often it must still occur.
+        is_free: whether the token before `begun` ends no word.
+        begun: the newest tokens, as far as they are the beginning of an unmet phrase, or all of it.
+    """
+
+    unmet: tuple[int, ...]
+    is_free: bool
+    begun: tuple[int, ...]
+
+
+class Tracker:
+    """Finds phrases in outputs while they grow, from left to right.
+
+    It is an automaton. States are numbers, and 0 is that of the empty output. A state is computed
+    when it is first reached, because there may be very many.
+
+    Args:
+        phrases: a phrase that is given twice must occur twice.
+        breaks: where words end.
+    """
+
+    def __init__(self, phrases: Sequence[Phrase], breaks: WordBreaks) -> None:
+        self._phrases = list(dict.fromkeys(phrases))
+        self._breaks = breaks
+        self.total = sum(map(len, phrases))
+        self._numbers: dict[_State, int] = {}
+        self._states: list[_State] = []
+        self._next: list[dict[int, int]] = []
+        self._advancing: list[tuple[int, ...] | None] = []
+        # By state: how many tokens of phrases an output still needs at least.
+        self.remaining: list[int] = []
+        self._number(_State(tuple(phrases.count(p) for p in self._phrases), True, ()))
+
+    def follow(self, state: int, token: int) -> int:
+        """The state after one more token."""
+        known = self._next[state]
+        found = known.get(token)
+        if found is None:
+            found = known[token] = self._number(self._after(self._states[state], token))
+        return found
+
+    def advancing(self, state: int) -> tuple[int, ...]:
+        """The tokens after which fewer are needed, ascending.
+
+        They continue the phrase that is begun, or begin one if none is.
+        """
+        known = self._advancing[state]
+        if known is None:
+            now = self._states[state]
+            options = {tokens[len(now.begun)] for _, tokens in self._longer(now)}
+            whole = self._whole(now)
+            if whole is not None:
+                then = self._settled(_without(now.unmet, whole), now.begun, len(now.begun))
+                options |= {tokens[0] for _, tokens in self._longer(then)}
+            needed = self.remaining[state]
+            known = tuple(
+                t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed
+            )
+            self._advancing[state] = known
+        return known
+
+    def _number(self, state: _State) -> int:
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
+            self._next.append({})
+            self._advancing.append(None)
+            self.remaining.append(self._needs(state))
+        return number
+
+    def _needs(self, state: _State) -> int:
+        total = sum(n * len(phrase) for n, phrase in zip(state.unmet, self._phrases, strict=True))
+        if not state.begun:
+            return total
+        return min(
+            total - len(self._phrases[i]) + len(tokens) - len(state.begun)
+            for i, tokens in self._beginning(state)
+        )
+
+    def _after(self, state: _State, token: int) -> _State:
+        unmet, is_free, begun = state
+        longer = (*begun, token)
+        if self._beginning(longer_state := _State(unmet, is_free, longer)):
+            return longer_state
+        # What was begun is broken off. Does it begin with a whole phrase? The longest one counts.
+        for length in range(len(begun), 0, -1):
+            whole = self._whole(_State(unmet, is_free, longer[:length]))
+            if whole is None:
+                continue
+            if not (self._phrases[whole].is_word and self._breaks.continues[longer[length]]):
+                return self._settled(_without(unmet, whole), longer, length)
+        # The first token belongs to no phrase; one may begin with the second.
+        return self._settled(unmet, longer, 1)
+
+    def _settled(self, unmet: tuple[int, ...], tokens: tuple[int, ...], done: int) -> _State:
+        """The state after these tokens, of which the first `done` can be in no further phrase."""
+        state = _State(unmet, not self._breaks.ends[tokens[done - 1]], ())
+        for token in tokens[done:]:
+            state = self._after(state, token)
+        return state
+
+    def _beginning(self, state: _State) -> list[tuple[int, tuple[int, ...]]]:
+        """The unmet phrases, and the spelling, that begin with what is begun or are that."""
+        size = len(state.begun)
+        return [
+            (i, spelling.tokens)
+            for i, phrase in enumerate(self._phrases)
+            if state.unmet[i]
+            for spelling in phrase.spellings
+            if spelling.tokens[:size] == state.begun and (state.is_free or not spelling.needs_break)
+        ]
+
+    def _longer(self, state: _State) -> list[tuple[int, tuple[int, ...]]]:
+        """Those that are not complete."""
+        return [item for item in self._beginning(state) if len(item[1]) > len(state.begun)]
+
+    def _whole(self, state: _State) -> int | None:
+        """The one that is complete."""
+        for i, tokens in self._beginning(state):
+            if len(tokens) == len(state.begun):
+                return i
+        return None
+
+
+def _without(unmet: tuple[int, ...], phrase: int) -> tuple[int, ...]:
+    return (*unmet[:phrase], unmet[phrase] - 1, *unmet[phrase + 1 :])
+
+
+def slots_for(beam_size: int, total: int) -> int:
+    """The slots of a sentence whose phrases have `total` tokens."""
+    return max(beam_size, min(2 * beam_size + total - 1, MOST_SLOTS))
+
+
+def fitting(
+    phrases: Sequence[Phrase], breaks: WordBreaks, *, limit: int, prefix: Sequence[int] = ()
+) -> list[int]:
+    """Which phrases fit in an output of at most `limit` tokens, as many as possible.
+
+    Args:
+        phrases: of one sentence.
+        breaks: where words end.
+        limit: the maximum number of tokens; EOS may be cut off.
+        prefix: the tokens that the output begins with.
+    """
+
+    def fits(chosen: Sequence[int]) -> bool:
+        tracker = Tracker([phrases[i] for i in chosen], breaks)
+        state = 0
+        for token in prefix:
+            state = tracker.follow(state, token)
+        return tracker.remaining[state] <= limit - len(prefix)
+
+    everything = list(range(len(phrases)))
+    if fits(everything):
+        return everything
+    kept: list[int] = []
+    for i in sorted(everything, key=lambda i: len(phrases[i])):
+        if fits([*kept, i]):
+            kept.append(i)
+    return sorted(kept)
+
+
+def constrained_search(
+    step: Step[Cache],
+    cache: Cache,
+    trackers: Sequence[Tracker],
+    *,
+    max_lengths: Sequence[int],
+    beam_size: int,
+    bos_id: int,
+    eos_id: int,
+    alpha: float,
+    penalty_form: PenaltyForm = "gnmt",
+    n_best: int = 1,
+    constraints: Constraints | None = None,
+    rank_cut_off: bool = False,
+    device: torch.device | None = None,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of B sentences that contain their phrases.
+
+    The candidates of a decoding step are the 2·beam most probable next tokens of each hypothesis,
+    and all that advance a phrase. As in `beam_search`, a hypothesis ends if EOS is among the 2·beam
+    best candidates (with beam 1, if it is the best one); here, of those with all phrases.
+
+    Args:
+        step: from tokens, slots and cache to log-probabilities.
+        cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
+        trackers: of the phrases of each sentence, which must be `fitting`.
+        max_lengths, bos_id, eos_id, alpha, penalty_form, n_best, rank_cut_off, device: as in
+            `beam_search`.
+        beam_size: with the phrases, it gives the number of slots.
+        constraints: other constraints; tokens that advance a phrase are exempt from
+            `no_repeat_ngram`.
+
+    Returns:
+        For each sentence up to `n_best` hypotheses, best first; all have all phrases.
+    """
+    if not 1 <= n_best <= beam_size:
+        raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
+    penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
+    constraints = constraints or Constraints()
+    limits = np.array(max_lengths, dtype=np.int64)
+    sentences = [
+        _Sentence(tracker, slots_for(beam_size, tracker.total), beam_size, eos_id)
+        for tracker in trackers
+    ]
+    W = max(sentence.slots for sentence in sentences)
+    prefix_lengths = [len(prefix) for prefix in constraints.prefixes or [()] * len(sentences)]
+    found = [Finished(n_best) for _ in limits]
+    results: list[list[Hypothesis]] = [[] for _ in limits]
+    history = History(len(limits), W)
+    # The sentence of each row of the batch, and its hypotheses; at first one is live.
+    active = np.arange(len(limits))
+    log_probs_BW = np.full((len(active), W), -np.inf)
+    log_probs_BW[limits > 0, 0] = 0.0
+    tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
+    states_BW = np.zeros((len(active), W), dtype=np.int64)
+    on_device = partial(torch.as_tensor, device=device)
+    while (log_probs_BW > -np.inf).any():
+        length = len(history) + 1
+        rows_R = np.flatnonzero(log_probs_BW > -np.inf)
+        places_R, slots_R = np.divmod(rows_R, W)
+        next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
+        before_R = log_probs_BW.flat[rows_R].tolist()
+        states_R = states_BW.flat[rows_R].tolist()
+        # Read before tokens are excluded, except where a prefix leaves no choice.
+        own_R = active[places_R]
+        wanted = [
+            sentences[own].tracker.advancing(state) if length > prefix_lengths[own] else ()
+            for own, state in zip(own_R, states_R, strict=True)
+        ]
+        advancing = _gathered(next_RV, wanted)
+        constrain(next_RV, constraints, history, own_R, slots_R, eos_id)
+        lacking = [
+            row
+            for row, (own, state) in enumerate(zip(own_R, states_R, strict=True))
+            if sentences[own].tracker.remaining[state]
+        ]
+        next_RV[lacking, eos_id] = -torch.inf
+        top_RC, ids_RC = top_k(next_RV, min(2 * beam_size, next_RV.shape[1]))
+        tops, ids = top_RC.double().tolist(), ids_RC.tolist()
+
+        parents_BW = np.zeros((len(active), W), dtype=np.int64)
+        log_probs_BW = np.full((len(active), W), -np.inf)
+        tokens_BW, states_BW = np.zeros_like(parents_BW), np.zeros_like(parents_BW)
+        bounds = np.searchsorted(places_R, np.arange(len(active) + 1)).tolist()
+        for place, (start, end) in enumerate(pairwise(bounds)):
+            own = int(active[place])
+            candidates: list[_Candidate] = []
+            for row in range(start, end):
+                candidates += sentences[own].candidates(
+                    before_R[row],
+                    states_R[row],
+                    int(slots_R[row]),
+                    zip(ids[row], tops[row], strict=True),
+                    advancing[row],
+                    left=limits[own] - length,
+                    is_forced=length <= prefix_lengths[own],
+                )
+            ended, kept = sentences[own].chosen(candidates)
+            for candidate in ended:
+                score = candidate.log_prob / penalty(length)
+                if score > found[own].worst:
+                    found[own].add(
+                        history.hypothesis(
+                            own,
+                            candidate.slot,
+                            length - 1,
+                            candidate.log_prob,
+                            score,
+                            finished=True,
+                        )
+                    )
+            if kept:
+                columns = zip(*kept, strict=True)
+                for array, column in zip(
+                    (log_probs_BW, tokens_BW, parents_BW, states_BW), columns, strict=True
+                ):
+                    array[place, : len(kept)] = column
+        history.append(active, tokens_BW, parents_BW, log_probs_BW)
+
+        # As in `beam_search`: those that cannot win any more, and those at the limit.
+        worst = np.array([found[own].worst for own in active])
+        ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
+        log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
+        at_limit = limits[active] <= length
+        for place in at_limit.nonzero()[0].tolist():
+            own = int(active[place])
+            alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
+            for slot in alive if rank_cut_off else alive[: n_best - len(found[own].best)]:
+                log_prob = float(log_probs_BW[place, slot])
+                score = log_prob / penalty(length)
+                cut_off = history.hypothesis(own, slot, length, log_prob, score, finished=False)
+                if rank_cut_off:
+                    found[own].add(cut_off)
+                else:
+                    results[own].append(cut_off)
+        log_probs_BW[at_limit] = -np.inf
+        live: Array = np.any(log_probs_BW > -np.inf, axis=1)
+        if not live.any():
+            break
+        cache.reorder(on_device(parents_BW))
+        if live.mean() <= 1 - DONE_PART:
+            stay = live.nonzero()[0]
+            cache.select(on_device(stay))
+            active, log_probs_BW = active[stay], log_probs_BW[stay]
+            tokens_BW, states_BW = tokens_BW[stay], states_BW[stay]
+    return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+
+
+class _Candidate(NamedTuple):
+    """A hypothesis with one more token.
+
+    Attributes:
+        log_prob: of all its tokens.
+        token: the newest.
+        slot: of the hypothesis that it continues.
+        state: of the tracker.
+    """
+
+    log_prob: float
+    token: int
+    slot: int
+    state: int
+
+
+class _Sentence:
+    """Makes and chooses the candidates of one sentence."""
+
+    def __init__(self, tracker: Tracker, slots: int, beam_size: int, eos_id: int) -> None:
+        self.tracker = tracker
+        self.slots = slots
+        self._eos_id = eos_id
+        self._considered = 2 * beam_size if beam_size > 1 else 1
+
+    def candidates(
+        self,
+        before: float,
+        state: int,
+        slot: int,
+        probable: Iterable[tuple[int, float]],
+        advancing: dict[int, float],
+        *,
+        left: int,
+        is_forced: bool,
+    ) -> Iterator[_Candidate]:
+        """The continuations of one hypothesis.
+
+        Args:
+            before: its log-probability.
+            state: of the tracker.
+            slot: its slot.
+            probable: the most probable tokens and their log-probabilities, most probable first.
+            advancing: the tokens that advance a phrase, likewise.
+            left: number of tokens that are possible after the next.
+            is_forced: whether the next token is one of a prefix.
+        """
+        follow, remaining = self.tracker.follow, self.tracker.remaining
+        for token, gain in probable:
+            if gain > -np.inf and token not in advancing:
+                # Only a hypothesis with all phrases may end.
+                after = state if token == self._eos_id else follow(state, token)
+                if is_forced or remaining[after] <= left:
+                    yield _Candidate(before + gain, token, slot, after)
+        for token, gain in advancing.items():
+            after = follow(state, token)
+            if gain > -np.inf and remaining[after] <= left:
+                yield _Candidate(before + gain, token, slot, after)
+
+    def chosen(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], list[_Candidate]]:
+        """The candidates that end, and those that continue, at most one for each slot.
+
+        Both are sorted, the most probable first.
+        """
+        ended: list[_Candidate] = []
+        kept: list[_Candidate] = []
+        others: list[_Candidate] = []
+        remaining = self.tracker.remaining
+        room = self._room({remaining[candidate.state] for candidate in candidates})
+        complete = 0
+        ordered = sorted(candidates, key=_improbability)
+        for candidate in ordered:
+            bank = remaining[candidate.state]
+            complete += bank == 0
+            if candidate.token == self._eos_id:
+                if complete <= self._considered:
+                    ended.append(candidate)
+            elif room.get(bank, 0):
+                room[bank] -= 1
+                kept.append(candidate)
+            else:
+                others.append(candidate)
+        kept += others[: self.slots - len(kept)]
+        return ended, sorted(kept, key=_improbability)
+
+    def _room(self, banks: set[int]) -> dict[int, int]:
+        """The number of slots of each bank; they are numbered by the tokens that they need."""
+        share, more = divmod(self.slots, self.tracker.total + 1)
+        if not share:
+            # More banks than slots: those that need the fewest tokens have one each.
+            return dict.fromkeys(sorted(banks)[: self.slots], 1)
+        return {bank: share if bank else share + more for bank in banks}
+
+
+def _improbability(candidate: _Candidate) -> float:
+    return -candidate.log_prob
+
+
+def _gathered(log_probs_RV: Tensor, wanted: Sequence[Sequence[int]]) -> list[dict[int, float]]:
+    """The log-probabilities of some tokens of each row."""
+    rows = [row for row, tokens in enumerate(wanted) for _ in tokens]
+    flat = [token for tokens in wanted for token in tokens]
+    values = iter(log_probs_RV[rows, flat].double().tolist() if rows else [])
+    return [{token: next(values) for token in tokens} for tokens in wanted]
