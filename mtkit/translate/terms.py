@@ -1,0 +1,270 @@
+"""Glossaries: which target terms the translation of a line must contain, and whether it does.
+
+A glossary is a list of source terms with their target terms. Source terms are found in text at word
+boundaries. In a script that is written without spaces, such as Chinese, a term is found anywhere.
+Text is compared in Unicode NFKC, with single spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from mtkit.errors import MtkitError
+from mtkit.text import read_lines
+from mtkit.tokenizer import UNK_ID, Tokenizer
+from mtkit.translate.constrained import Phrase, Spelling, WordBreaks
+
+# Thai, Lao, Myanmar, Khmer, Japanese and Chinese.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+# Joiners and the soft hyphen, which stand inside of words.
+_INSIDE_WORDS = "_\u00ad\u200c\u200d"
+# A piece with the space before it, as SentencePiece writes it.
+_SPACE = "\u2581"
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+
+class Glossary:
+    """Source terms with their target terms.
+
+    A source term in lower case matches text in any case; one with a capital letter matches only
+    text that is written in the same way, which comes first. So `us` in a text is not the term `US`.
+    Where several terms match, the longest one counts, and terms do not overlap. A term that occurs
+    twice is demanded twice.
+
+    Args:
+        terms: the target term of each source term.
+
+    Raises:
+        MtkitError: if a term is empty, or if a source term has two target terms.
+    """
+
+    def __init__(self, terms: Mapping[str, str]) -> None:
+        self._exact: dict[tuple[str, ...], str] = {}
+        self._any_case: dict[tuple[str, ...], str] = {}
+        # The numbers of words of the terms that begin with a word, the largest first.
+        self._sizes: dict[str, list[int]] = {}
+        for source, target in terms.items():
+            self._add(source, target)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The glossary in a text file: on each line a source term, a tab and its target term.
+
+        The file may be compressed. Blank lines, and lines that begin with `# `, are comments.
+
+        Raises:
+            MtkitError: naming the file and the line, for anything else, and if it is not UTF-8.
+        """
+        glossary = cls({})
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip() or line.startswith("# ") or line.strip() == "#":
+                continue
+            columns = line.split("\t")
+            try:
+                if len(columns) != 2:
+                    count = f"{len(columns)} column{'s' * (len(columns) > 1)}"
+                    raise MtkitError(f"has {count}; write a source term, a tab and a target term")
+                glossary._add(*columns)
+            except MtkitError as error:
+                raise MtkitError(f"{path}, line {number}: {error}") from None
+        return glossary
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    @property
+    def digest(self) -> str:
+        """A checksum of the terms."""
+        text = "\n".join(f"{source}\t{target}" for source, target in sorted(self._exact.items()))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def demanded(self, line: str) -> list[str]:
+        """The target terms of the source terms in a line, in the order of the source terms."""
+        words = _words(line)
+        folded = [word.casefold() for word in words]
+        found = []
+        at = 0
+        while at < len(words):
+            size, target = self._match(words, folded, at)
+            if target is not None:
+                found.append(target)
+            at += size
+        return found
+
+    def _match(
+        self, words: Sequence[str], folded: Sequence[str], at: int
+    ) -> tuple[int, str | None]:
+        """The number of words of the longest term there, and its target; else 1 and None."""
+        first = folded[at].lstrip(" ")
+        for size in self._sizes.get(first, ()):
+            if at + size <= len(words):
+                key = (words[at].lstrip(" "), *words[at + 1 : at + size])
+                target = self._exact.get(key)
+                if target is None:
+                    target = self._any_case.get((first, *folded[at + 1 : at + size]))
+                if target is not None:
+                    return size, target
+        return 1, None
+
+    def _add(self, source: str, target: str) -> None:
+        key = tuple(_words(source.strip()))
+        target = " ".join(target.split())
+        for name, empty in (("source", not key), ("target", not _words(target))):
+            if empty:
+                raise MtkitError(f"the {name} term is empty")
+        known = self._exact.setdefault(key, target)
+        if known != target:
+            raise MtkitError(
+                f"the source term {source.strip()!r} has the target term {known!r} already; "
+                "keep one of both"
+            )
+        folded = tuple(word.casefold() for word in key)
+        if all(word == word.lower() for word in key):
+            self._any_case.setdefault(folded, target)
+        sizes = self._sizes.setdefault(folded[0], [])
+        if len(key) not in sizes:
+            sizes.append(len(key))
+            sizes.sort(reverse=True)
+
+
+def missing_terms(terms: Iterable[str], text: str, normal: Mapping[str, str]) -> list[str]:
+    """The terms that a translation does not contain as words of their own, in their order.
+
+    Args:
+        terms: one that is given twice must occur twice; occurrences do not overlap.
+        text: the translation.
+        normal: the form that each term has in a translation.
+    """
+    missing = []
+    free = text
+    # The longest first, because a term may be a part of another.
+    for number, term in sorted(enumerate(terms), key=lambda item: -len(item[1])):
+        place = next(_occurrences(normal[term], free, text), None)
+        if place is None:
+            missing.append((number, term))
+        else:
+            # A line break is in no term.
+            size = len(normal[term])
+            free = free[:place] + "\n" * size + free[place + size :]
+    return [term for _, term in sorted(missing)]
+
+
+def _occurrences(term: str, free: str, text: str) -> Iterator[int]:
+    """Where a term is in the free part of a text, between word boundaries."""
+    place = free.find(term) if term else -1
+    while place >= 0:
+        end = place + len(term)
+        if not (_joins(text[place - 1 : place], term[0]) or _joins(term[-1], text[end : end + 1])):
+            yield place
+        place = free.find(term, place + 1)
+
+
+# ---------------------------------------------------------------------------------------------
+# Words
+
+
+@cache
+def _is_letter(character: str) -> bool:
+    """Whether it belongs to a word: letters, digits, and the marks on them."""
+    return unicodedata.category(character)[0] in "LMN" or character in _INSIDE_WORDS
+
+
+@cache
+def _joins(before: str, after: str) -> bool:
+    """Whether two characters, or nothing at the ends of a text, belong to one word."""
+    if not before or not after or not (_is_letter(before) and _is_letter(after)):
+        return False
+    if unicodedata.category(after).startswith("M") or after in _INSIDE_WORDS:
+        return True
+    return not (_UNSPACED.match(before) or _UNSPACED.match(after))
+
+
+def _words(text: str) -> list[str]:
+    """The words and the other characters of a text; one after a space begins with a space."""
+    words: list[str] = []
+    before = ""
+    for character in unicodedata.normalize("NFKC", text):
+        if character.isspace() or character == "\u200b":
+            before = " "
+            continue
+        if _joins(before, character):
+            words[-1] += character
+        elif before == " " and words:
+            words.append(f" {character}")
+        else:
+            words.append(character)
+        before = character
+    return words
+
+
+# ---------------------------------------------------------------------------------------------
+# Terms as subwords
+
+
+class TermSpeller:
+    """Terms as phrases of subwords.
+
+    Args:
+        tokenizer: of the target language.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._phrases: dict[str, Phrase | None] = {}
+        # The form of each term in a translation.
+        self.normal: dict[str, str] = {}
+        self.breaks = _word_breaks(tokenizer)
+
+    def phrase(self, term: str) -> Phrase | None:
+        """The subwords of a term after a space; None for a term that is nothing in text.
+
+        Another spelling is that after an opening bracket, where a term has no space before it. In a
+        script without spaces this is the usual one.
+        """
+        if term not in self._phrases:
+            self._phrases[term] = self._spelt(term)
+        return self._phrases[term]
+
+    def _spelt(self, term: str) -> Phrase | None:
+        tokenizer = self._tokenizer
+        ids = tokenizer.encode(term)
+        text = self.normal[term] = tokenizer.decode(ids)
+        if not text or UNK_ID in ids:
+            return None
+        is_word = _joins(text[-1], "a")
+        needs_break = _joins("a", text[0])
+        spellings = [Spelling(tuple(ids))]
+        bracket = tokenizer.encode("(")
+        inside = tokenizer.encode(f"({term}")
+        rest = tuple(inside[len(bracket) :])
+        if rest and inside[: len(bracket)] == bracket and tokenizer.decode(rest) == text:
+            spellings.append(Spelling(rest, needs_break))
+            if _UNSPACED.match(text[0]):
+                spellings.reverse()
+        return Phrase(tuple(spellings), is_word)
+
+
+def _word_breaks(tokenizer: Tokenizer) -> WordBreaks:
+    """Where words end: of each subword, whether it continues a word and whether it ends with one.
+
+    Special subwords are not in the text, and bytes may be any character, so both count as letters.
+    """
+    continues = np.ones(len(tokenizer), dtype=bool)
+    ends = np.ones(len(tokenizer), dtype=bool)
+    for i in range(UNK_ID + 1, len(tokenizer)):
+        piece = tokenizer.piece(i).replace(_SPACE, " ")
+        if not _BYTE.fullmatch(piece):
+            continues[i] = _joins("a", piece[0])
+            ends[i] = _joins(piece[-1], "a")
+    return WordBreaks(continues, ends)
