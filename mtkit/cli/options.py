@@ -233,12 +233,19 @@ class DecodeOptions:
         """The value that a setting has: that of the option, else that of the run."""
         return self.changes.get(name, getattr(run.config.decode, name))
 
-    def load(self, runs: Sequence[Run], *, workers: int | None = None) -> Translator:
+    def load(
+        self,
+        runs: Sequence[Run],
+        *,
+        workers: int | None = None,
+        glossary: Path | None = None,
+    ) -> Translator:
         """A translator with one run, or with several as an ensemble.
 
         Args:
             runs: the settings of the first one count.
             workers: instead of those of the command line.
+            glossary: the file of a glossary.
         """
         from mtkit.config import change_decoding
         from mtkit.devices import workers_wanted
@@ -251,7 +258,12 @@ class DecodeOptions:
             # A worker among others has its GPU already.
             workers = workers_wanted(self.device) if given_rank() is None else 1
         return Translator.load(
-            runs, checkpoint=self.checkpoint, config=config, device=self.device, workers=workers
+            runs,
+            checkpoint=self.checkpoint,
+            config=config,
+            device=self.device,
+            workers=workers,
+            glossary=glossary,
         )
 
 

@@ -138,6 +138,14 @@ sampling_option = option_group("Sampling")
     metavar="FILE",
     help="Forced beginnings of the translations: a file with one per line of input.",
 )
+@search_option(
+    "--glossary",
+    "glossary_path",
+    type=PathArgument,
+    metavar="FILE",
+    help="Terms that the translation must contain: a file with a source term, a tab and its target"
+    " term on each line.",
+)
 @sampling_option(
     "--sample/--no-sample", default=None, help="Sample translations instead of beam search."
 )
@@ -183,6 +191,7 @@ def translate(
     alignments: bool,
     format_: str,
     prefix_path: Path | None,
+    glossary_path: Path | None,
     restart: bool,
     **decode: Any,
 ) -> None:
@@ -207,7 +216,8 @@ def translate(
         refuse_given(one_text_per_line, "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
-    _check_files(input_path, output_path, prefix_path, restart=restart)
+    files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
+    _check_files(files | {"--glossary": glossary_path}, output_path, restart=restart)
     from mtkit.cli.progress import lines_to_show, shown_progress
     from mtkit.text import decode_lines, open_binary
 
@@ -220,7 +230,7 @@ def translate(
         prefixes = None if prefix_path is None else list(lines_of(prefix_path))
         if prefixes is not None:
             lines = _as_many_as(prefixes, lines, name=str(prefix_path))
-        translator = stack.enter_context(options.load(runs))
+        translator = stack.enter_context(options.load(runs, glossary=glossary_path))
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
@@ -271,6 +281,14 @@ def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> N
     if not (options.setting(run, "sample") or options.setting(run, "mbr_samples")):
         sampling = ("temperature", "top_k", "top_p", "seed")
         refuse_given(sampling, "requires --sample or --mbr-samples N")
+    else:
+        name = "sample" if options.setting(run, "sample") else "mbr_samples"
+        option = {"sample": "--sample", "mbr_samples": "--mbr-samples"}[name]
+        why = f"cannot be combined with {option}"
+        if name not in options.changes:
+            off = {"sample": "--no-sample", "mbr_samples": "--mbr-samples 0"}[name]
+            why += f", a setting of this run; add {off}"
+        refuse_given(["glossary_path"], why)
     if options.setting(run, "split_sentences"):
         refuse_given(
             ["alignments"], "cannot be combined with split sentences; add --no-split-sentences"
@@ -281,17 +299,19 @@ def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> N
         refuse_given(["prefix_path"] if nbest == 1 else ["prefix_path", "nbest"], why)
 
 
-def _check_files(
-    source: Path | None, output: Path | None, prefixes: Path | None, *, restart: bool
-) -> None:
-    """Refuse files and streams that cannot be read or written; None is a standard stream."""
-    if source is None and not has_input():
+def _check_files(files: dict[str, Path | None], output: Path | None, *, restart: bool) -> None:
+    """Refuse files and streams that cannot be read or written.
+
+    Args:
+        files: to read, by option; `-` is standard input.
+        output: None is standard output.
+        restart: whether `--restart` was given.
+    """
+    if files["--input"] == Path("-") and not has_input():
         raise click.UsageError("standard input is closed; give --input")
     if output is None and not has_output():
         raise click.UsageError("standard output is closed; give --output")
-    check_output(
-        output, {"--input": source or Path("-"), "--target-prefix": prefixes}, restart=restart
-    )
+    check_output(output, files, restart=restart)
 
 
 def _as_many_as(prefixes: list[str], lines: Iterator[str], *, name: str) -> Iterator[str]:
@@ -353,7 +373,7 @@ class _LineTranslator:
         assert self.aligner is not None
         for first_line, lines in windows:
             self.progress.begin(first_line)
-            found = translate_markup(self.translator, self.aligner, lines)
+            found = translate_markup(self.translator, self.aligner, lines, first_line=first_line)
             yield first_line, "".join(f"{line}\n" for line in found).encode()
             self.progress.finish(first_line - 1 + len(found))
 
@@ -370,7 +390,12 @@ class _LineTranslator:
     def _formatted(self, found: list[list[Translation]], window: Window) -> bytes:
         links = None if self.aligner is None else self._aligned(self.aligner, found, window)
         if self.as_json:
-            return _objects(found, links, window.first_line)
+            return _objects(
+                found,
+                links,
+                window.first_line,
+                has_glossary=self.translator.glossary is not None,
+            )
         if self.nbest is not None:
             return _rows(found, links, window.first_line)
         columns = [[best.text for best, *_ in found]]
@@ -469,7 +494,11 @@ def _rows(found: Sequence[list[Translation]], links: Alignments | None, first_li
 
 
 def _objects(
-    found: Sequence[list[Translation]], links: Alignments | None, first_line: int
+    found: Sequence[list[Translation]],
+    links: Alignments | None,
+    first_line: int,
+    *,
+    has_glossary: bool,
 ) -> bytes:
     """A JSON object for each line."""
     return "".join(
@@ -486,6 +515,7 @@ def _objects(
                             [piece, round(log_prob, 6)]
                             for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
                         ],
+                        **({"missing": one.missing} if has_glossary else {}),
                         **(
                             {"alignment": links[place][rank].as_dict()} if links is not None else {}
                         ),
@@ -521,6 +551,7 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
         "--alignments": heads,
         "--format": "html" if line_translator.is_html else "text",
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
+        "--glossary": translator.glossary.digest if translator.glossary is not None else "none",
     }
 
 

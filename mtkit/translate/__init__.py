@@ -16,12 +16,14 @@ from mtkit.translate.decoder import Translation
 from mtkit.translate.markup import translate_markup
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.resumable import ResumableOutput
+from mtkit.translate.terms import Glossary
 from mtkit.translate.translator import Scored, Translator
 
 __all__ = [
     "Aligner",
     "Alignment",
     "AlignmentSettings",
+    "Glossary",
     "LayerWeights",
     "ResumableOutput",
     "Scored",

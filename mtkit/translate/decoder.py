@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -19,9 +20,11 @@ from mtkit.devices import memory_explained
 from mtkit.model import Transformer
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
+from mtkit.translate.constrained import Tracker, constrained_search, fitting, slots_for
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Constraints, Hypothesis, beam_search
+from mtkit.translate.terms import TermSpeller, missing_terms
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Translation:
         pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
         log_probs: natural log-probability of each subword.
         seconds: the time of its batch.
+        missing: target terms that the glossary demands and the text does not contain.
     """
 
     text: str
@@ -46,6 +50,7 @@ class Translation:
     pieces: tuple[str, ...] = ()
     log_probs: tuple[float, ...] = ()
     seconds: float = 0.0
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,24 @@ class DecodeBatch:
         prefixes: ids that each translation begins with, possibly none.
         numbers: a number for each sentence, which together with the seed determines its samples.
         n_best: number of translations of each sentence.
+        terms: the target terms that each translation must contain; None for none.
     """
 
     sources: list[list[int]]
     prefixes: list[list[int]]
     numbers: list[int]
     n_best: int = 1
+    terms: list[list[str]] | None = None
+
+    def only(self, rows: Sequence[int]) -> DecodeBatch:
+        """The batch with these sentences, in that order."""
+        return DecodeBatch(
+            [self.sources[row] for row in rows],
+            [self.prefixes[row] for row in rows],
+            [self.numbers[row] for row in rows],
+            self.n_best,
+            self.terms and [self.terms[row] for row in rows],
+        )
 
 
 @dataclass(eq=False)
@@ -137,9 +154,16 @@ class Decoder:
         started = time.perf_counter()
         draws = self.config.sample or self.config.mbr_samples > 0
         with memory_explained(self._to_lower(batch)):
-            found = self._draw(batch) if draws else self._search(batch)
+            if draws:
+                found = self._draw(batch)
+            else:
+                found = self._search(batch) if batch.terms is None else self._search_terms(batch)
         seconds = time.perf_counter() - started
-        results = [[self._translation(h, seconds) for h in hypotheses] for hypotheses in found]
+        terms = batch.terms or [[]] * len(found)
+        results = [
+            [self._translation(hypothesis, seconds, demanded) for hypothesis in hypotheses]
+            for hypotheses, demanded in zip(found, terms, strict=True)
+        ]
         if self.config.mbr_samples:
             results = [_by_risk(translations)[: batch.n_best] for translations in results]
         return results
@@ -159,21 +183,64 @@ class Decoder:
         )
 
     def _search(self, batch: DecodeBatch) -> list[list[Hypothesis]]:
-        config = self.config
+        slots = hypotheses_of(self.config, batch.n_best)
         return beam_search(
             self.engine.step,
-            self._start(batch),
-            max_lengths=self._limits(batch),
-            beam_size=hypotheses_of(config, batch.n_best),
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            alpha=config.length_penalty,
-            penalty_form=config.length_penalty_form,
-            n_best=batch.n_best,
-            constraints=self._constraints(batch),
-            rank_cut_off=config.max_length is not None,
-            device=self.device,
+            self._start(batch, slots),
+            beam_size=slots,
+            **self._search_settings(batch),
         )
+
+    def _search_settings(self, batch: DecodeBatch) -> dict[str, Any]:
+        """What `beam_search` and `constrained_search` both take."""
+        config = self.config
+        return {
+            "max_lengths": self._limits(batch),
+            "bos_id": BOS_ID,
+            "eos_id": EOS_ID,
+            "alpha": config.length_penalty,
+            "penalty_form": config.length_penalty_form,
+            "n_best": batch.n_best,
+            "constraints": self._constraints(batch),
+            "rank_cut_off": config.max_length is not None,
+            "device": self.device,
+        }
+
+    def _search_terms(self, batch: DecodeBatch) -> list[list[Hypothesis]]:
+        """As `_search`, for outputs that contain terms; those that do not fit are left out."""
+        assert batch.terms is not None
+        speller = self.speller
+        trackers: dict[int, Tracker] = {}
+        found: list[list[Hypothesis]] = [[] for _ in batch.sources]
+        for row, (terms, limit) in enumerate(zip(batch.terms, self._limits(batch), strict=True)):
+            phrases = [phrase for term in terms if (phrase := speller.phrase(term)) is not None]
+            kept = fitting(phrases, speller.breaks, limit=limit, prefix=batch.prefixes[row])
+            if kept:
+                trackers[row] = Tracker([phrases[i] for i in kept], speller.breaks)
+        if trackers:
+            config, chosen = self.config, batch.only(list(trackers))
+            beam_size = hypotheses_of(config, batch.n_best)
+            slots = max(slots_for(beam_size, tracker.total) for tracker in trackers.values())
+            hypotheses = constrained_search(
+                self.engine.step,
+                self._start(chosen, slots),
+                list(trackers.values()),
+                beam_size=beam_size,
+                **self._search_settings(chosen),
+            )
+            for row, of_row in zip(trackers, hypotheses, strict=True):
+                found[row] = of_row
+        # Those without terms.
+        rest = [row for row, of_row in enumerate(found) if not of_row]
+        if rest:
+            for row, of_row in zip(rest, self._search(batch.only(rest)), strict=True):
+                found[row] = of_row
+        return found
+
+    @cached_property
+    def speller(self) -> TermSpeller:
+        """Terms as subwords."""
+        return TermSpeller(self.tokenizer)
 
     def _draw(self, batch: DecodeBatch) -> list[list[Hypothesis]]:
         config = self.config
@@ -186,7 +253,7 @@ class Decoder:
         )
         return sample(
             self.engine.step,
-            self._start(batch),
+            self._start(batch, hypotheses_of(config, batch.n_best)),
             max_lengths=limits,
             uniforms_BWT=numbers,
             bos_id=BOS_ID,
@@ -198,23 +265,25 @@ class Decoder:
             device=self.device,
         )
 
-    def _start(self, batch: DecodeBatch) -> Any:
+    def _start(self, batch: DecodeBatch, slots: int) -> Any:
         src = pad_ids([[*ids, EOS_ID] for ids in batch.sources])
-        return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
+        return self.engine.start(src.to(self.device), slots)
 
     def _constraints(self, batch: DecodeBatch) -> Constraints:
         return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
 
-    def _translation(self, found: Hypothesis, seconds: float) -> Translation:
+    def _translation(self, found: Hypothesis, seconds: float, terms: Sequence[str]) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
+        text = self.tokenizer.decode(found.tokens)
         return Translation(
-            self.tokenizer.decode(found.tokens),
+            text,
             found.score,
             found.log_prob,
             found.finished,
             tuple(self.tokenizer.piece(i) for i in ids),
             found.token_log_probs,
             seconds,
+            tuple(missing_terms(terms, text, self.speller.normal)) if terms else (),
         )
 
     def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 
 from mtkit.translate.alignment import Aligner, Alignment
+from mtkit.translate.reading import Window, windows
 from mtkit.translate.translator import Translator
 
 # Block-level elements and <br>, which end a segment. All others, also those that HTML does not
@@ -473,17 +474,26 @@ def _replaced(nodes: Sequence[_Node], node: _Node) -> list[_Node]:
     return [*nodes[:at], *node.children, *nodes[at + 1 :]]
 
 
-def translate_markup(translator: Translator, aligner: Aligner, lines: Sequence[str]) -> list[str]:
+def translate_markup(
+    translator: Translator, aligner: Aligner, lines: Sequence[str], *, first_line: int = 1
+) -> list[str]:
     """Translate lines of HTML.
 
     Args:
         translator: of the text.
         aligner: of the same models.
         lines: each is translated on its own; a tag may be closed on another line.
+        first_line: number of the first, for messages.
     """
     documents = [parse(line) for line in lines]
     segments = [part for parts in documents for part in parts if isinstance(part, Segment)]
-    translations = list(translator.translate([segment.text for segment in segments]))
+    numbers = [
+        number
+        for number, parts in enumerate(documents, start=first_line)
+        for part in parts
+        if isinstance(part, Segment)
+    ]
+    translations = _translated(translator, segments, numbers)
     again = [
         i
         for i, segment in enumerate(segments)
@@ -491,7 +501,7 @@ def translate_markup(translator: Translator, aligner: Aligner, lines: Sequence[s
     ]
     for i in again:
         segments[i] = segments[i].without_placeholders()
-    found = translator.translate([segments[i].text for i in again])
+    found = _translated(translator, [segments[i] for i in again], [numbers[i] for i in again])
     for i, translation in zip(again, found, strict=True):
         translations[i] = translation
     tagged = [i for i, segment in enumerate(segments) if segment.nodes]
@@ -507,6 +517,18 @@ def translate_markup(translator: Translator, aligner: Aligner, lines: Sequence[s
         "".join(part if isinstance(part, str) else next(rendered) for part in parts)
         for parts in documents
     ]
+
+
+def _translated(
+    translator: Translator, segments: Sequence[Segment], numbers: Sequence[int]
+) -> list[str]:
+    """The translation of the text of each segment; `numbers` are those of their lines."""
+    pairs = zip((segment.text for segment in segments), numbers, strict=True)
+    given = (
+        Window(first, [text for text, _ in window], numbers=[number for _, number in window])
+        for first, window in windows(pairs, size=lambda pair: len(pair[0]))
+    )
+    return [best.text for _, found in translator.translate_windows(given) for best, *_ in found]
 
 
 def _placeholders(text: str) -> Counter[str]:

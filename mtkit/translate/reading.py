@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 # A window has at most this many lines, and ends earlier after this many characters.
@@ -21,11 +21,18 @@ class Window(NamedTuple):
         first_line: number of the first, from 1.
         lines: of the source language.
         prefixes: the text that each translation must begin with; None for no prefixes.
+        numbers: of the line of the input that each comes from, for messages; None if every line is
+            one of the input.
     """
 
     first_line: int
     lines: list[str]
     prefixes: list[str] | None = None
+    numbers: Sequence[int] | None = None
+
+    def number_of(self, index: int) -> int:
+        """The number of the line of the input, for messages."""
+        return self.first_line + index if self.numbers is None else self.numbers[index]
 
 
 def ready_lines(lines: Iterable[str]) -> Iterator[list[str]]:

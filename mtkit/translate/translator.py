@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -38,6 +39,7 @@ from mtkit.translate.alignment import (
     AlignmentHead,
     heads_of,
 )
+from mtkit.translate.constrained import slots_for
 from mtkit.translate.decoder import (
     DecodeBatch,
     Decoder,
@@ -52,6 +54,7 @@ from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
+from mtkit.translate.terms import Glossary, TermSpeller
 from mtkit.word_alignment import Method
 
 log = logging.getLogger(__name__)
@@ -95,6 +98,10 @@ class Translator:
         others: further models of an ensemble, likewise.
         decoder: the decoder; by default one in this process.
         src_tokenizer: of the source; by default the same.
+        glossary: terms that translations must contain.
+
+    Raises:
+        MtkitError: if a glossary is combined with sampling.
     """
 
     def __init__(
@@ -107,13 +114,18 @@ class Translator:
         others: Sequence[Transformer] = (),
         decoder: DecoderProtocol | None = None,
         src_tokenizer: Tokenizer | None = None,
+        glossary: Glossary | None = None,
     ) -> None:
+        if glossary is not None and (config.sample or config.mbr_samples):
+            name = "sample" if config.sample else "mbr_samples"
+            raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
         self.model = model
         self._models = [model, *others]
         self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
         self.src_tokenizer, self.tokenizer = self.vocabularies
         self.config = config
         self.device = device
+        self.glossary = glossary
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
         # Set by `load`: the folders, a description of the weights, and the languages.
         self._folders: list[Path | None] = [None] * len(self._models)
@@ -131,6 +143,7 @@ class Translator:
         device: str = "auto",
         prepared: bool = True,
         workers: int = 1,
+        glossary: Glossary | Path | str | None = None,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
@@ -150,10 +163,11 @@ class Translator:
             workers: number of processes; with 1 it is this one. On a CPU they share its threads
                 and the memory of the weights. With several GPUs each worker has its own, and
                 `score_given`, which runs in this process, computes on the CPU.
+            glossary: terms that translations must contain, or their file.
 
         Raises:
-            MtkitError: if there is no such run, checkpoint or device, or if the runs cannot form an
-                ensemble.
+            MtkitError: if there is no such run, checkpoint or device, if the runs cannot form an
+                ensemble, or if the glossary is not one.
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
@@ -161,6 +175,8 @@ class Translator:
             raise ValueError("no run to translate with")
         if workers > 1 and not prepared:
             raise ValueError("weights as they were trained are for one worker")
+        if isinstance(glossary, Path | str):
+            glossary = Glossary.read(Path(glossary))
         first = runs[0]
         vocabularies = first.tokenizers()
         place = choose_device(device)
@@ -188,6 +204,7 @@ class Translator:
             others=others,
             decoder=decoder,
             src_tokenizer=src_tokenizer,
+            glossary=glossary,
         )
         translator._folders = [one.path for one in runs]
         translator.checkpoint = ", ".join(checkpoints)
@@ -326,7 +343,7 @@ class Translator:
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
         numbers = range(window.first_line, window.first_line + len(window.lines))
-        texts, lines, draws, parts = window.lines, list(numbers), list(numbers), None
+        texts, places, draws, parts = window.lines, list(range(len(numbers))), list(numbers), None
         if self.config.split_sentences:
             if n_best > 1 or any(window.prefixes or []):
                 raise MtkitError(
@@ -335,41 +352,77 @@ class Translator:
                 )
             cut = [split(line, self.src_lang) for line in texts]
             texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
-            places = [(n, i) for n, k in zip(numbers, parts, strict=True) for i in range(k)]
-            lines = [number for number, _ in places]
+            of_line = [(n, i) for n, k in enumerate(parts) for i in range(k)]
+            places = [line for line, _ in of_line]
             # Each is sampled independently; a line of one sentence as if it had not been split.
-            draws = [number + place * NEXT_SENTENCE for number, place in places]
+            draws = [numbers[line] + place * NEXT_SENTENCE for line, place in of_line]
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
-        encoded = self._encode_sources(texts, lines)
+        encoded = self._encode_sources(texts, map(window.number_of, places))
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
+        terms = self._demanded(texts, encoded)
         # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
-        wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
-        if not len(wanted):
-            return _Begun(window, results, [], [], parts)
-        lengths = np.array([len(encoded[i]) + 1 for i in wanted])
-        hypotheses = max(USUAL_HYPOTHESES, hypotheses_of(self.config, n_best))
-        budget = self.config.batch_tokens * USUAL_HYPOTHESES // hypotheses
-        if self._decoder.capacity > 1:
-            # A small amount of work is also divided among the workers.
-            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.capacity))
-        budget = max(budget, int(lengths.max()))
-        # The longest first, so that no worker is left with a long batch at the end.
-        plan = plan_batches(lengths, lengths, budget=budget)[::-1]
-        rows: list[list[int]] = [wanted[batch].tolist() for batch in plan]
+        rows = self._planned(encoded, terms, n_best=n_best)
         batches = [
             DecodeBatch(
                 [encoded[i] for i in batch],
                 [prefixes[i] for i in batch],
                 [draws[i] for i in batch],
                 n_best=n_best,
+                terms=[terms[i] for i in batch] if any(terms[i] for i in batch) else None,
             )
             for batch in rows
         ]
-        return _Begun(window, results, rows, self._decoder.begin(batches), parts)
+        return _Begun(window, results, rows, self._decoder.begin(batches), terms, parts)
+
+    def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[str]]:
+        """The target terms that the translation of each text must contain."""
+        if self.glossary is None:
+            return [[]] * len(texts)
+        limit = self.config.max_source_tokens - 1
+        # Of a text that was cut, only what is left is translated.
+        return [
+            self.glossary.demanded(text if len(ids) < limit else self.src_tokenizer.decode(ids))
+            for text, ids in zip(texts, encoded, strict=True)
+        ]
+
+    def _planned(
+        self, encoded: Sequence[list[int]], terms: Sequence[list[str]], *, n_best: int
+    ) -> list[list[int]]:
+        """Which sentences make a batch, by their index; those without text are in none."""
+        usual = hypotheses_of(self.config, n_best)
+        by_slots: dict[int, list[int]] = {}
+        for i, (ids, demanded) in enumerate(zip(encoded, terms, strict=True)):
+            if ids:
+                slots = self._slots(demanded, usual) if demanded else usual
+                by_slots.setdefault(slots, []).append(i)
+        lengths = np.array([len(ids) + 1 for ids in encoded])
+        total = sum(int(lengths[group].sum()) for group in by_slots.values())
+        rows: list[list[int]] = []
+        for slots, group in sorted(by_slots.items(), reverse=True):
+            of_group = lengths[group]
+            budget = self.config.batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
+            if self._decoder.capacity > 1:
+                # A small amount of work is also divided among the workers.
+                budget = min(budget, max(SMALLEST_PART, total // self._decoder.capacity))
+            budget = max(budget, int(of_group.max()))
+            # The longest first, so that no worker is left with a long batch at the end.
+            for batch in plan_batches(of_group, of_group, budget=budget)[::-1]:
+                rows.append([group[i] for i in batch])
+        return rows
+
+    def _slots(self, terms: Sequence[str], beam_size: int) -> int:
+        """The slots of a sentence with terms, rounded up, so that few groups have all sentences."""
+        phrases = map(self._speller.phrase, terms)
+        slots = slots_for(beam_size, sum(len(phrase) for phrase in phrases if phrase is not None))
+        return 1 << (slots - 1).bit_length()
+
+    @cached_property
+    def _speller(self) -> TermSpeller:
+        return TermSpeller(self.tokenizer)
 
     def _finish(
         self, begun: _Begun, progress: Callable[[float], None] | None
@@ -378,16 +431,27 @@ class Translator:
         for rows, pending in zip(begun.rows, begun.pending, strict=True):
             for index, translations in zip(rows, self._decoder.finish(pending), strict=True):
                 # Constraints can leave a line without any translation.
-                begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
+                nothing = Translation(
+                    "", 0.0, 0.0, finished=False, missing=tuple(begun.terms[index])
+                )
+                begun.results[index] = translations or [nothing]
             if progress is not None:
                 progress(len(rows) * lines / len(begun.results))
-        if begun.parts is None:
-            return begun.results
-        found = iter(begun.results)
-        return [
-            [self._joined([best for (best,) in itertools.islice(found, count)])]
-            for count in begun.parts
-        ]
+        results = begun.results
+        if begun.parts is not None:
+            found = iter(results)
+            results = [
+                [self._joined([best for (best,) in itertools.islice(found, count)])]
+                for count in begun.parts
+            ]
+        for index, (best, *_) in enumerate(results):
+            if best.missing:
+                log.warning(
+                    "line %d: the translation is without %s, which the glossary demands",
+                    begun.window.number_of(index),
+                    ", ".join(map(repr, best.missing)),
+                )
+        return results
 
     def _joined(self, sentences: list[Translation]) -> Translation:
         """The translation of a line from those of its sentences."""
@@ -407,6 +471,7 @@ class Translator:
             tuple(itertools.chain(*(found.pieces for found in sentences))),
             log_probs,
             max(found.seconds for found in sentences),
+            tuple(itertools.chain(*(found.missing for found in sentences))),
         )
 
     def align(
@@ -613,6 +678,7 @@ class _Begun:
         results: the results of each line; those of a finished batch are filled in.
         rows: for each batch, the indices of its lines.
         pending: the batches.
+        terms: the target terms that each result must contain.
         parts: number of results of each line, if its sentences are translated one by one.
     """
 
@@ -620,4 +686,5 @@ class _Begun:
     results: list[list[Translation]]
     rows: list[list[int]]
     pending: list[PendingBatch]
+    terms: list[list[str]]
     parts: list[int] | None = None
