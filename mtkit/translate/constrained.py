@@ -467,11 +467,13 @@ class _Sentence:
         kept: list[_Candidate] = []
         others: list[_Candidate] = []
         remaining = self.tracker.remaining
-        room = self._room({remaining[candidate.state] for candidate in candidates})
+        banks = self.tracker.total
+        room = self._room({min(remaining[candidate.state], banks) for candidate in candidates})
         complete = 0
         ordered = sorted(candidates, key=_improbability)
         for candidate in ordered:
-            bank = remaining[candidate.state]
+            # A spelling with more tokens than the first one may need more than there were at first.
+            bank = min(remaining[candidate.state], banks)
             complete += bank == 0
             if candidate.token == self._eos_id:
                 if complete <= self._considered:
