@@ -35,6 +35,7 @@ from mtkit.translate.search import (
     Step,
     constrain,
     length_penalty,
+    prune,
     top_k,
 )
 
@@ -370,24 +371,16 @@ def constrained_search(
                     array[place, : len(kept)] = column
         history.append(active, tokens_BW, parents_BW, log_probs_BW)
 
-        # As in `beam_search`: those that cannot win any more, and those at the limit.
-        worst = np.array([found[own].worst for own in active])
-        ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
-        log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
-        at_limit = limits[active] <= length
-        for place in at_limit.nonzero()[0].tolist():
-            own = int(active[place])
-            alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
-            for slot in alive if rank_cut_off else alive[: n_best - len(found[own].best)]:
-                log_prob = float(log_probs_BW[place, slot])
-                score = log_prob / penalty(length)
-                cut_off = history.hypothesis(own, slot, length, log_prob, score, finished=False)
-                if rank_cut_off:
-                    found[own].add(cut_off)
-                else:
-                    results[own].append(cut_off)
-        log_probs_BW[at_limit] = -np.inf
-        live: Array = np.any(log_probs_BW > -np.inf, axis=1)
+        live = prune(
+            log_probs_BW,
+            active,
+            history,
+            found,
+            results,
+            limits=limits,
+            penalty=penalty,
+            rank_cut_off=rank_cut_off,
+        )
         if not live.any():
             break
         cache.reorder(on_device(parents_BW))

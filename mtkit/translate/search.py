@@ -227,27 +227,16 @@ def beam_search(
         tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
         history.append(active, tokens_BW, parents_BW, log_probs_BW)
 
-        # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
-        worst = np.array([found[sentence].worst for sentence in active])
-        ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
-        log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
-
-        at_limit = limits[active] <= length
-        for place in at_limit.nonzero()[0]:
-            alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
-            sentence = active[place]
-            for slot in alive if rank_cut_off else alive[: n_best - len(found[sentence].best)]:
-                log_prob = float(log_probs_BW[place, slot])
-                score = log_prob / penalty(length)
-                cut_off = history.hypothesis(
-                    sentence, slot, length, log_prob, score, finished=False
-                )
-                if rank_cut_off:
-                    found[sentence].add(cut_off)
-                else:
-                    results[sentence].append(cut_off)
-        log_probs_BW[at_limit] = -np.inf
-        live: Array = np.any(log_probs_BW > -np.inf, axis=1)
+        live = prune(
+            log_probs_BW,
+            active,
+            history,
+            found,
+            results,
+            limits=limits,
+            penalty=penalty,
+            rank_cut_off=rank_cut_off,
+        )
         if not live.any():
             break
         cache.reorder(on_device(parents_BW))
@@ -256,6 +245,56 @@ def beam_search(
             cache.select(on_device(kept))
             active, log_probs_BW, tokens_BW = active[kept], log_probs_BW[kept], tokens_BW[kept]
     return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+
+
+def prune(
+    log_probs_BW: Array,
+    active: Array,
+    history: History,
+    found: Sequence[Finished],
+    results: Sequence[list[Hypothesis]],
+    *,
+    limits: Array,
+    penalty: Callable[[int], float],
+    rank_cut_off: bool,
+) -> Array:
+    """Remove the hypotheses that cannot win any more, and those at the length limit.
+
+    Args:
+        log_probs_BW: of the hypotheses after the newest step; those that are removed become -inf.
+        active: the sentence of each row of the batch.
+        history: of all sentences.
+        found: the finished hypotheses of all sentences; with `rank_cut_off`, also those cut off.
+        results: without `rank_cut_off`, those cut off are appended here.
+        limits: maximum length of each sentence.
+        penalty: from a length to the divisor of a log-probability.
+        rank_cut_off: as in `beam_search`.
+
+    Returns:
+        Which rows of the batch have a live hypothesis, (B,).
+    """
+    length = len(history)
+    # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
+    worst = np.array([found[sentence].worst for sentence in active])
+    ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
+    log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
+
+    at_limit = limits[active] <= length
+    for place in at_limit.nonzero()[0]:
+        alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
+        sentence = active[place]
+        missing = found[sentence].n_best - len(found[sentence].best)
+        for slot in alive if rank_cut_off else alive[:missing]:
+            log_prob = float(log_probs_BW[place, slot])
+            score = log_prob / penalty(length)
+            cut_off = history.hypothesis(sentence, slot, length, log_prob, score, finished=False)
+            if rank_cut_off:
+                found[sentence].add(cut_off)
+            else:
+                results[sentence].append(cut_off)
+    log_probs_BW[at_limit] = -np.inf
+    live: Array = np.any(log_probs_BW > -np.inf, axis=1)
+    return live
 
 
 def decode_independently(

@@ -1,0 +1,448 @@
+"""Glossaries: reading them, finding their terms, and translations that contain every one."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import logging
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import ENGLISH, GERMAN, random_run, slow
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from mtkit.config import DecodeConfig
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.tokenizer import Tokenizer
+from mtkit.translate import Glossary, Translation, Translator, Window
+from mtkit.translate.terms import TermSpeller, missing_terms
+
+# Numbers with a translation that the models of these tests do not choose by themselves.
+TERMS = {"one": "Bein", "two three": "acht neun", "nine": "fünf", "zebra": "Zu-g"}
+
+
+@pytest.fixture(scope="module")
+def roomy(untrained: Run) -> DecodeConfig:
+    """With room for many terms in an output."""
+    return untrained.config.decode.model_copy(update={"max_extra_length": 25})
+
+
+def numbers(count: int, seed: int = 1) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices([*ENGLISH, "zebra"], k=rng.randint(1, 4))) for _ in range(count)]
+
+
+def is_word_of(term: str, text: str) -> bool:
+    """Whether a term stands in a text with no letter beside it."""
+    return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text) is not None
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+def read(folder: Path, text: str | bytes, name: str = "terms.tsv") -> Glossary:
+    path = folder / name
+    content = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return Glossary.read(path)
+
+
+@pytest.mark.parametrize("name", ["terms.tsv", "terms.tsv.gz"])
+def test_a_glossary_is_read_from_a_plain_or_compressed_file(name: str, tmp_path: Path) -> None:
+    text = "\ufeffcat\tKatze\r\n\n# pets\n#\ndog\t Hund \r\n#tag\t#Schlagwort\ncat\tKatze\n"
+    glossary = read(tmp_path, text, name)
+    assert len(glossary) == 3
+    assert glossary.demanded("a dog, a cat #tag") == ["Hund", "Katze", "#Schlagwort"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cat\tKatze\ndog Hund\n", "line 2: has 1 column; write a source term, a tab and a target"),
+        ("cat\tKatze\tf\n", "line 1: has 3 columns"),
+        ("\tKatze\n", "line 1: the source term is empty"),
+        ("cat\t \n", "line 1: the target term is empty"),
+        ("#comment\n", "line 1: has 1 column"),
+        ("cat\tKatze\n\nbig  cat\tx\nbig cat\ty\n", "line 4: the source term 'big cat' has the "),
+        (b"cat\tK\xe4tzchen\n", "line 1: not UTF-8"),
+    ],
+)
+def test_a_mistake_in_a_glossary_is_an_error_with_file_and_line(
+    text: str | bytes, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(MtkitError) as error:
+        read(tmp_path, text)
+    assert str(error.value).startswith(f"{tmp_path / 'terms.tsv'}, {message}")
+
+
+def test_a_missing_glossary_is_an_error_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(MtkitError, match=r"none\.tsv: No such file"):
+        Glossary.read(tmp_path / "none.tsv")
+
+
+def test_the_checksum_is_that_of_the_terms(tmp_path: Path) -> None:
+    one = read(tmp_path, "cat\tKatze\ndog\tHund\n")
+    assert one.digest == read(tmp_path, "# pets\ndog\tHund\ncat\tKatze\n").digest
+    assert one.digest != read(tmp_path, "cat\tKater\ndog\tHund\n").digest
+
+
+# ---------------------------------------------------------------------------------------------
+# Finding terms
+
+
+@pytest.mark.parametrize(
+    ("terms", "line", "expected"),
+    [
+        # At word boundaries.
+        ({"cat": "x"}, "cats concatenate the cat.", "x"),
+        ({"cat": "x"}, 'a (cat), "cat" and cat\'s', "xxx"),
+        ({"cat": "x"}, "cat-like", "x"),
+        ({"cat": "x"}, "cat_like cat2 cate\u0301", ""),
+        ({"C++": "x"}, "C++ and C+", "x"),
+        # The longest one, and none inside of it.
+        ({"cat": "x", "black cat": "y", "black": "z"}, "a black cat, black as a cat", "yzx"),
+        ({"a b": "x", "b c d": "y"}, "a b c d", "x"),
+        # In lower case: any case. With a capital letter: as it is written, and before the others.
+        ({"cat": "x"}, "Cat CAT cAt", "xxx"),
+        ({"US": "x"}, "tell us about the US", "x"),
+        ({"apple": "x", "Apple": "y"}, "Apple apple APPLE", "yxx"),
+        ({"straße": "x"}, "STRASSE Straße", "xx"),
+        # White space and compatibility characters.
+        ({"new  york": "x"}, "New\u00a0York, new york", "xx"),
+        ({"caf\u00e9": "x"}, "cafe\u0301", "x"),
+        ({"fin": "x"}, "\ufb01n", "x"),
+        ({"a.b": "x"}, "a.b a. b", "x"),
+        # Scripts without spaces.
+        ({"猫": "x", "黒猫": "y"}, "黒猫と猫がいる", "yx"),
+        ({"AI": "x"}, "生成AI技術", "x"),
+        ({"แมว": "x"}, "ฉันมีแมวดำ", "x"),
+        ({"กา": "x"}, "กาแฟ ก", "x"),
+        ({"고양이": "x"}, "고양이 고양이가", "x"),
+        ({"cat": "x"}, "", ""),
+    ],
+)
+def test_source_terms_are_found(terms: dict[str, str], line: str, expected: str) -> None:
+    assert "".join(Glossary(terms).demanded(line)) == expected
+
+
+def plain_demanded(terms: dict[str, str], line: str) -> list[str]:
+    """For terms of lower-case words between single spaces: every size is tried at every word."""
+    words, found, at = line.split(), [], 0
+    while at < len(words):
+        for size in range(len(words) - at, 0, -1):
+            term = " ".join(words[at : at + size])
+            if term in terms:
+                found.append(terms[term])
+                break
+        else:
+            size = 1
+        at += size
+    return found
+
+
+phrases_of_words = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(" ".join)
+
+
+@given(st.lists(phrases_of_words, max_size=8), st.lists(st.sampled_from("abcd"), max_size=9))
+def test_the_longest_terms_are_found_from_left_to_right(
+    sources: list[str], words: list[str]
+) -> None:
+    terms = {source: str(number) for number, source in enumerate(sources)}
+    line = " ".join(words)
+    assert Glossary(terms).demanded(line) == plain_demanded(terms, line)
+
+
+@pytest.mark.parametrize(
+    ("terms", "text", "expected"),
+    [
+        (["Hund"], "Der Hund.", []),
+        (["Hund"], "„Hund“ (Hund)", []),
+        (["Hund"], "Hundehütte Jagdhund Hund2", ["Hund"]),
+        (["Hund", "Hund"], "Hund", ["Hund"]),
+        (["Hund", "Hund"], "Hund und Hund", []),
+        # Occurrences do not overlap; the longest term comes first.
+        (["Hund", "kleiner Hund"], "ein kleiner Hund", ["Hund"]),
+        (["Hund", "kleiner Hund"], "ein kleiner Hund, Hund", []),
+        (["猫"], "黒猫と", []),
+        (["b", "a"], "", ["b", "a"]),
+    ],
+)
+def test_terms_that_a_translation_lacks_are_found(
+    terms: list[str], text: str, expected: list[str]
+) -> None:
+    assert missing_terms(terms, text, {term: term for term in terms}) == expected
+
+
+# ---------------------------------------------------------------------------------------------
+# Terms as subwords
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_data: PreparedData) -> Tokenizer:
+    return tiny_data.tokenizers()[1]
+
+
+@given(st.text(min_size=1, max_size=12))
+def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str) -> None:
+    speller = TermSpeller(tokenizer)
+    phrase = speller.phrase(term)
+    normal = speller.normal[term]
+    if phrase is None:
+        assert not normal
+        return
+    for spelling in phrase.spellings:
+        assert tokenizer.decode(spelling.tokens) == normal
+        assert tokenizer.decode([*tokenizer.encode("x"), *spelling.tokens]).endswith(normal)
+
+
+def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Tokenizer) -> None:
+    phrase = TermSpeller(tokenizer).phrase("acht")
+    assert phrase is not None
+    usual, inside = phrase.spellings
+    assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x acht"
+    assert tokenizer.decode([*tokenizer.encode("x("), *inside.tokens]) == "x(acht"
+    assert (usual.needs_break, inside.needs_break, phrase.is_word) == (False, True, True)
+
+
+def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> None:
+    phrase = TermSpeller(tokenizer).phrase("猫")
+    assert phrase is not None
+    usual, at_start = phrase.spellings
+    assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x猫"
+    assert tokenizer.decode([*tokenizer.encode("x"), *at_start.tokens]) == "x 猫"
+    assert (usual.needs_break, at_start.needs_break, phrase.is_word) == (False, False, False)
+
+
+# ---------------------------------------------------------------------------------------------
+# Translating
+
+
+def expected_terms(line: str) -> list[str]:
+    return plain_demanded(TERMS, line)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_every_term_is_in_its_translation(
+    beam_size: int, untrained: Run, roomy: DecodeConfig
+) -> None:
+    config = roomy.model_copy(update={"beam_size": beam_size})
+    lines = numbers(20)
+    with Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS)) as held:
+        for line, (best,) in zip(lines, held.translate_nbest(lines, n_best=1), strict=True):
+            assert best.missing == ()
+            for term in set(expected_terms(line)):
+                wanted = sum(one == term for one in expected_terms(line))
+                assert len(re.findall(rf"(?<!\w){term}(?!\w)", best.text)) >= wanted, best.text
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_line_without_terms_is_translated_as_without_a_glossary(
+    beam_size: int, untrained: Run
+) -> None:
+    config = untrained.config.decode.model_copy(update={"beam_size": beam_size})
+    glossary = Glossary({"nine": "fünf"})
+    lines = numbers(60)
+    plain = Translator.load(untrained, config=config, device="cpu")
+    held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
+    alone = [line for line in lines if "nine" not in line]
+    assert 10 < len(alone) < 50
+    given = dict(zip(lines, held.translate_nbest(lines, n_best=1), strict=True))
+    for line, (expected,) in zip(alone, plain.translate_nbest(alone, n_best=1), strict=True):
+        (found,) = given[line]
+        assert (found.text, found.pieces, found.finished) == (
+            expected.text,
+            expected.pieces,
+            expected.finished,
+        )
+        assert found.score == pytest.approx(expected.score, abs=1e-5)
+    # Without any line with a term, the batches are the same, and so is every bit.
+    results = [
+        [
+            (one.text, one.score, one.log_probs)
+            for (one,) in translator.translate_nbest(alone, n_best=1)
+        ]
+        for translator in (plain, held)
+    ]
+    assert results[0] == results[1]
+
+
+def scores(found: Sequence[Sequence[Translation]]) -> list[float]:
+    return [one.score for translations in found for one in translations]
+
+
+@pytest.mark.parametrize("beam_size", [1, slow(4)])
+def test_a_translation_does_not_depend_on_its_neighbours_or_the_batch(
+    beam_size: int, untrained: Run, roomy: DecodeConfig
+) -> None:
+    lines = numbers(15)
+    n_best = min(beam_size, 2)
+
+    def translated(lines: list[str], batch_tokens: int) -> list[list[Translation]]:
+        changes = {"beam_size": beam_size, "batch_tokens": batch_tokens}
+        config = roomy.model_copy(update=changes)
+        held = Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
+        return list(held.translate_nbest(lines, n_best=n_best))
+
+    together = translated(lines, 4096)
+    apart = translated(lines, 1)
+    backwards = translated(lines[::-1], 200)[::-1]
+    for other in (apart, backwards):
+        assert [[x.text for x in one] for one in other] == [[x.text for x in y] for y in together]
+        assert scores(other) == pytest.approx(scores(together), abs=1e-5)
+
+
+def test_workers_change_nothing(untrained: Run, roomy: DecodeConfig) -> None:
+    lines = numbers(12)
+    found = []
+    for workers in (1, 2):
+        with Translator.load(
+            untrained, config=roomy, device="cpu", workers=workers, glossary=Glossary(TERMS)
+        ) as held:
+            found.append(list(held.translate(lines)))
+    assert found[0] == found[1]
+
+
+LETTERS = st.characters(categories=["L", "N", "P", "S"], max_codepoint=0x2FFF)
+WORD = st.text(LETTERS | st.sampled_from("aäß猫แ猫😀e\u0301"), min_size=1, max_size=5)
+TERM = st.lists(WORD | st.sampled_from(GERMAN), min_size=1, max_size=3).map(" ".join)
+
+
+@settings(max_examples=25)
+@given(st.lists(TERM, min_size=1, max_size=4), st.integers(1, 4), st.integers(0, 5))
+def test_every_term_is_there_whatever_the_model_and_the_terms(
+    also_untrained: Run, targets: list[str], beam_size: int, seed: int
+) -> None:
+    config = also_untrained.config.decode.model_copy(
+        update={"beam_size": beam_size, "max_extra_length": 120}
+    )
+    terms = dict(zip(ENGLISH, targets, strict=False))
+    line = " ".join(random.Random(seed).sample(list(terms), k=len(terms)))
+    try:
+        glossary = Glossary(terms)
+    except MtkitError:
+        assume(False)
+    held = Translator.load(also_untrained, config=config, device="cpu", glossary=glossary)
+    normal = {term: held.tokenizer.decode(held.tokenizer.encode(term)) for term in targets}
+    ((best,),) = held.translate_nbest([line], n_best=1)
+    assert list(best.missing) == [term for term in glossary.demanded(line) if not normal[term]]
+    for term in terms.values():
+        assert normal[term] in best.text
+
+
+def test_a_term_is_not_a_part_of_a_longer_word(
+    tiny_data: PreparedData, tmp_path: Path, roomy: DecodeConfig
+) -> None:
+    # Parts of German numbers, which models continue to the whole number.
+    glossary = Glossary(dict(zip(ENGLISH, ["nul", "ein", "zw", "dr", "vi", "fün"], strict=False)))
+    for seed in range(3):
+        run = random_run(tmp_path / str(seed), tiny_data, seed)
+        held = Translator.load(run, config=roomy, device="cpu", glossary=glossary)
+        for line, text in zip(numbers(15), held.translate(numbers(15)), strict=True):
+            for term in glossary.demanded(line):
+                assert is_word_of(term, text)
+
+
+def test_terms_that_do_not_fit_are_reported_and_the_others_are_kept(
+    untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = untrained.config.decode.model_copy(update={"max_length": 6})
+    glossary = Glossary({"one": "acht", "two": "Donaudampfschifffahrt", "nine": "\x01"})
+    held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
+    assert glossary.demanded("two one nine") == ["Donaudampfschifffahrt", "acht", "\x01"]
+    lines = ["three", "two one nine", "one"]
+    with caplog.at_level(logging.WARNING, "mtkit"):
+        found = [best for (best,) in held.translate_nbest(lines, n_best=1)]
+    assert is_word_of("acht", found[1].text)
+    assert [one.missing for one in found] == [(), ("Donaudampfschifffahrt", "\x01"), ()]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "line 2: the translation is without 'Donaudampfschifffahrt', '\\x01', "
+        "which the glossary demands"
+    )
+
+
+def test_only_what_is_left_of_a_line_that_is_cut_demands_terms(untrained: Run) -> None:
+    held = Translator.load(untrained, device="cpu", glossary=Glossary({"nine": "acht"}))
+    ((best,),) = held.translate_nbest(["one " * 200 + "nine"], n_best=1)
+    assert best.missing == ()
+    assert not is_word_of("acht", best.text)
+
+
+def test_all_of_the_best_hypotheses_have_the_terms(untrained: Run, roomy: DecodeConfig) -> None:
+    held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
+    lines = ["one two three", "four", "zebra nine"]
+    for line, found in zip(lines, held.translate_nbest(lines, n_best=5), strict=True):
+        assert len(found) == 5
+        assert scores([found]) == sorted(scores([found]), reverse=True)
+        assert len({one.pieces for one in found}) == 5
+        for one in found:
+            assert all(is_word_of(term, one.text) for term in expected_terms(line))
+
+
+def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig) -> None:
+    held = Translator.load(untrained, config=roomy, device="cpu", glossary=Glossary(TERMS))
+    lines, prefixes = ["one two three", "nine", "zebra"], ["vier Bein", "", "Zu"]
+    for line, prefix, text in zip(
+        lines, prefixes, held.translate(lines, prefixes=prefixes), strict=True
+    ):
+        assert text.startswith(prefix)
+        assert all(is_word_of(term, text) for term in expected_terms(line))
+
+
+def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig) -> None:
+    pytest.importorskip("sentencex")
+    config = roomy.model_copy(update={"split_sentences": True})
+    glossary = Glossary({"One": "acht", "four five": "neun"})
+    held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)
+    whole = "One two. One three four. Five six."
+    text, *parts = held.translate([whole, "One two. ", "One three four. ", "Five six."])
+    assert text == " ".join(parts)
+    assert len(re.findall(r"\bacht\b", text)) >= 2
+    plain = Translator.load(untrained, config=config, device="cpu")
+    # No term goes from one sentence to the next.
+    assert parts[2] == next(plain.translate(["Five six."]))
+
+
+def test_terms_are_found_with_a_vocabulary_for_each_side(uneven: Run) -> None:
+    config = uneven.config.decode.model_copy(update={"max_extra_length": 25})
+    glossary = Glossary({"one": "ωμέγα", "two": "δύο"})
+    held = Translator.load(uneven, config=config, device="cpu", glossary=glossary)
+    for line, text in zip(numbers(20), held.translate(numbers(20)), strict=True):
+        assert all(is_word_of(term, text) for term in glossary.demanded(line))
+
+
+def test_an_ensemble_and_int8_honour_a_glossary(
+    untrained: Run, also_untrained: Run, roomy: DecodeConfig
+) -> None:
+    lines = numbers(20)
+    int8 = roomy.model_copy(update={"precision": "int8"})
+    for runs, config in (([untrained, also_untrained], roomy), ([untrained], int8)):
+        held = Translator.load(runs, config=config, device="cpu", glossary=Glossary(TERMS))
+        for (best,) in held.translate_nbest(lines, n_best=1):
+            assert best.missing == ()
+
+
+@pytest.mark.parametrize("changes", [{"sample": True}, {"mbr_samples": 4}])
+def test_sampling_is_refused(changes: dict[str, object], untrained: Run) -> None:
+    config = untrained.config.decode.model_copy(update=changes)
+    with pytest.raises(MtkitError, match=r"decode\.\w+: cannot be combined with a glossary"):
+        Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
+
+
+def test_a_warning_names_the_line_of_a_window(
+    untrained: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = untrained.config.decode.model_copy(update={"max_length": 1})
+    held = Translator.load(untrained, config=config, device="cpu", glossary=Glossary(TERMS))
+    lines = ["four", "one", "", "zebra"]
+    given = [Window(11, lines), Window(15, lines, numbers=[15, 15, 16, 16])]
+    list(held.translate_windows(given))
+    found = [re.findall(r"^line \d+", record.getMessage()) for record in caplog.records]
+    assert list(itertools.chain(*found)) == ["line 12", "line 14", "line 15", "line 16"]
