@@ -1,4 +1,4 @@
-"""What a glossary costs: BLEU, the share of its terms that are there, and CPU time.
+r"""What a glossary costs: BLEU, the share of its terms that are there, and CPU time.
 
     python benchmarks/glossary.py --run runs/multi30k-small \
         --test test_2016_flickr.en.gz test_2016_flickr.de.gz [--lines 500] [--rounds 3]
