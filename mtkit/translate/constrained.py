@@ -49,11 +49,12 @@ class Spelling:
 
     Attributes:
         tokens: at least one.
-        needs_break: whether it is the phrase only where the token before it ends no word.
+        needs_opening: whether it is possible only at the start and after tokens that `WordBreaks`
+            calls opening.
     """
 
     tokens: tuple[int, ...]
-    needs_break: bool = False
+    needs_opening: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class WordBreaks:
 
     Attributes:
         continues: tokens that begin with a letter of the same word as the token before.
-        ends: tokens that end with a letter.
+        opening: tokens after which a word begins without a space, such as an opening bracket.
     """
 
     continues: Array
-    ends: Array
+    opening: Array
 
 
 class _State(NamedTuple):
@@ -91,12 +92,12 @@ class _State(NamedTuple):
 
     Attributes:
         unmet: for each different phrase, how often it must still occur.
-        is_free: whether the token before `begun` ends no word.
+        is_opened: whether the token before `begun` is an opening one, or there is none.
         begun: the newest tokens, as far as they are the beginning of an unmet phrase, or all of it.
     """
 
     unmet: tuple[int, ...]
-    is_free: bool
+    is_opened: bool
     begun: tuple[int, ...]
 
 
@@ -170,13 +171,13 @@ class Tracker:
         )
 
     def _after(self, state: _State, token: int) -> _State:
-        unmet, is_free, begun = state
+        unmet, is_opened, begun = state
         longer = (*begun, token)
-        if self._beginning(longer_state := _State(unmet, is_free, longer)):
+        if self._beginning(longer_state := _State(unmet, is_opened, longer)):
             return longer_state
         # What was begun is broken off. Does it begin with a whole phrase? The longest one counts.
         for length in range(len(begun), 0, -1):
-            whole = self._whole(_State(unmet, is_free, longer[:length]))
+            whole = self._whole(_State(unmet, is_opened, longer[:length]))
             if whole is None:
                 continue
             if not (self._phrases[whole].is_word and self._breaks.continues[longer[length]]):
@@ -186,7 +187,7 @@ class Tracker:
 
     def _settled(self, unmet: tuple[int, ...], tokens: tuple[int, ...], done: int) -> _State:
         """The state after these tokens, of which the first `done` can be in no further phrase."""
-        state = _State(unmet, not self._breaks.ends[tokens[done - 1]], ())
+        state = _State(unmet, bool(self._breaks.opening[tokens[done - 1]]), ())
         for token in tokens[done:]:
             state = self._after(state, token)
         return state
@@ -199,7 +200,8 @@ class Tracker:
             for i, phrase in enumerate(self._phrases)
             if state.unmet[i]
             for spelling in phrase.spellings
-            if spelling.tokens[:size] == state.begun and (state.is_free or not spelling.needs_break)
+            if spelling.tokens[:size] == state.begun
+            and (state.is_opened or not spelling.needs_opening)
         ]
 
     def _longer(self, state: _State) -> list[tuple[int, tuple[int, ...]]]:

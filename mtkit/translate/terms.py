@@ -190,6 +190,11 @@ def _joins(before: str, after: str) -> bool:
     return not (_UNSPACED.match(before) or _UNSPACED.match(after))
 
 
+def _is_opening(character: str) -> bool:
+    """Whether a word may begin right after it: a space, a bracket, a quotation mark, a dash."""
+    return character in " \"'/" or unicodedata.category(character) in {"Ps", "Pi", "Pf", "Pd"}
+
+
 def _words(text: str) -> list[str]:
     """The words and the other characters of a text; one after a space begins with a space."""
     words: list[str] = []
@@ -243,28 +248,28 @@ class TermSpeller:
         if not text or UNK_ID in ids:
             return None
         is_word = _joins(text[-1], "a")
-        needs_break = _joins("a", text[0])
+        needs_opening = _joins("a", text[0])
         spellings = [Spelling(tuple(ids))]
         bracket = tokenizer.encode("(")
         inside = tokenizer.encode(f"({term}")
         rest = tuple(inside[len(bracket) :])
         if rest and inside[: len(bracket)] == bracket and tokenizer.decode(rest) == text:
-            spellings.append(Spelling(rest, needs_break))
+            spellings.append(Spelling(rest, needs_opening))
             if _UNSPACED.match(text[0]):
                 spellings.reverse()
         return Phrase(tuple(spellings), is_word)
 
 
 def _word_breaks(tokenizer: Tokenizer) -> WordBreaks:
-    """Where words end: of each subword, whether it continues a word and whether it ends with one.
+    """Of each subword, whether it continues a word, and whether a word may begin right after it.
 
     Special subwords are not in the text, and bytes may be any character, so both count as letters.
     """
     continues = np.ones(len(tokenizer), dtype=bool)
-    ends = np.ones(len(tokenizer), dtype=bool)
+    opening = np.zeros(len(tokenizer), dtype=bool)
     for i in range(UNK_ID + 1, len(tokenizer)):
         piece = tokenizer.piece(i).replace(_SPACE, " ")
         if not _BYTE.fullmatch(piece):
             continues[i] = _joins("a", piece[0])
-            ends[i] = _joins(piece[-1], "a")
-    return WordBreaks(continues, ends)
+            opening[i] = _is_opening(piece[-1])
+    return WordBreaks(continues, opening)

@@ -25,9 +25,9 @@ from mtkit.translate.search import Constraints, Hypothesis
 
 VOCAB = 5
 # Every token is a word.
-WORDS = WordBreaks(np.zeros(VOCAB, dtype=bool), np.ones(VOCAB, dtype=bool))
+WORDS = WordBreaks(np.zeros(VOCAB, dtype=bool), np.zeros(VOCAB, dtype=bool))
 # Token 4 is the end of a word that another token begins.
-SUFFIX = WordBreaks(np.arange(VOCAB) == 4, np.ones(VOCAB, dtype=bool))
+SUFFIX = WordBreaks(np.arange(VOCAB) == 4, np.zeros(VOCAB, dtype=bool))
 
 Tokens = tuple[int, ...]
 
@@ -50,7 +50,7 @@ def contains(
             if (
                 output[at : at + size] == spelling.tokens
                 and not (first.is_word and after and breaks.continues[after[0]])
-                and not (spelling.needs_break and at and breaks.ends[output[at - 1]])
+                and not (spelling.needs_opening and at and not breaks.opening[output[at - 1]])
                 and taken.isdisjoint(own := range(at, at + size))
                 and contains(output, others, breaks, taken | frozenset(own))
             ):
@@ -125,10 +125,9 @@ def test_the_tracker_finds_the_phrases_of_every_output(
             assert (tracker.remaining[state] == 0) == is_there, output
 
 
-def test_a_spelling_can_need_a_word_that_ended() -> None:
-    # After token 4 no word goes on.
-    breaks = WordBreaks(np.zeros(VOCAB, dtype=bool), np.arange(VOCAB) != 4)
-    phrases = [Phrase((Spelling((2, 3)), Spelling((3, 3), needs_break=True)))]
+def test_a_spelling_can_need_an_opening_token_before_it() -> None:
+    breaks = WordBreaks(np.zeros(VOCAB, dtype=bool), np.arange(VOCAB) == 4)
+    phrases = [Phrase((Spelling((2, 3)), Spelling((3, 3), needs_opening=True)))]
     tracker = Tracker(phrases, breaks)
     for output in outputs(6):
         state = 0

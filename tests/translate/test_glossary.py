@@ -208,7 +208,18 @@ def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Toke
     usual, inside = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x acht"
     assert tokenizer.decode([*tokenizer.encode("x("), *inside.tokens]) == "x(acht"
-    assert (usual.needs_break, inside.needs_break, phrase.is_word) == (False, True, True)
+    assert (usual.needs_opening, inside.needs_opening, phrase.is_word) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_opening"), [("(", True), ("-", True), (".", False), ("a", False)]
+)
+def test_a_word_begins_without_a_space_only_after_opening_characters(
+    text: str, *, is_opening: bool, tokenizer: Tokenizer
+) -> None:
+    last = tokenizer.encode(text)[-1]
+    byte = tokenizer.piece(last).startswith("<0x")
+    assert bool(TermSpeller(tokenizer).breaks.opening[last]) == (is_opening and not byte)
 
 
 def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> None:
@@ -217,7 +228,7 @@ def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> N
     usual, at_start = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x猫"
     assert tokenizer.decode([*tokenizer.encode("x"), *at_start.tokens]) == "x 猫"
-    assert (usual.needs_break, at_start.needs_break, phrase.is_word) == (False, False, False)
+    assert (usual.needs_opening, at_start.needs_opening, phrase.is_word) == (False, False, False)
 
 
 # ---------------------------------------------------------------------------------------------
