@@ -155,6 +155,22 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None = None) -> Tenso
     return scores.softmax(-1).nan_to_num(0.0) if mask is not None else scores.softmax(-1)
 
 
+def attention_log_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """The logarithms of `attention_weights`, for one head and with gradients.
+
+    Args:
+        q: (B, T, K).
+        k: (B, S, K).
+        mask: broadcastable to (B, T, S). Keys that may not be seen have very low finite values.
+
+    Returns:
+        (B, T, S), of float32 at least.
+    """
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores: Tensor = torch.bmm(q.to(wide), k.to(wide).transpose(1, 2)) * q.shape[-1] ** -0.5
+    return scores.masked_fill(~mask, torch.finfo(wide).min / 2).log_softmax(-1)
+
+
 def _by_head(x: Tensor, length: int, dtype: torch.dtype) -> Tensor:
     """(B, H, T, K) to a copy (B·H, length, K) of another type, padded with zeros to `length`."""
     B, H, T, K = x.shape

@@ -240,6 +240,16 @@ class TrainConfig(_Section):
         description="probability of skipping a BPE merge, each time a pair is read (Provilkov et "
         "al. 2020, who use 0.1, for small corpora); 0 in the paper",
     )
+    guided_alignment: Annotated[float, Field(ge=0.0)] = Field(
+        0.0,
+        description="weight of the loss that trains one attention head on the word alignments of "
+        "the data (prepare --alignments); 0 is off, others use 0.05 to 0.1",
+    )
+    guided_layer: Layers | None = Field(
+        None,
+        description="decoder layer whose first head guided_alignment trains, from 1; null: the "
+        "one before the last",
+    )
     adam_beta1: Probability = Field(0.9, description="Adam's beta_1 (Section 5.3)")
     adam_beta2: Probability = Field(0.98, description="Adam's beta_2 (Section 5.3)")
     adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Adam's epsilon (5.3)")
@@ -363,6 +373,18 @@ class Config(_Section):
     model: ModelConfig = Field(default_factory=ModelConfig)
     train: TrainConfig = Field(default_factory=TrainConfig)
     decode: DecodeConfig = Field(default_factory=DecodeConfig)
+
+    @model_validator(mode="after")
+    def _check_guided_layer(self) -> Config:
+        layer, layers = self.train.guided_layer, self.model.decoder_layers
+        if layer is not None and layer > layers:
+            raise ValueError(f"train.guided_layer: {layer}, but the decoder has {layers} layers")
+        return self
+
+    @property
+    def guided_layer(self) -> int:
+        """The decoder layer that `train.guided_alignment` trains a head of, from 1."""
+        return self.train.guided_layer or max(1, self.model.decoder_layers - 1)
 
 
 def presets() -> list[str]:

@@ -44,7 +44,11 @@ Lengths = npt.NDArray[np.int32]
 FORMAT = 4
 _MANIFEST = "manifest.json"
 _DROPPED = "dropped.tsv.gz"
+# A link is two numbers of this type. A side of a pair with links has fewer words.
+LINK_TYPE = np.dtype("<u2")
 _DROPPED_HEADING = "file\tline\treason\n"
+# The name of word alignments, beside those of the two sides.
+LINKS = "links"
 # The start of every n-th sentence is stored.
 _STRIDE = 8
 
@@ -130,11 +134,14 @@ class SentencePairs:
         src, tgt: the two sides.
         sources: the sources of the pairs, in their order, if some are oversampled; if empty, every
             pair occurs once in an epoch.
+        links: word alignments, if there are any: for each pair the numbers of a source word and a
+            target word, link by link. Words are counted by `Tokenizer.begins_word`, from 0.
     """
 
     src: TokenArray
     tgt: TokenArray
     sources: tuple[Weighted, ...] = ()
+    links: TokenArray | None = None
 
     def __len__(self) -> int:
         return len(self.src)
@@ -317,7 +324,9 @@ class PreparedData:
             MtkitError: if the manifest gives the sources of other pairs than there are.
         """
         sources = self._weighted() if split == "train" else ()
-        pairs = SentencePairs(self._tokens(split, "src"), self._tokens(split, "tgt"), sources)
+        pairs = SentencePairs(
+            self._tokens(split, "src"), self._tokens(split, "tgt"), sources, self._links(split)
+        )
         if sources and sum(source.pairs for source in sources) != len(pairs):
             raise MtkitError(
                 f"{self.path / _MANIFEST}: the sources of {len(pairs)} pairs have "
@@ -383,9 +392,14 @@ class PreparedData:
             return ()
         return tuple(Weighted(source.kept, source.weight) for source in sources)
 
-    def _tokens(self, split: str, side: str) -> TokenArray:
+    def _links(self, split: str) -> TokenArray | None:
+        if _array_names(split, LINKS)[0] not in self.manifest.files:
+            return None
+        return self._tokens(split, LINKS, LINK_TYPE)
+
+    def _tokens(self, split: str, side: str, dtype: np.dtype[Any] | None = None) -> TokenArray:
         ids, lengths = _array_names(split, side)
-        dtype = np.dtype(self.manifest.token_type)
+        dtype = dtype or np.dtype(self.manifest.token_type)
         return TokenArray(
             _map_array(self.path / ids, dtype), _map_array(self.path / lengths, np.dtype("<u4"))
         )
@@ -429,12 +443,19 @@ class PreparedWriter:
     def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
         for side, sentences in (("src", src), ("tgt", tgt)):
-            ids, lengths = _array_names(split, side)
-            self._file(ids).write(b"".join(sentences))
-            of_each = np.fromiter(map(len, sentences), np.uint32, len(sentences))
-            self._file(lengths).write(
-                (of_each // self._token_type.itemsize).astype("<u4").tobytes()
-            )
+            self._add_rows(split, side, sentences, self._token_type)
+
+    def add_links(self, split: Split, links: Sequence[bytes]) -> None:
+        """Write the word alignments of pairs, of `LINK_TYPE`, in the order of `add_pairs`."""
+        self._add_rows(split, LINKS, links, LINK_TYPE)
+
+    def _add_rows(
+        self, split: Split, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]
+    ) -> None:
+        numbers, lengths = _array_names(split, side)
+        self._file(numbers).write(b"".join(rows))
+        of_each = np.fromiter(map(len, rows), np.uint32, len(rows))
+        self._file(lengths).write((of_each // dtype.itemsize).astype("<u4").tobytes())
 
     def add_text(self, split: Split, pairs: Sequence[tuple[str, str]]) -> None:
         """Write the raw lines of a split."""
@@ -470,7 +491,7 @@ class PreparedWriter:
         arrays = [
             name
             for split in ("train", "valid")
-            for side in ("src", "tgt")
+            for side in ("src", "tgt", LINKS)
             for name in _array_names(split, side)
         ]
         for name in (*arrays, _DROPPED):

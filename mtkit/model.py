@@ -20,7 +20,7 @@ boolean mask is True where attention may look.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,7 +30,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtkit import bf16
-from mtkit.attention import attend_nearby, attention, attention_weights, band
+from mtkit.attention import (
+    attend_nearby,
+    attention,
+    attention_log_weights,
+    attention_weights,
+    band,
+)
 from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
 
@@ -225,6 +231,19 @@ class CrossAttention(Attention):
         """The attention weights (B, H, T, S) of `forward` with the same arguments."""
         return attention_weights(self._heads(self.q_proj(x)), memory_kv[0], mask)
 
+    def log_weights(
+        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor, *, head: int
+    ) -> Tensor:
+        """The logarithms (B, T, S) of the weights of one head, from 0, in float32 at least."""
+        wide = torch.promote_types(x.dtype, torch.float32)
+        width = self.q_width // self.n_heads
+        rows = slice(head * width, (head + 1) * width)
+        # Small products of many shapes: in bfloat16 oneDNN would compile a kernel for each.
+        with torch.autocast(x.device.type, enabled=False):
+            weight, bias = self.q_proj.weight[rows], self.q_proj.bias[rows]
+            q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
+            return attention_log_weights(q, memory_kv[0][:, head], mask[:, 0])
+
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
         k, v = self.kv_proj(states).split((self.q_width, self.v_width), dim=-1)
@@ -279,6 +298,8 @@ class Residual(nn.Module):
 
 # Takes the kind of attention, its weights (B, H, queries, keys), and its values (B, H, keys, Kv).
 Keep = Callable[[Literal["self", "cross"], Tensor, Tensor], None]
+# Takes the log-weights (B, T, S) of the first head of cross-attention, with their gradients.
+Guide = Callable[[Tensor], None]
 
 
 class EncoderLayer(nn.Module):
@@ -316,7 +337,13 @@ class DecoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
     def forward(
-        self, x: Tensor, memory: Tensor, memory_mask: Tensor, *, keep: Keep | None = None
+        self,
+        x: Tensor,
+        memory: Tensor,
+        memory_mask: Tensor,
+        *,
+        keep: Keep | None = None,
+        guide: Guide | None = None,
     ) -> Tensor:
         """(B, T, D) to (B, T, D); a position sees those before it.
 
@@ -326,6 +353,7 @@ class DecoderLayer(nn.Module):
             memory_mask: (B, 1, 1, S), False at padding.
             keep: gets the weights and values of self-attention ("self") and of attention to the
                 memory ("cross").
+            guide: gets the weights of the head that learns word alignments.
         """
 
         def attend_to_prefix(y: Tensor) -> Tensor:
@@ -340,6 +368,8 @@ class DecoderLayer(nn.Module):
             if keep is not None:
                 weights = self.cross_attention.weights(y, memory_kv, memory_mask)
                 keep("cross", weights, memory_kv[1])
+            if guide is not None:
+                guide(self.cross_attention.log_weights(y, memory_kv, memory_mask, head=0))
             attended: Tensor = self.cross_attention(y, memory_kv, memory_mask)
             return attended
 
@@ -430,6 +460,7 @@ class Transformer(nn.Module):
         tgt_in: Tensor,
         *,
         output: Callable[[Tensor, Tensor], Tensor] | None = None,
+        guides: Mapping[int, Guide] | None = None,
     ) -> Tensor:
         """Logits of every next target token.
 
@@ -438,6 +469,7 @@ class Transformer(nn.Module):
             tgt_in: (B, T), each sentence begun by BOS, then padding.
             output: takes the place of the output layer, and gets what that works on: the states
                 (B, T, D) and the matrix (V, D). A loss need not see all logits at once.
+            guides: of decoder layers, by their number from 0.
 
         Returns:
             (B, T, V), or what `output` returns. Rows at padding are meaningless.
@@ -445,8 +477,9 @@ class Transformer(nn.Module):
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
         x = self.embed_tgt(tgt_in)
-        for layer in self.decoder_layers():
-            x = layer(x, memory.states, memory.mask)
+        for number, layer in enumerate(self.decoder_layers()):
+            guide = guides.get(number) if guides else None
+            x = layer(x, memory.states, memory.mask, guide=guide)
         if output is not None:
             return output(self.decoder_norm(x), self.embedding.weight)
         return self.logits(x)

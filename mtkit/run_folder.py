@@ -127,6 +127,7 @@ class _MetricsRow(Record):
 
     step: int = Field(ge=0)
     loss: float | None = None
+    alignment_loss: float | None = None
     lr: float | None = None
     epoch: int | None = None
     tokens_per_second: float | None = None

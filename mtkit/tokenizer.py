@@ -18,10 +18,13 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import sentencepiece as spm
 
 from mtkit.config import LARGEST_VOCABULARY
@@ -204,6 +207,14 @@ class Tokenizer:
         return _is_bpe(self.model) and not any(
             "▁" in self.piece(i)[1:] for i in range(FIXED_PIECES, len(self))
         )
+
+    @cached_property
+    def begins_word(self) -> npt.NDArray[np.bool_]:
+        """(V,): whether a subword begins with a space, so that a word begins with it.
+
+        However a text is segmented, word n begins at the n-th of these.
+        """
+        return np.array([self.piece(i).startswith("▁") for i in range(len(self))])
 
     def piece(self, piece_id: int) -> str:
         """The subword of an id, with `▁` for a space before it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -56,6 +57,19 @@ class AlignmentScore:
 def word_spans(line: str) -> list[tuple[int, int]]:
     """Start and end, in characters, of every word of a line: the parts that `str.split` gives."""
     return [match.span() for match in _WORD.finditer(line)]
+
+
+def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -> list[int]:
+    """The word of each subword: the first word that ends after the start of the subword.
+
+    So spaces belong to the word that follows; behind the last word they belong to it.
+
+    Args:
+        words: start and end of each word, in characters; at least one.
+        starts: of the subwords, in characters.
+    """
+    ends = [end for _, end in words]
+    return [min(bisect_right(ends, start), len(words) - 1) for start in starts]
 
 
 def format_links(links: Iterable[Link]) -> str:

@@ -372,7 +372,7 @@ def _tune(
     model = translator.model
     known = [default_heads(model)]
     try:
-        known.append(heads_of(run.path, model))
+        known.append(heads_of(run, model))
     except MtkitError as error:
         log.warning("%s; its choice is replaced", error)
     with shown_progress(None, what="trying heads", unit=" choices") as progress:

@@ -73,6 +73,14 @@ output_option = option_group("Output")
     " Give one per corpus, or none.",
 )
 @data_option(
+    "--alignments",
+    type=PathArgument,
+    multiple=True,
+    metavar="FILE",
+    help="Word alignments of each training corpus, as an aligner prints them (0-0 1-2), for"
+    " train.guided_alignment: first of each --train, then of each --train-from.",
+)
+@data_option(
     "--valid",
     type=(PathArgument, PathArgument),
     metavar="SRC TGT",
@@ -196,6 +204,7 @@ class _OwnData:
     train: tuple[tuple[Path, Path], ...]
     train_from: tuple[str, ...]
     weight: tuple[float, ...]
+    alignments: tuple[Path, ...]
     valid: tuple[Path, Path] | None
     valid_from: str | None
     test: tuple[Path, Path] | None
@@ -218,13 +227,17 @@ class _OwnData:
             "--valid or --valid-from": self.valid or self.valid_from,
         }
         missing = [option for option, value in required.items() if not value]
-        is_given = len(missing) < len(required) or bool(self.test or self.test_from)
+        optional = self.test or self.test_from or self.alignments
+        is_given = len(missing) < len(required) or bool(optional)
         if is_given and missing:
             raise click.UsageError(
                 f"your own data requires {', '.join(required)}; missing: {', '.join(missing)}"
             )
-        if self.weight and len(self.weight) != len(self.train) + len(self.train_from):
-            raise click.UsageError("--weight: give one for each --train and --train-from, or none")
+        for option, values in (("--weight", self.weight), ("--alignments", self.alignments)):
+            if values and len(values) != len(self.train) + len(self.train_from):
+                raise click.UsageError(
+                    f"{option}: give one for each --train and --train-from, or none"
+                )
         for number in self.weight:
             if not math.isfinite(number):
                 raise click.UsageError(f"--weight: expected a finite number, not {number}")
@@ -252,6 +265,7 @@ class _OwnData:
             "train": list(map(source, train, self.weight or [1.0] * len(train))),
             "valid": source(valid),
             "test": source(test) if test else None,
+            "alignments": self.alignments,
         }
 
 

@@ -38,6 +38,7 @@ from mtkit.prepare.filters import (
     keys_of,
     reason_code,
 )
+from mtkit.prepare.links import LinkFile, LinkLines, encode_links
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.text_to_ids import CachedEncoder
@@ -50,6 +51,7 @@ log = logging.getLogger(__name__)
 
 
 Pair = tuple[str, str]
+_BlockWithLinks = tuple[Block, LinkLines | None]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 # Pairs that are sent to a process at a time.
@@ -69,13 +71,34 @@ _UNDECODABLE = 10
 
 @dataclass(frozen=True)
 class Sources:
-    """The training, validation and test sources of a prepared folder."""
+    """The training, validation and test sources of a prepared folder.
+
+    Attributes:
+        src_lang, tgt_lang: language codes.
+        train, valid, test: the sources.
+        links: the word alignments of each training source; empty if there are none.
+    """
 
     src_lang: str
     tgt_lang: str
     train: Sequence[Source]
     valid: Source
     test: Source | None = None
+    links: Sequence[LinkFile] = ()
+
+    def blocks(self, number: int, blocks: Iterator[Block]) -> Iterator[_BlockWithLinks]:
+        """The blocks of a training source, with the links of their pairs if there are any."""
+        if not self.links:
+            return zip(blocks, itertools.repeat(None))
+        return self.links[number].beside(blocks, of=self.train[number].name)
+
+    def facts(self, split: Split) -> list[dict[str, Any]]:
+        """The entries of the sources of a split in the manifest."""
+        of_split = [source.facts() for source in self.of(split)]
+        if split == "train":
+            for facts, links in zip(of_split, self.links, strict=False):
+                facts["alignments"] = links.facts()
+        return of_split
 
     def of(self, split: Split) -> list[Source]:
         """The sources of a split."""
@@ -190,7 +213,7 @@ class Passes:
             for split in SPLITS[1:]
         }
         for split in SPLITS[1:]:
-            _refuse_changed(self._sources.of(split), origins[split])
+            self._refuse_changed(split, origins[split])
         if not held_out["valid"]:
             raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
         with self._timed("checking"):
@@ -265,7 +288,7 @@ class Passes:
         check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
         records = PairRecords.write(self._writer.scratch, self._checks(cleaner, check))
         # Before the record is written, so that no run resumes with data of a changed source.
-        _refuse_changed(sources, origins)
+        self._refuse_changed("train", origins)
         if not len(records):
             raise MtkitError(f"{sources[0].name}: no train pairs in it")
         start = 0
@@ -290,12 +313,12 @@ class Passes:
             for number, source in enumerate(self._sources.train):
                 digests = [hashlib.sha256(), hashlib.sha256()]
                 check.blocks.append([])
-                for block in source.blocks(BLOCK):
+                for block, links in self._sources.blocks(number, source.blocks(BLOCK)):
                     texts = _block_texts(block)
                     for digest, text in zip(digests, texts, strict=True):
                         digest.update(text)
-                    check.blocks[-1].append(checksum_of(texts))
-                    yield _Numbered(number, block)
+                    check.blocks[-1].append(_checksum(block, links))
+                    yield _Numbered(number, block, links)
                 check.digests.append([digest.hexdigest() for digest in digests])
                 check.fixed.append(dict(source.fixed))
 
@@ -310,7 +333,7 @@ class Passes:
 
         with _bar("checking") as bar:
             check_block = functools.partial(_check_block, cleaner)
-            for (number, _), checks in ordered_map(check_block, blocks(), workers=self._workers):
+            for (number, *_), checks in ordered_map(check_block, blocks(), workers=self._workers):
                 source = self._sources.train[number]
                 (bad,) = np.nonzero(checks.codes == reason_code("not UTF-8"))
                 if len(bad):
@@ -393,7 +416,7 @@ class Passes:
 
         def chosen() -> Iterator[Block]:
             seen = 0
-            for _, block, codes in self._blocks(check, records):
+            for _, block, codes, _ in self._blocks(check, records):
                 (indices,) = np.nonzero(codes == KEPT)
                 yield _taken(block, indices[-seen % stride :: stride].tolist())
                 seen += len(indices)
@@ -422,10 +445,12 @@ class Passes:
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         with _bar("encoding", total=len(records)) as bar:
             bar.update(min(done.blocks * BLOCK, len(records)))
-            for (place, block, _), (src, tgt, codes) in ordered_map(
+            for (place, block, *_), (src, tgt, links, codes) in ordered_map(
                 encoding, rest, workers=self._workers
             ):
                 self._writer.add_pairs("train", src, tgt)
+                if self._sources.links:
+                    self._writer.add_links("train", links)
                 self._list_dropped(done, place, block, codes)
                 done.kept[place.source] += len(src)
                 for side, sentences in enumerate((src, tgt)):
@@ -479,13 +504,24 @@ class Passes:
             zip(self._sources.train, check.blocks, strict=True)
         ):
             first = 1
-            for block, checksum in itertools.zip_longest(_read_again(source), checksums):
-                if block is None or checksum_of(_block_texts(block)) != checksum:
+            blocks = self._sources.blocks(number, _read_again(source))
+            for found, checksum in itertools.zip_longest(blocks, checksums):
+                if found is None or _checksum(*found) != checksum:
                     raise _changed(source)
+                block, links = found
                 codes = records.read("codes", start, len(block[0]))
-                yield _CheckedBlock(_Place(number, first), block, codes)
+                yield _CheckedBlock(_Place(number, first), block, codes, links)
                 first += len(block[0])
                 start += len(block[0])
+
+    def _refuse_changed(self, split: Split, origins: Sequence[dict[str, Any]]) -> None:
+        """Refuse sources that have changed since `origins` was recorded."""
+        sources = self._sources
+        for source, now, facts in zip(
+            sources.of(split), sources.facts(split), origins, strict=True
+        ):
+            if now != facts:
+                raise _changed(source)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -503,17 +539,34 @@ class _Place:
 
 
 class _Numbered(NamedTuple):
-    """A block, and the number of its training source."""
+    """A block with its links, if there are any, and the number of its training source."""
 
     source: int
     block: Block
+    links: LinkLines | None
 
 
 class _CheckedBlock(NamedTuple):
-    """A block, and the reason codes of the first stage on its pairs."""
+    """A block with its links, if any, and the reason codes of the first stage on its pairs."""
 
     place: _Place
     block: Block
+    codes: ReasonCodes
+    links: LinkLines | None
+
+
+class _Encoded(NamedTuple):
+    """The kept pairs of a block, and a reason code for each of its pairs.
+
+    Attributes:
+        src, tgt: the ids of both sides of the kept pairs.
+        links: their links, if there are any.
+        codes: of all pairs.
+    """
+
+    src: list[bytes]
+    tgt: list[bytes]
+    links: list[bytes]
     codes: ReasonCodes
 
 
@@ -537,12 +590,17 @@ class _Encoding:
         # Each process has its own encoders, which are not sent.
         return _block_encoders(self._vocabularies, self._dtype)
 
-    def __call__(self, decided: _CheckedBlock) -> tuple[list[bytes], list[bytes], ReasonCodes]:
-        """The ids of both sides of the kept pairs, and a reason code for each pair."""
+    def __call__(self, decided: _CheckedBlock) -> _Encoded:
+        """The kept pairs of a block, encoded."""
         codes = decided.codes.copy()
         (indices,) = np.nonzero(codes == KEPT)
         src, tgt, codes[indices] = self._encode(_taken(decided.block, indices.tolist()))
-        return src, tgt, codes
+        links: list[bytes] = []
+        if decided.links is not None:
+            kept = np.flatnonzero(codes == KEPT).tolist()
+            lines = [[line.decode() for line in side] for side in _taken(decided.block, kept)]
+            links = encode_links(self._vocabularies, lines, decided.links.parsed(kept))
+        return _Encoded(src, tgt, links, codes)
 
     def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The same for a block whose pairs were all kept so far."""
@@ -568,12 +626,21 @@ class _Encoding:
 
 
 def _check_block(cleaner: Cleaner, numbered: _Numbered) -> PairChecks:
+    if numbered.links is not None:
+        numbered.links.check(numbered.block)
     return cleaner(numbered.block)
 
 
 def _count_block(block: Block) -> tuple[Counter[str], Counter[str]]:
     src, tgt = (count_words(line.decode() for line in lines) for lines in block)
     return src, tgt
+
+
+def _checksum(block: Block, links: LinkLines | None) -> str:
+    texts = _block_texts(block)
+    if links is not None:
+        texts.append("\n".join(links.lines).encode())
+    return checksum_of(texts)
 
 
 def _block_texts(block: Block) -> list[bytes]:
@@ -587,13 +654,6 @@ def _read_again(source: Source) -> Iterator[Block]:
         yield from source.blocks(BLOCK)
     except MtkitError as error:
         raise _changed(source, f" ({error})") from error
-
-
-def _refuse_changed(sources: Sequence[Source], origins: Sequence[dict[str, Any]]) -> None:
-    """Refuse sources that have changed since `origins` was recorded."""
-    for source, facts in zip(sources, origins, strict=True):
-        if source.facts() != facts:
-            raise _changed(source)
 
 
 def _changed(source: Source, why: str = "") -> MtkitError:

@@ -28,11 +28,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import mtkit
 from mtkit.config import PrepareConfig, prepare_config
-from mtkit.data import PreparedData, check_free
+from mtkit.data import LINK_TYPE, PreparedData, check_free
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.prepare.catalogue import find_corpus
+from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import (
     BLOCK,
     SPLITS,
@@ -121,6 +124,7 @@ def prepare_files(
     train: Sequence[Source | tuple[Path, Path]],
     valid: Source | tuple[Path, Path],
     test: Source | tuple[Path, Path] | None = None,
+    alignments: Sequence[Path] = (),
     workers: int | None = None,
     force: bool = False,
     dry_run: bool = False,
@@ -137,6 +141,8 @@ def prepare_files(
         train: sources, from `readers`, or pairs of a source and a target file, plain or
             compressed, one sentence per line.
         valid, test: likewise, one each.
+        alignments: for each training source the word alignments of its pairs, in the Pharaoh
+            format, for `train.guided_alignment`; or none.
         workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
         settings: of `PrepareConfig`.
 
@@ -155,6 +161,7 @@ def prepare_files(
         [_as_source(source) for source in train],
         _as_source(valid),
         _as_source(test) if test else None,
+        _link_files(alignments, sources=len(train), config=config),
     )
     facts = {"name": encodable(name)}
     return _prepare(
@@ -201,6 +208,17 @@ def _number_of_workers(workers: int | None) -> int:
     return min(workers, most)
 
 
+def _link_files(paths: Sequence[Path], *, sources: int, config: PrepareConfig) -> list[LinkFile]:
+    """The files of word alignments, one per training source, or none."""
+    if paths and len(paths) != sources:
+        raise MtkitError(
+            f"alignments: give a file for each of the {sources} training sources, not {len(paths)}"
+        )
+    if paths and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
+        raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
+    return [LinkFile(Path(path)) for path in paths]
+
+
 def _as_source(source: Source | tuple[Path, Path]) -> Source:
     return parallel_files(*source) if isinstance(source, tuple) else source
 
@@ -223,7 +241,7 @@ def _prepare(
         "settings": config.model_dump(mode="json"),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
-    origins = {split: [source.facts() for source in sources.of(split)] for split in SPLITS}
+    origins = {split: sources.facts(split) for split in SPLITS}
     depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:

@@ -281,7 +281,7 @@ def forecast(
     meter = Meter(trainer.cost)
     batches = (batch for update in trainer.batches for batch in update)
     while trainer.step < 3 and trainer.cost.seconds < 10.0:
-        meter.add(trainer.update([next(batches)]))
+        meter.add(*trainer.update([next(batches)]))
         speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch

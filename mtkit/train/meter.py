@@ -29,13 +29,20 @@ class Meter:
         self._reported: float | None = None
         self._start_row()
 
-    def add(self, loss: Tensor) -> None:
-        """Count one update; the loss stays on its device until it is read."""
+    def add(self, loss: Tensor, alignment: Tensor | None = None) -> None:
+        """Count one update; losses stay on their device until they are read.
+
+        Args:
+            loss: the sum over target tokens.
+            alignment: (2,), the sum of the loss of guided alignment, and what it is summed over.
+        """
         if not self._begun:
             # Wait for the device, because the speed of the first update is reported at once.
             loss.item()
             self._begun = True
         self._losses.append(loss)
+        if alignment is not None:
+            self._alignments.append(alignment)
         self._charge()
 
     @property
@@ -75,6 +82,9 @@ class Meter:
             "tokens": self._cost.tokens,
             "flops": self._cost.flops,
         }
+        if self._alignments:
+            total, count = workers.sum(torch.stack(self._alignments).sum(0)).tolist()
+            row["alignment_loss"] = total / max(count, 1)
         self._start_row()
         return row
 
@@ -86,6 +96,7 @@ class Meter:
 
     def _start_row(self) -> None:
         self._losses: list[Tensor] = []
+        self._alignments: list[Tensor] = []
         self._before = replace(self._cost)
 
     def _charge(self) -> None:

@@ -147,7 +147,9 @@ class MicroBatches:
             dropout.sample(side, indices, step=step, side=number, longest=longest)
             for number, (dropout, side) in enumerate(zip(self._dropout, sides, strict=True))
         )
-        return SentencePairs(src, tgt), np.arange(len(indices))
+        links = self._pairs.links
+        own = None if links is None else TokenArray(*links.select(indices))
+        return SentencePairs(src, tgt, links=own), np.arange(len(indices))
 
     def _may_grow_to(self, indices: IntArray) -> int:
         """Tokens that a sentence of these pairs may have with BPE-dropout."""

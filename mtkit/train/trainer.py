@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mtkit import __version__
-from mtkit.batches import TokenBatches, make_batch
+from mtkit.batches import Batch, TokenBatches, make_batch
 from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
@@ -32,7 +32,7 @@ from mtkit.devices import (
     select_matmul_backend,
 )
 from mtkit.errors import MtkitError
-from mtkit.model import Transformer, parameter_counts
+from mtkit.model import Guide, Transformer, parameter_counts
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
@@ -43,6 +43,7 @@ from mtkit.train.distributed import (
     whole_weights,
 )
 from mtkit.train.flops import TrainingCost, training_flops
+from mtkit.train.guided_alignment import GuidedAlignment, alignment_loss
 from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
@@ -60,6 +61,18 @@ log = logging.getLogger(__name__)
 # the weights (12) that a checkpoint is written from.
 _LATER_BYTES_PER_PARAMETER = 20
 _CONTINUE = "to continue, run the same command, without --restart"
+
+
+class Losses(NamedTuple):
+    """The losses of an update.
+
+    Attributes:
+        translation: the sum over target tokens.
+        alignment: (2,), with guided alignment: its sum, and the target tokens with links.
+    """
+
+    translation: Tensor
+    alignment: Tensor | None
 
 
 class Trainer:
@@ -118,6 +131,7 @@ class Trainer:
         self.data_name = data.name
         self.direction = f"{data.src_lang} to {data.tgt_lang}"
         valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
+        self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies)
         self._validator = Validator(
             config, self.vocabularies, valid_pairs, self.valid_text, device=device
         )
@@ -152,7 +166,7 @@ class Trainer:
                 with self._explaining_memory(writer):
                     update = updates.next()
                     self._position = update.position
-                    meter.add(self.update(update.batches, update.shares))
+                    meter.add(*self.update(update.batches, update.shares))
                 progress.step()
                 last = self.step == settings.max_steps
                 validation, best = None, False
@@ -182,7 +196,7 @@ class Trainer:
             log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
         return not unfinished
 
-    def update(self, batches: Sequence[IntArray], shares: Shares | None = None) -> Tensor:
+    def update(self, batches: Sequence[IntArray], shares: Shares | None = None) -> Losses:
         """One optimizer step on the pairs of these batches, divided among all workers.
 
         The gradient is that of the mean loss per target token over all of them.
@@ -192,7 +206,7 @@ class Trainer:
             shares: the micro-batches of this worker, if they are prepared.
 
         Returns:
-            The summed loss of these micro-batches.
+            The summed losses of the micro-batches of this worker.
         """
         settings, workers = self.settings, self.workers
         self.step += 1
@@ -203,21 +217,25 @@ class Trainer:
             shares = self._shares(batches, self.step)
         tokens = self._count(batches, [selected for _, selected in shares])
         summed = torch.zeros((), device=self.device)
+        aligned = torch.zeros(2, device=self.device) if self._guided else None
         for place, (pairs, indices) in shares:
             # Dropout depends only on seed, step and index: a resumed run needs no random state, and
             # it does not matter which worker computes a micro-batch.
             torch.manual_seed(_mix(settings.seed, self.step, place))
             last = place == shares[-1][0]
             with workers.waiting() if last else workers.no_sync(self._parallel):
-                loss = self._micro_batch_loss(
+                loss, alignment = self._micro_batch_loss(
                     pairs, indices, label_smoothing=settings.label_smoothing
                 )
+                summed += loss.detach()
+                if self._guided and aligned is not None and alignment is not None:
+                    aligned += alignment.detach()
+                    loss = loss + self._guided.weight * alignment[0]
                 # Gradients are averaged over the workers.
                 torch.autograd.backward(loss * (workers.world_size / tokens))
-            summed += loss.detach()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return summed
+        return Losses(summed, aligned)
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
         """The micro-batches that this worker computes of an update."""
@@ -256,7 +274,7 @@ class Trainer:
                 model.eval(),
                 workers,
                 precision=self.precision,
-                loss=partial(self._loss, label_smoothing=0.0),
+                loss=partial(self._translation_loss, label_smoothing=0.0),
                 budget=min(self.batches.budget, self.micro_batches.limit),
                 progress=self.workers.progress,
             )
@@ -280,7 +298,7 @@ class Trainer:
         try:
             # This is also the first exchange of gradients between workers.
             with self.workers.waiting():
-                loss = self._micro_batch_loss(*largest, label_smoothing=0.1)
+                loss, _ = self._micro_batch_loss(*largest, label_smoothing=0.1)
                 torch.autograd.backward(loss)
             return
         except (RuntimeError, MemoryError) as error:
@@ -490,18 +508,46 @@ class Trainer:
 
     def _micro_batch_loss(
         self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
-    ) -> Tensor:
-        """Summed loss of a micro-batch; its gradient is sent to all workers."""
-        if len(indices):
-            return self._loss(self._parallel, pairs, indices, label_smoothing=label_smoothing)
-        # This micro-batch is empty, but the others wait for its gradient, which is zero.
-        some = np.zeros(1, np.int64)
-        return 0.0 * self._loss(self._parallel, self.pairs, some, label_smoothing=0.0)
+    ) -> tuple[Tensor, Tensor | None]:
+        """Summed loss of a micro-batch, and (2,) that of guided alignment and its count.
 
-    def _loss(
+        Its gradient is sent to all workers.
+        """
+        parallel, guided = self._parallel, self._guided
+        if not len(indices):
+            # This micro-batch is empty, but the others wait for its gradient, which is zero.
+            some = np.zeros(1, np.int64)
+            loss = self._translation_loss(parallel, self.pairs, some, label_smoothing=0.0)
+            return 0.0 * loss, None
+        batch = make_batch(pairs, indices)
+        if guided is None or pairs.links is None:
+            return self._loss(parallel, batch, label_smoothing=label_smoothing), None
+        targets = guided.targets(batch, pairs, indices).to(self.device)
+        found: list[Tensor] = []
+        loss = self._loss(
+            parallel,
+            batch,
+            label_smoothing=label_smoothing,
+            guides={guided.layer - 1: lambda log_weights: found.append(log_weights)},
+        )
+        return loss, torch.stack((alignment_loss(found[0], targets), targets.sum()))
+
+    def _translation_loss(
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
-        batch = make_batch(pairs, indices).to(self.device)
+        return self._loss(model, make_batch(pairs, indices), label_smoothing=label_smoothing)
+
+    def _loss(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        label_smoothing: float,
+        guides: Mapping[int, Guide] | None = None,
+    ) -> Tensor:
+        batch = batch.to(self.device)
+        # An argument only where it is needed.
+        more: dict[str, Any] = {"guides": guides} if guides else {}
         if torch.is_grad_enabled() and self.device.type == "cpu":
             output = partial(
                 loss_of_states,
@@ -511,10 +557,10 @@ class Trainer:
                 dtype=torch.bfloat16 if self.precision == "bf16" else None,
             )
             with arithmetic(self.precision, self.device):
-                summed: Tensor = model(batch.src, batch.tgt_in, output=output)
+                summed: Tensor = model(batch.src, batch.tgt_in, output=output, **more)
             return summed
         with arithmetic(self.precision, self.device):
-            logits = model(batch.src, batch.tgt_in)
+            logits = model(batch.src, batch.tgt_in, **more)
         summed, _ = label_smoothed_loss(
             logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
         )
@@ -535,7 +581,7 @@ class Trainer:
     def _fits(self, indices: IntArray) -> bool:
         """Whether a micro-batch can be computed."""
         try:
-            loss = self._loss(self.model, self.pairs, indices, label_smoothing=0.1)
+            loss = self._translation_loss(self.model, self.pairs, indices, label_smoothing=0.1)
             torch.autograd.backward(loss)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

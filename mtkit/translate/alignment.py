@@ -31,7 +31,7 @@ from mtkit.batches import pad_ids, plan_batches
 from mtkit.errors import MtkitError
 from mtkit.files import Record, read_record, write_record
 from mtkit.model import Transformer
-from mtkit.run_folder import ALIGNMENT
+from mtkit.run_folder import ALIGNMENT, Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, SpannedIds, Vocabularies
 from mtkit.translate.attention_weights import weights_of_pairs
 from mtkit.word_alignment import (
@@ -45,6 +45,7 @@ from mtkit.word_alignment import (
     swapped,
     symmetrize,
     word_spans,
+    words_of_subwords,
 )
 
 log = logging.getLogger(__name__)
@@ -122,22 +123,29 @@ def default_heads(model: Transformer) -> list[AlignmentHead]:
     return [head for head in all_heads(model) if head.layer > lower and head.step == "prediction"]
 
 
-def heads_of(run: Path | None, model: Transformer) -> list[AlignmentHead]:
-    """The heads that align words in a run: those it was tuned to, or the default.
+def heads_of(run: Run | None, model: Transformer) -> list[AlignmentHead]:
+    """The heads that align words in a run.
+
+    These are the heads it was tuned to, else the head that was trained on word alignments
+    (`train.guided_alignment`), else the default.
 
     Args:
-        run: its folder; None for a model without one.
+        run: None for a model without one.
         model: of the run.
 
     Raises:
         MtkitError: if the settings are damaged, or name a head that the model does not have.
     """
-    settings = None if run is None else AlignmentSettings.load(run)
-    if run is None or settings is None:
+    if run is None:
+        return default_heads(model)
+    settings = AlignmentSettings.load(run.path)
+    if settings is None:
+        if run.config.train.guided_alignment:
+            return [AlignmentHead(layer=run.config.guided_layer, head=1, step="input")]
         return default_heads(model)
     if not settings.heads or set(settings.heads) - set(all_heads(model)):
         raise MtkitError(
-            f"{run / ALIGNMENT}: names heads that the model does not have; "
+            f"{run.path / ALIGNMENT}: names heads that the model does not have; "
             "run mtkit align --tune again"
         )
     return settings.heads
@@ -263,11 +271,8 @@ class _Line:
         words = word_spans(line)
         # Some spaces, such as U+0085, are subwords to the tokenizer.
         ids, spans = (encoded.ids[:limit], encoded.spans[:limit]) if words else ([], [])
-        # A subword belongs to the first word that ends after its start. So spaces belong to the
-        # word that follows; behind the last word they belong to it.
-        ends = [end for _, end in words]
-        owners = np.searchsorted(ends, [start for start, _ in spans], side="right")
-        indices, starts = np.unique(np.minimum(owners, len(words) - 1), return_index=True)
+        owners = words_of_subwords(words, [start for start, _ in spans])
+        indices, starts = np.unique(np.array(owners, np.int64), return_index=True)
         return cls(ids, words, starts.tolist(), indices.tolist())
 
 

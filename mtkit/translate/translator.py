@@ -128,7 +128,7 @@ class Translator:
         self.glossary = glossary
         self._decoder = decoder or Decoder(self._models, tokenizer, config, device=device)
         # Set by `load`: the folders, a description of the weights, and the languages.
-        self._folders: list[Path | None] = [None] * len(self._models)
+        self._runs: list[Run | None] = [None] * len(self._models)
         self.checkpoint = ""
         self.src_lang = self.tgt_lang = ""
 
@@ -206,7 +206,7 @@ class Translator:
             src_tokenizer=src_tokenizer,
             glossary=glossary,
         )
-        translator._folders = [one.path for one in runs]
+        translator._runs = list(runs)
         translator.checkpoint = ", ".join(checkpoints)
         translator.src_lang, translator.tgt_lang = _languages(first)
         return translator
@@ -532,7 +532,7 @@ class Translator:
         """
         of_models = [heads] * len(self._models) if heads is not None else None
         if of_models is None:
-            of_models = list(map(heads_of, self._folders, self._models))
+            of_models = list(map(heads_of, self._runs, self._models))
         return Aligner(
             self._models,
             of_models,

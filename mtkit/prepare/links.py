@@ -1,0 +1,162 @@
+"""Word alignments of training pairs, for guided alignment (`train.guided_alignment`).
+
+A file in the Pharaoh format, as any aligner writes it, gives the links of the words between spaces
+of the lines as they are. Training needs subwords, and with BPE-dropout their number changes. So
+links are stored between the words of the tokenizer: a word begins at each subword that begins with
+a space (`▁`), however it is segmented.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mtkit.data import LINK_TYPE
+from mtkit.errors import MtkitError
+from mtkit.files import sha256_of
+from mtkit.prepare.source import Block, check_regular
+from mtkit.text import open_binary, read_lines
+from mtkit.tokenizer import Tokenizer, Vocabularies
+from mtkit.word_alignment import Links, parse_links, word_spans, words_of_subwords
+
+
+class LinkLines(NamedTuple):
+    """The lines of a file of links that belong to a block of pairs.
+
+    Attributes:
+        file: its name.
+        first: the number of the first line, from 1.
+        lines: the links of each pair.
+    """
+
+    file: str
+    first: int
+    lines: list[str]
+
+    def parsed(self, indices: Sequence[int]) -> list[Links]:
+        """The links of some pairs of the block.
+
+        Raises:
+            MtkitError: for anything that is not a link, with file and line.
+        """
+        return [parse_links(self.lines[index], place=self._place(index)) for index in indices]
+
+    def check(self, block: Block) -> None:
+        """Refuse links of words that a pair does not have.
+
+        Raises:
+            MtkitError: with file and line.
+        """
+        for index, links in enumerate(self.parsed(range(len(self.lines)))):
+            if not links:
+                continue
+            # Lines that are not UTF-8 are dropped later.
+            sides = [side[index].decode(errors="replace") for side in block]
+            for side, text, last in zip(
+                ("source", "target"), sides, map(max, zip(*links, strict=True)), strict=True
+            ):
+                if last >= (words := len(text.split())):
+                    raise MtkitError(
+                        f"{self._place(index)}: links {side} word {last}, but the {side} line has "
+                        f"{words} words, numbered from 0"
+                    )
+
+    def _place(self, index: int) -> str:
+        return f"{self.file}, line {self.first + index}"
+
+
+class LinkFile:
+    """The word alignments of a training corpus: line n has the links of pair n.
+
+    Args:
+        path: plain or compressed.
+
+    Raises:
+        MtkitError: if there is no such file, or it cannot be read more than once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_regular(path)
+        open_binary(path).close()
+        self.path = path
+
+    def facts(self) -> dict[str, Any]:
+        """The entry in the manifest."""
+        check_regular(self.path)
+        return {"path": str(self.path), "sha256": sha256_of(self.path)}
+
+    def beside(self, blocks: Iterator[Block], *, of: str) -> Iterator[tuple[Block, LinkLines]]:
+        """Blocks of pairs, each with its lines of the file.
+
+        Args:
+            blocks: of the corpus, from its beginning.
+            of: the name of the corpus, for the message.
+
+        Raises:
+            MtkitError: if there are more pairs than lines, or fewer.
+        """
+        lines = read_lines(self.path)
+        count = 0
+        for block in blocks:
+            size = len(block[0])
+            found = list(itertools.islice(lines, size))
+            if len(found) < size:
+                more = size - len(found) + sum(len(rest[0]) for rest in blocks)
+                self._refuse_count(count + len(found), count + len(found) + more, of)
+            yield block, LinkLines(str(self.path), count + 1, found)
+            count += size
+        if rest := sum(1 for _ in lines):
+            self._refuse_count(count + rest, count, of)
+
+    def _refuse_count(self, lines: int, pairs: int, of: str) -> None:
+        raise MtkitError(
+            f"{self.path} has {lines} lines and {of} has {pairs} pairs; line n must have the links "
+            "of pair n"
+        )
+
+
+def encode_links(
+    vocabularies: Vocabularies, block: Sequence[Sequence[str]], links: Sequence[Links]
+) -> list[bytes]:
+    """Links between the words of the tokenizers, from links between the words of the lines.
+
+    Args:
+        vocabularies: of both sides.
+        block: source lines and target lines.
+        links: of each pair.
+
+    Returns:
+        For each pair its links in order, each as the numbers of two words, of `LINK_TYPE`.
+    """
+    src, tgt = (
+        _tokenizer_words(tokenizer, lines)
+        for tokenizer, lines in zip(vocabularies, block, strict=True)
+    )
+    encoded = []
+    for src_words, tgt_words, of_pair in zip(src, tgt, links, strict=True):
+        found = {
+            (i, j)
+            for src_word, tgt_word in of_pair
+            for i in src_words.get(src_word, ())
+            for j in tgt_words.get(tgt_word, ())
+        }
+        encoded.append(np.array(sorted(found), LINK_TYPE).tobytes())
+    return encoded
+
+
+def _tokenizer_words(tokenizer: Tokenizer, lines: Sequence[str]) -> Iterator[dict[int, set[int]]]:
+    """For each line: the words of the tokenizer that each word of the line has subwords of."""
+    begins = tokenizer.begins_word
+    for line, (ids, spans) in zip(lines, tokenizer.encode_with_spans(lines), strict=True):
+        words = word_spans(line)
+        found: dict[int, set[int]] = {}
+        if words and ids:
+            numbers = np.maximum(np.cumsum(begins[ids]) - 1, 0)
+            owners = words_of_subwords(words, [start for start, _ in spans])
+            for owner, number in zip(owners, numbers.tolist(), strict=True):
+                found.setdefault(owner, set()).add(number)
+        yield found

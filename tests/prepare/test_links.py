@@ -1,0 +1,163 @@
+"""Word alignments are stored with the pairs that they belong to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import TinyText, number_pairs, write_pairs
+
+from mtkit.data import PreparedData, SentencePairs
+from mtkit.errors import MtkitError
+from mtkit.prepare import prepare_files
+from mtkit.prepare.links import encode_links
+from mtkit.tokenizer import Tokenizer, Vocabularies
+
+
+def write_links(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def backwards(pairs: list[tuple[str, str]]) -> list[str]:
+    """The links of numbers with their translations, which are backwards."""
+    counts = [len(src.split()) for src, _ in pairs]
+    return [" ".join(f"{i}-{count - 1 - i}" for i in range(count)) for count in counts]
+
+
+def links_of(pairs: SentencePairs, index: int) -> list[tuple[int, int]]:
+    assert pairs.links is not None
+    numbers = pairs.links[index]
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def test_every_kept_pair_keeps_its_own_links_although_others_are_dropped(
+    tiny_text: TinyText, tmp_path: Path
+):
+    good = number_pairs(40, seed=4)
+    # One pair is empty, and five are repeated.
+    pairs = [*good[:10], ("", "eins"), *good[10:], *good[:5]]
+    links = [*backwards(good[:10]), "", *backwards(good[10:]), *["0-0"] * 5]
+    train = write_pairs(tmp_path, "mixed", pairs)
+    prepare_files(
+        "linked",
+        tmp_path / "linked",
+        **{**tiny_text.prepare_arguments(), "train": [train]},
+        alignments=[write_links(tmp_path / "links", links)],
+    )
+    data = PreparedData.open(tmp_path / "linked")
+    found = data.pairs("train")
+    tokenizer = data.tokenizers().tgt
+    kept = [tokenizer.decode(found.src[i][:-1]) for i in range(len(found))]
+    by_source = {src: list(range(len(src.split()))) for src, _ in good}
+    assert len(kept) == 40
+    assert {*kept} == {*by_source}
+    for index, text in enumerate(kept):
+        words = by_source[text]
+        assert links_of(found, index) == [(i, len(words) - 1 - i) for i in words]
+    assert data.pairs("valid").links is None
+
+
+def test_links_of_two_corpora_follow_each_other(tiny_text: TinyText, tmp_path: Path):
+    first, second = number_pairs(30, seed=5), number_pairs(30, seed=6)
+    prepare_files(
+        "two",
+        tmp_path / "two",
+        **{
+            **tiny_text.prepare_arguments(),
+            "train": [write_pairs(tmp_path, "a", first), write_pairs(tmp_path, "b", second)],
+        },
+        alignments=[
+            write_links(tmp_path / "a.links", ["0-0"] * 30),
+            write_links(tmp_path / "b.links", ["1-0"] * 30),
+        ],
+        workers=2,
+        overrides=["drop_duplicates=false", "drop_overlap=false"],
+    )
+    pairs = PreparedData.open(tmp_path / "two").pairs("train")
+    assert [links_of(pairs, i) for i in range(60)] == [[(0, 0)]] * 30 + [[(1, 0)]] * 30
+
+
+def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts():
+    # SentencePiece's normal form of the acute accent U+00B4 is a space and a combining accent.
+    tokenizer = Tokenizer.learn(["a don't b c"] * 9, 269)
+    (found,) = encode_links(
+        Vocabularies.of(tokenizer), [["a don\u00b4t c"], ["b c"]], [frozenset({(1, 0), (2, 1)})]
+    )
+    # The second word of the line becomes two, so the third word is number 3.
+    assert np.frombuffer(found, "<u2").reshape(-1, 2).tolist() == [[1, 0], [2, 0], [3, 1]]
+
+
+def test_a_subword_of_a_word_counts_as_that_word():
+    tokenizer = Tokenizer.learn(["one two three"] * 9, 270)
+    assert len(tokenizer.encode("three")) > 1
+    (found,) = encode_links(
+        Vocabularies.of(tokenizer),
+        [["three two three"], ["two three"]],
+        [frozenset({(2, 1), (0, 0)})],
+    )
+    assert np.frombuffer(found, "<u2").reshape(-1, 2).tolist() == [[0, 0], [2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [*lines[:2], "0-x", *lines[3:]], "line 3: '0-x' is not a link"),
+        (lambda lines: [*lines[:2], "0p1", *lines[3:]], "line 3: has possible links"),
+        (lambda lines: [*lines[:6], "0-99", *lines[7:]], "line 7: links target word 99, but the"),
+        (lambda lines: [*lines[:6], "99-0", *lines[7:]], "line 7: links source word 99, but the"),
+        (lambda lines: lines[:-1], "has 199 lines and"),
+        (lambda lines: [*lines, ""], "has 201 lines and"),
+        (lambda lines: [], "has 0 lines and"),
+    ],
+)
+def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
+    change, message: str, tiny_text: TinyText, tmp_path: Path
+):
+    lines = change(["0-0"] * 200)
+    with pytest.raises(MtkitError) as refusal:
+        prepare_files(
+            "bad",
+            tmp_path / "data" / "bad",
+            **tiny_text.prepare_arguments(),
+            alignments=[write_links(tmp_path / "links", lines)],
+        )
+    assert f"{tmp_path / 'links'}" in str(refusal.value)
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "data" / "bad").exists()
+
+
+def test_a_missing_file_of_links_is_refused(tiny_text: TinyText, tmp_path: Path):
+    with pytest.raises(MtkitError, match=r"missing\.links: No such file"):
+        prepare_files(
+            "bad",
+            tmp_path / "bad",
+            **tiny_text.prepare_arguments(),
+            alignments=[tmp_path / "missing.links"],
+        )
+
+
+def test_a_file_of_links_is_given_for_every_corpus_or_for_none(tiny_text: TinyText, tmp_path: Path):
+    arguments = {**tiny_text.prepare_arguments(), "train": [tiny_text.train, tiny_text.valid]}
+    links = write_links(tmp_path / "links", ["0-0"] * 200)
+    with pytest.raises(MtkitError, match="a file for each of the 2 training sources, not 1"):
+        prepare_files("bad", tmp_path / "bad", **arguments, alignments=[links])
+
+
+def test_the_manifest_names_the_file_of_links_and_its_checksum_changes_the_data(
+    tiny_text: TinyText, tmp_path: Path
+):
+    folders = []
+    for name, link in (("one", "0-0"), ("same", "0-0"), ("other", "0-1")):
+        links = write_links(tmp_path / "links", [link] * 200)
+        prepare_files(
+            "linked", tmp_path / name, **tiny_text.prepare_arguments(), alignments=[links]
+        )
+        folders.append(PreparedData.open(tmp_path / name))
+    one, same, other = folders
+    assert one.manifest.sources["train"][0]["alignments"]["path"] == str(tmp_path / "links")
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    for file in one.manifest.files:
+        assert (one.path / file).read_bytes() == (same.path / file).read_bytes()

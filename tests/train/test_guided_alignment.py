@@ -1,0 +1,282 @@
+"""One attention head learns word alignments, and nothing else changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import TinyText, changed, number_pairs
+from training import assert_same_state, before_update, interrupt, rows_of
+
+from mtkit.batches import make_batch
+from mtkit.config import Config, load_config
+from mtkit.data import PreparedData, SentencePairs, TokenArray
+from mtkit.errors import MtkitError
+from mtkit.prepare import prepare_files
+from mtkit.run_folder import Run
+from mtkit.tokenizer import UNK_ID
+from mtkit.train import assembly as train
+from mtkit.train.bpe_dropout import BpeDropout
+from mtkit.train.guided_alignment import GuidedAlignment
+from mtkit.train.trainer import Trainer
+from mtkit.translate import Translator
+from mtkit.translate.alignment import AlignmentHead
+from mtkit.translate.attention_weights import weights_of_pairs
+from mtkit.word_alignment import Gold, alignment_score
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """The tiny corpus, whose target is the source backwards, with links that say so."""
+    folder = tmp_path_factory.mktemp("linked")
+    lines = tiny_text.train[0].read_text().splitlines()
+    links = [
+        " ".join(f"{i}-{n - 1 - i}" for i in range(n)) for n in map(len, map(str.split, lines))
+    ]
+    (folder / "links").write_text("".join(f"{line}\n" for line in links))
+    prepare_files(
+        "linked",
+        folder / "linked",
+        **tiny_text.prepare_arguments(),
+        alignments=[folder / "links"],
+    )
+    return PreparedData.open(folder / "linked")
+
+
+@pytest.fixture
+def guided(training_config: Config) -> Config:
+    """Trains the first head of the first layer on links."""
+    two_layers = changed(training_config, "model", decoder_layers=2)
+    return changed(two_layers, "train", guided_alignment=0.1)
+
+
+def trainer_of(config: Config, data: PreparedData) -> Trainer:
+    return Trainer(config, data, device=CPU)
+
+
+# ---------------------------------------------------------------------------------------------
+# What the head should attend to
+
+
+def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
+    guided: Config, linked: PreparedData
+):
+    tokenizer = linked.tokenizers().tgt
+    pairs = linked.pairs("train")
+    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers())
+    assert guide is not None
+    indices = np.arange(20)
+    batch = make_batch(pairs, indices)
+    found = guide.targets(batch, pairs, indices)
+    assert found.shape == (20, batch.tgt_in.shape[1], batch.src.shape[1])
+    for row, index in enumerate(indices):
+        # The same by text: each subword's word, counted by spaces.
+        def words(ids: list[int]) -> list[int]:
+            texts = [tokenizer.piece(i) for i in ids]
+            return [
+                sum(text.startswith("▁") for text in texts[: n + 1]) - 1 for n in range(len(ids))
+            ]
+
+        src, tgt = words(pairs.src[index][:-1]), words(pairs.tgt[index][:-1])
+        count = src[-1] + 1
+        expected = torch.zeros_like(found[row])
+        for t, word in enumerate(tgt, start=1):  # position 0 is BOS
+            places = [s for s, other in enumerate(src) if other == count - 1 - word]
+            expected[t, places] = 1 / len(places)
+        assert torch.allclose(found[row], expected, rtol=0, atol=1e-7)
+
+
+def test_words_without_links_have_no_target(guided: Config, linked: PreparedData):
+    pairs = linked.pairs("train")
+    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers())
+    assert guide is not None
+    assert pairs.links is not None
+    # The second pair has only its first link, the third has none.
+    links = [pairs.links[0], pairs.links[1][:2], []]
+    flat = np.array([number for of_pair in links for number in of_pair])
+    fewer = TokenArray(flat, np.array([len(of_pair) for of_pair in links]))
+    batch = make_batch(pairs, np.arange(3))
+    targets = guide.targets(batch, dataclasses.replace(pairs, links=fewer), np.arange(3))
+    begins = linked.tokenizers().tgt.begins_word
+    words = np.cumsum(begins[batch.tgt_in.numpy()], axis=1) - 1
+    is_word = batch.tgt_in.numpy() > UNK_ID
+    has_link = is_word & np.stack([is_word[0], words[1] == links[1][1], np.zeros_like(words[2])])
+    assert has_link[1].any()
+    assert np.allclose(targets.sum(-1).numpy(), has_link)
+
+
+def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
+    guided: Config, linked: PreparedData
+):
+    vocabularies, pairs = linked.tokenizers(), linked.pairs("train")
+    guide = GuidedAlignment.of(guided, pairs, vocabularies)
+    assert guide is not None
+    dropout = BpeDropout(vocabularies.tgt, probability=0.5, seed=1)
+    indices = np.arange(30)
+    src, tgt = (
+        dropout.sample(side, indices, step=1, side=number, longest=1000)
+        for number, side in enumerate((pairs.src, pairs.tgt))
+    )
+    assert any(src[i] != pairs.src[i] for i in range(30))
+    sampled = SentencePairs(src, tgt, links=pairs.links)
+    batch = make_batch(sampled, indices)
+    targets = guide.targets(batch, sampled, indices)
+    begins = vocabularies.tgt.begins_word
+    for row in range(30):
+        src_words = np.cumsum(begins[batch.src[row].numpy()]) - 1
+        tgt_words = np.cumsum(begins[batch.tgt_in[row].numpy()]) - 1
+        linked_words = {
+            (int(src_words[s]), int(tgt_words[t])) for t, s in targets[row].nonzero().tolist()
+        }
+        count = int(begins[batch.src[row].numpy()].sum())
+        assert linked_words == {(i, count - 1 - i) for i in range(count)}
+
+
+# ---------------------------------------------------------------------------------------------
+# The loss
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
+    norm: str, guided: Config, linked: PreparedData
+):
+    config = changed(guided, "model", norm=norm, dropout=0.0)
+    trainer = trainer_of(config, linked)
+    pairs, indices = trainer.pairs, np.arange(12)
+    with torch.no_grad():
+        _, found = trainer._micro_batch_loss(pairs, indices, label_smoothing=0.1)
+    assert found is not None
+    batch = make_batch(pairs, indices)
+    trainer.model.eval()
+    # Layer 1 of 2, as `train.guided_layer` says, by the pass that pictures of attention use.
+    weights = weights_of_pairs(trainer.model, batch.src, batch.tgt_in, cross=[0]).cross[0].weights
+    assert trainer._guided is not None
+    targets = trainer._guided.targets(batch, pairs, indices)
+    wanted = targets > 0
+    expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
+    assert found[0].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert found[1].item() == pytest.approx(int((batch.tgt_in > 3).sum()))
+
+
+def test_the_loss_of_the_translation_is_the_same_with_and_without(
+    guided: Config, linked: PreparedData
+):
+    without = changed(guided, "train", guided_alignment=0.0)
+    losses = []
+    for config in (guided, without):
+        trainer = trainer_of(config, linked)
+        losses.append(trainer.update(next(trainer.batches)))
+    assert losses[0].translation == losses[1].translation
+    assert losses[0].alignment is not None
+    assert losses[1].alignment is None
+
+
+def test_micro_batches_give_the_gradient_of_one_big_batch(guided: Config, linked: PreparedData):
+    config = changed(guided, "model", dropout=0.0)
+    gradients = []
+    for parts in ([np.arange(30)], [np.arange(3), np.arange(3, 30)]):
+        torch.set_default_dtype(torch.float64)
+        try:
+            trainer = trainer_of(config, linked)
+            found = {}
+
+            def take(*_: object, trainer: Trainer = trainer, found: dict = found) -> None:
+                for name, parameter in trainer.model.named_parameters():
+                    assert parameter.grad is not None
+                    found[name] = parameter.grad.clone()
+
+            trainer.optimizer.step = take  # type: ignore[method-assign]
+            trainer.micro_batches.per_batch = 1
+            trainer.update(parts)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        gradients.append(found)
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradients[1][name], gradient, rtol=0, atol=1e-9), name
+
+
+def test_without_it_links_in_the_data_change_no_weight(
+    training_config: Config, linked: PreparedData, tiny_data: PreparedData, tmp_path: Path
+):
+    for name, data in (("with", linked), ("without", tiny_data)):
+        train.run(training_config, data, tmp_path / name, device="cpu")
+    assert_same_state(tmp_path / "with", tmp_path / "without")
+
+
+# ---------------------------------------------------------------------------------------------
+# A run
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.3])
+def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
+    bpe_dropout: float,
+    guided: Config,
+    linked: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = changed(guided, "train", bpe_dropout=bpe_dropout)
+    train.run(config, linked, tmp_path / "whole", device="cpu")
+    with monkeypatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        train.run(config, linked, tmp_path / "stopped", device="cpu")
+    train.run(config, linked, tmp_path / "stopped", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+    assert len(rows_of(tmp_path / "whole", "alignment_loss")) > 1
+
+
+def test_a_trained_head_aligns_better_than_the_same_head_without(
+    guided: Config, linked: PreparedData, tmp_path: Path
+):
+    # Enough updates to learn the links, and far too few to learn the translation.
+    longer = changed(guided, "train", max_steps=250, warmup_steps=60, valid_every=250)
+    wider = changed(longer, "model", d_model=32, d_ff=64, dropout=0.0)
+    pairs = number_pairs(100, seed=9)
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    golds = []
+    for source in sources:
+        n = len(source.split())
+        links = frozenset((i, n - 1 - i) for i in range(n))
+        golds.append(Gold(links, links))
+    rates = []
+    head = AlignmentHead(layer=1, head=1, step="input")
+    for weight in (0.5, 0.0):
+        config = changed(wider, "train", guided_alignment=weight)
+        train.run(config, linked, tmp_path / str(weight), device="cpu")
+        with Translator.load(tmp_path / str(weight), device="cpu", prepared=False) as translator:
+            found = translator.aligner([head]).align(sources, targets)
+        rates.append(alignment_score([one.links for one in found], golds).error_rate)
+    trained, untrained = rates
+    assert trained < 0.5 * untrained
+
+
+def test_a_run_aligns_with_the_head_that_it_trained(
+    guided: Config, linked: PreparedData, tmp_path: Path
+):
+    train.run(guided, linked, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    with Translator.load(run, device="cpu") as translator:
+        assert list(map(str, translator.aligner().heads)) == ["1.1 (input)"]
+
+
+def test_data_without_links_is_refused_in_one_line(
+    guided: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    with pytest.raises(MtkitError, match=r"^train.guided_alignment: the data was prepared without"):
+        train.run(guided, tiny_data, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_layer_that_the_decoder_does_not_have_is_refused():
+    with pytest.raises(MtkitError, match="guided_layer: 4, but the decoder has 3 layers"):
+        load_config("small", ["train.guided_layer=4"])
+
+
+@pytest.mark.parametrize(("layers", "layer"), [(1, 1), (2, 1), (3, 2), (6, 5)])
+def test_without_a_layer_it_is_the_one_before_the_last(layers: int, layer: int):
+    assert load_config("small", [f"model.decoder_layers={layers}"]).guided_layer == layer
