@@ -151,7 +151,7 @@ def float32_arithmetic(device: torch.device) -> Iterator[None]:
 
 
 def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -> str:
-    """Use the faster of PyTorch's two libraries for float32 matrix products.
+    """Use the faster of PyTorch's libraries for matrix products and for attention.
 
     On AMD CPUs with AVX-512, MKL has less than half the speed of oneDNN. The switch is
     `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
@@ -165,6 +165,10 @@ def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -
         so that a repeated run gives the same weights.
     """
     if device.type != "cpu":
+        # cuDNN's attention compiles a plan for each new shape of a batch, and batches have
+        # thousands: the first updates of `small` took 720 ms each on an H100, and 19 ms with
+        # PyTorch's other kernels.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         return "cuBLAS"
     # The switch is for the whole process, and an earlier model may have used it.
     torch.set_float32_matmul_precision("highest")

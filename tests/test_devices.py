@@ -12,7 +12,7 @@ import torch
 
 from mtkit import devices
 from mtkit.convert.exporting import export
-from mtkit.devices import is_out_of_memory, memory_explained
+from mtkit.devices import is_out_of_memory, memory_explained, select_matmul_backend
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
@@ -150,3 +150,14 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     monkeypatch.setattr("mtkit.convert.exporting._check_text", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
         export(untrained, tmp_path / "out", format="safetensors")
+
+
+def test_attention_on_a_gpu_is_not_computed_by_cudnn():
+    # It would compile a plan for each new shape. The switch exists without a GPU too.
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        assert select_matmul_backend(torch.device("cuda")) == "cuBLAS"
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
