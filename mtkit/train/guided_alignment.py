@@ -10,7 +10,6 @@ head is read where the target subword is the decoder's input, so it knows the wo
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import UNK_ID, Vocabularies
+from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 
 
 class GuidedAlignment:
@@ -59,38 +58,46 @@ class GuidedAlignment:
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.
 
+        The subwords of a linked word attend to all subwords of its source words, in equal parts;
+        those of a word without a link to EOS, as alignments expect it of a word without a partner.
+
         Args:
-            batch: on the CPU, of these pairs.
+            batch: of these pairs.
             pairs: with links.
             indices: of the pairs of the batch.
 
         Returns:
-            (B, T, S): the subwords of all source words that the word of a position is linked with,
-            in equal parts; zeros for BOS, padding, and words without links.
+            (B, T, S), on the device of the batch. Rows sum to 1, or to 0 at BOS, at padding, and in
+            a pair without any link.
         """
         assert pairs.links is not None
+        device = batch.src.device
         src_words, tgt_words = (
-            _words(ids.numpy(), begins)
+            _words(ids, torch.from_numpy(begins).to(device))
             for ids, begins in zip((batch.src, batch.tgt_in), self._begins, strict=True)
         )
+        (B, T), S = tgt_words.shape, src_words.shape[1]
         numbers, lengths = pairs.links.select(indices)
-        of_pair = np.repeat(np.arange(len(indices)), lengths // 2)
-        # One row and one column more, for what is not a word: -1 is their index.
-        linked = np.zeros(
-            (len(indices), tgt_words.max(initial=-1) + 2, src_words.max(initial=-1) + 2), np.float32
-        )
-        linked[of_pair, numbers[1::2], numbers[::2]] = 1.0
-        place = np.arange(len(indices))[:, None, None]
-        found = linked[place, tgt_words[:, :, None], src_words[:, None, :]]
-        found /= np.maximum(found.sum(-1, keepdims=True), 1.0)
-        return torch.from_numpy(found)
+        pair = np.repeat(np.arange(B), lengths // 2)
+        # A row and a column more than there can be words: those of what is not a word.
+        place = (pair * (T + 1) + numbers[1::2]) * (S + 1) + numbers[::2]
+        linked = torch.zeros(B * (T + 1) * (S + 1), device=device)
+        linked[torch.from_numpy(place).to(device)] = 1.0
+        found = linked.view(B, T + 1, S + 1)[
+            torch.arange(B, device=device)[:, None, None],
+            tgt_words[:, :, None],
+            src_words[:, None, :],
+        ]
+        has_links = torch.from_numpy(lengths > 0).to(device)[:, None]
+        alone = has_links & (tgt_words < T) & ~found.any(-1)
+        found += alone[:, :, None] * (batch.src == EOS_ID)[:, None, :]
+        return found / found.sum(-1, keepdim=True).clamp_min(1.0)
 
 
-def _words(ids: IntArray, begins: npt.NDArray[np.bool_]) -> IntArray:
-    """The number of the word of each subword of (B, length) ids; -1 for special ids."""
-    words: IntArray = np.maximum(np.cumsum(begins[ids], axis=1) - 1, 0)
-    words[ids <= UNK_ID] = -1
-    return words
+def _words(ids: Tensor, begins: Tensor) -> Tensor:
+    """The number of the word of each subword of (B, length) ids; `length` for special ids."""
+    words = (begins[ids].cumsum(1) - 1).clamp_min(0)
+    return words.masked_fill(ids <= UNK_ID, ids.shape[1])
 
 
 def alignment_loss(log_weights: Tensor, targets: Tensor) -> Tensor:

@@ -519,10 +519,10 @@ class Trainer:
             some = np.zeros(1, np.int64)
             loss = self._translation_loss(parallel, self.pairs, some, label_smoothing=0.0)
             return 0.0 * loss, None
-        batch = make_batch(pairs, indices)
+        batch = make_batch(pairs, indices).to(self.device)
         if guided is None or pairs.links is None:
             return self._loss(parallel, batch, label_smoothing=label_smoothing), None
-        targets = guided.targets(batch, pairs, indices).to(self.device)
+        targets = guided.targets(batch, pairs, indices)
         found: list[Tensor] = []
         loss = self._loss(
             parallel,
@@ -535,7 +535,8 @@ class Trainer:
     def _translation_loss(
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
-        return self._loss(model, make_batch(pairs, indices), label_smoothing=label_smoothing)
+        batch = make_batch(pairs, indices).to(self.device)
+        return self._loss(model, batch, label_smoothing=label_smoothing)
 
     def _loss(
         self,
@@ -545,7 +546,6 @@ class Trainer:
         label_smoothing: float,
         guides: Mapping[int, Guide] | None = None,
     ) -> Tensor:
-        batch = batch.to(self.device)
         # An argument only where it is needed.
         more: dict[str, Any] = {"guides": guides} if guides else {}
         if torch.is_grad_enabled() and self.device.type == "cpu":

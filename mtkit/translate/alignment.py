@@ -51,6 +51,7 @@ from mtkit.word_alignment import (
 log = logging.getLogger(__name__)
 
 FloatArray = npt.NDArray[np.floating[Any]]
+BoolArray = npt.NDArray[np.bool_]
 Spans = list[tuple[int, int]]
 Step = Literal["prediction", "input"]
 
@@ -157,7 +158,7 @@ class Alignment:
 
     Attributes:
         weights: each link with its attention weight, from 0 to 1: how much the target word attends
-            to the source word. With a model of the other direction, the mean of both directions.
+            to the source word. With a model of the other direction, the geometric mean of both.
         src_words, tgt_words: start and end of each word, in characters of the line.
     """
 
@@ -205,48 +206,48 @@ def links_of(
 ) -> dict[Link, float]:
     """The links of a pair, and their weights.
 
+    Every target word is linked to its best source word, and every source word to its best target
+    word. With two models, the best one has the largest geometric mean of both weights: a partner
+    that only one model sees is rarely right. A word that attends most to EOS has no partner.
+
     Args:
         forward: of the pair.
         backward: of the pair with source and target exchanged, by a model of the other direction.
-            Without it, the best target word of each source word is taken from `forward`.
         method: joins the links to the best source words and those to the best target words.
     """
-    to_source = swapped(_best_columns(forward.matrix, forward.tgt, forward.src))
+    aligned = forward.matrix.argmax(1) < len(forward.src)
+    weights, src, tgt = forward.matrix[:, :-1], forward.src, forward.tgt
     if backward is None:
-        # A target word that attends most to EOS has no partner.
-        aligned = forward.matrix.argmax(1) < len(forward.src)
-        rows = forward.matrix[aligned, :-1]
-        tgt = [word for word, is_aligned in zip(forward.tgt, aligned, strict=True) if is_aligned]
-        to_target = _best_columns(rows.T, forward.src, tgt)
+        to_source = _best(weights, tgt, src, aligned)
+        # A target word without a partner is not one either.
+        partners = [word for word, is_aligned in zip(tgt, aligned, strict=True) if is_aligned]
+        to_target = _best(weights[aligned].T, src, partners)
     else:
-        to_target = _best_columns(backward.matrix, backward.tgt, backward.src)
-    links = sorted(symmetrize(to_source, to_target, method))
-    weights = _weights(forward, links)
-    if backward is not None:
-        other = _weights(backward, [(j, i) for i, j in links])
-        weights = [(one + two) / 2 for one, two in zip(weights, other, strict=True)]
-    return dict(zip(links, weights, strict=True))
+        # Only words that both models have read.
+        src = sorted({*forward.src} & {*backward.tgt})
+        tgt = sorted({*forward.tgt} & {*backward.src})
+        rows, columns = np.searchsorted(forward.tgt, tgt), np.searchsorted(forward.src, src)
+        back_rows = np.searchsorted(backward.tgt, src)
+        back_columns = np.searchsorted(backward.src, tgt)
+        other = backward.matrix[np.ix_(back_rows, back_columns)].T.astype(np.float64)
+        weights = np.sqrt(weights[np.ix_(rows, columns)] * other)
+        to_source = _best(weights, tgt, src, aligned[rows])
+        also_aligned = backward.matrix.argmax(1) < len(backward.src)
+        to_target = _best(weights.T, src, tgt, also_aligned[back_rows])
+    links = sorted(symmetrize(swapped(to_source), to_target, method))
+    places = {word: place for place, word in enumerate(src)}, {w: p for p, w in enumerate(tgt)}
+    return {(i, j): float(weights[places[1][j], places[0][i]]) for i, j in links}
 
 
-def _best_columns(matrix: FloatArray, rows: list[int], columns: list[int]) -> Links:
-    """Each row with its best column, by their indices; a row whose best is EOS has none."""
+def _best(
+    matrix: FloatArray, rows: list[int], columns: list[int], wanted: BoolArray | None = None
+) -> Links:
+    """Each row, or each that is wanted, with its best column, by their words."""
     if not matrix.size:
         return frozenset()
-    return frozenset(
-        (row, columns[best])
-        for row, best in zip(rows, matrix.argmax(1).tolist(), strict=True)
-        if best < len(columns)
-    )
-
-
-def _weights(attention: WordAttention, links: Sequence[Link]) -> list[float]:
-    """The weight of each link of a source word and a target word; 0 for words that are missing."""
-    columns = {word: place for place, word in enumerate(attention.src)}
-    rows = {word: place for place, word in enumerate(attention.tgt)}
-    return [
-        float(attention.matrix[rows[j], columns[i]]) if i in columns and j in rows else 0.0
-        for i, j in links
-    ]
+    best = matrix.argmax(1).tolist()
+    chosen = range(len(rows)) if wanted is None else np.flatnonzero(wanted).tolist()
+    return frozenset((rows[row], columns[best[row]]) for row in chosen)
 
 
 @dataclass(frozen=True)

@@ -114,14 +114,22 @@ def test_align_joins_the_links_of_both_directions(
         with pytest.raises(ValueError, match=r"reverse: translates en to de, not de to en"):
             forward.align(sources, targets, reverse=forward)
     assert outcome.out == "".join(f"{one}\n" for one in found)
-    # Worked out from the mean of the heads: the best source of each target, and the reverse.
+    # Worked out from the mean of the heads: the product of both models decides.
     for pair in (0, 3):
-        sides = []
-        for of_pairs in matrices:
-            mean = np.mean([head.matrix for head in of_pairs[pair]], axis=0)
-            best = enumerate(mean.argmax(1).tolist())
-            sides.append({(row, column) for row, column in best if column < mean.shape[1] - 1})
-        to_source, to_target = {(i, j) for j, i in sides[0]}, sides[1]
+        there, back = (
+            np.mean([head.matrix for head in of_pairs[pair]], axis=0) for of_pairs in matrices
+        )
+        product = there[:, :-1] * back[:, :-1].T
+        to_source = {
+            (int(product[j].argmax()), j)
+            for j in range(len(there))
+            if there[j].argmax() < there.shape[1] - 1
+        }
+        to_target = {
+            (i, int(product[:, i].argmax()))
+            for i in range(len(back))
+            if back[i].argmax() < back.shape[1] - 1
+        }
         if method == "intersection":
             assert found[pair].links == to_source & to_target
         elif method == "union":

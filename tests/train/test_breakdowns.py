@@ -27,7 +27,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train.trainer import Trainer
+from mtkit.train.trainer import Losses, Trainer
 
 
 @pytest.fixture
@@ -133,8 +133,9 @@ def test_a_loss_of_nan_is_reported_with_the_checkpoint_being_saved(
 ):
     original = Trainer.update
 
-    def update(self: Trainer, *given: Any) -> Tensor:
-        return original(self, *given) * (math.nan if self.step == 4 else 1.0)
+    def update(self: Trainer, *given: Any) -> Losses:
+        losses = original(self, *given)
+        return Losses(losses.translation * (math.nan if self.step == 4 else 1.0), None)
 
     monkeypatch.setattr(Trainer, "update", update)
     slow_down_saving(monkeypatch)

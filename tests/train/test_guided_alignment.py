@@ -17,7 +17,7 @@ from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.errors import MtkitError
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
-from mtkit.tokenizer import UNK_ID
+from mtkit.tokenizer import EOS_ID, UNK_ID
 from mtkit.train import assembly as train
 from mtkit.train.bpe_dropout import BpeDropout
 from mtkit.train.guided_alignment import GuidedAlignment
@@ -91,7 +91,9 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
         assert torch.allclose(found[row], expected, rtol=0, atol=1e-7)
 
 
-def test_words_without_links_have_no_target(guided: Config, linked: PreparedData):
+def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
+    guided: Config, linked: PreparedData
+):
     pairs = linked.pairs("train")
     guide = GuidedAlignment.of(guided, pairs, linked.tokenizers())
     assert guide is not None
@@ -105,9 +107,12 @@ def test_words_without_links_have_no_target(guided: Config, linked: PreparedData
     begins = linked.tokenizers().tgt.begins_word
     words = np.cumsum(begins[batch.tgt_in.numpy()], axis=1) - 1
     is_word = batch.tgt_in.numpy() > UNK_ID
-    has_link = is_word & np.stack([is_word[0], words[1] == links[1][1], np.zeros_like(words[2])])
-    assert has_link[1].any()
-    assert np.allclose(targets.sum(-1).numpy(), has_link)
+    at_end = (targets * (batch.src == EOS_ID)[:, None, :]).sum(-1).numpy()
+    assert not at_end[0].any()
+    assert np.array_equal(at_end[1] == 1, is_word[1] & (words[1] != links[1][1]))
+    assert at_end[1].any()
+    assert np.allclose(targets[:2].sum(-1).numpy(), is_word[:2])
+    assert not targets[2].any()
 
 
 def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
@@ -234,7 +239,8 @@ def test_a_trained_head_aligns_better_than_the_same_head_without(
     guided: Config, linked: PreparedData, tmp_path: Path
 ):
     # Enough updates to learn the links, and far too few to learn the translation.
-    longer = changed(guided, "train", max_steps=250, warmup_steps=60, valid_every=250)
+    often = dict.fromkeys(("log_every", "valid_every", "checkpoint_every"), 250)
+    longer = changed(guided, "train", max_steps=250, warmup_steps=60, **often)
     wider = changed(longer, "model", d_model=32, d_ff=64, dropout=0.0)
     pairs = number_pairs(100, seed=9)
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -151,16 +151,16 @@ def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
 ):
     settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
-    original = Trainer._loss
+    original = Trainer._micro_batch_loss
     seen, kept = [], []
 
-    def look(self: Trainer, model: Any, pairs: Any, indices: Any, **rest: Any) -> Tensor:
+    def look(self: Trainer, pairs: Any, indices: Any, **rest: Any) -> Any:
         for side, plain in ((pairs.src, self.pairs.src), (pairs.tgt, self.pairs.tgt)):
             seen.append(len(indices) * side.lengths[indices].max())
             kept.append(side is plain)
-        return original(self, model, pairs, indices, **rest)
+        return original(self, pairs, indices, **rest)
 
-    monkeypatch.setattr(Trainer, "_loss", look)
+    monkeypatch.setattr(Trainer, "_micro_batch_loss", look)
     trainer.check_memory()
     tried = max(seen)
     for _ in range(10):

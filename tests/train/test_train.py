@@ -25,7 +25,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train.flops import training_flops
 from mtkit.train.loss import learning_rate
-from mtkit.train.trainer import Trainer
+from mtkit.train.trainer import Losses, Trainer
 from mtkit.translate import Translator
 
 CPU = torch.device("cpu")
@@ -304,11 +304,11 @@ def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
     seen: list[tuple[float, int]] = []
     original = Trainer.update
 
-    def update(self: Trainer, batches: Any, *rest: Any) -> Tensor:
-        summed = original(self, batches, *rest)
+    def update(self: Trainer, batches: Any, *rest: Any) -> Losses:
+        losses = original(self, batches, *rest)
         tokens = self.pairs.tgt.lengths[np.concatenate(batches)].sum()
-        seen.append((summed.item(), int(tokens)))
-        return summed
+        seen.append((losses.translation.item(), int(tokens)))
+        return losses
 
     monkeypatch.setattr(Trainer, "update", update)
     seldom = changed(config, "train", log_every=4)

@@ -71,12 +71,26 @@ def test_words_are_linked_to_their_best_partners_unless_that_is_the_end():
     # best target words are 0 and 2.
     for method in METHODS:
         assert links_of(forward, method=method) == {(0, 0): 0.7, (1, 2): 0.5}
-    # The other model links target word 1 to source word 1, and 0 to 0.
-    backward = attention_of([[0.6, 0.2, 0.1, 0.1], [0.2, 0.5, 0.2, 0.1]])
+
+
+def test_two_models_are_joined_by_the_geometric_mean_of_their_weights():
+    # Rows are target words, and the last column is EOS.
+    forward = attention_of([[0.7, 0.1, 0.2], [0.1, 0.2, 0.7], [0.2, 0.5, 0.3]])
+    # Rows are source words.
+    backward = attention_of([[0.6, 0.2, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1]])
+    # The products, by hand: 0.42 and 0.01; 0.02 and 0.12; 0.02 and 0.10. Target word 1 has no
+    # partner, because it attends to EOS; but it is the best one of source word 1.
     assert links_of(forward, backward, "intersection").keys() == {(0, 0)}
     union = links_of(forward, backward, "union")
-    assert union.keys() == {(0, 0), (1, 2), (1, 1)}
-    assert union[1, 1] == pytest.approx((0.2 + 0.5) / 2)
+    assert union.keys() == {(0, 0), (1, 1), (1, 2)}
+    assert union == pytest.approx({(0, 0): 0.42**0.5, (1, 1): 0.12**0.5, (1, 2): 0.10**0.5})
+
+
+def test_words_that_only_one_of_two_models_has_read_have_no_links():
+    forward = WordAttention(np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]]), src=[0, 2], tgt=[0, 1])
+    backward = WordAttention(np.array([[0.8, 0.2], [0.7, 0.3]]), src=[1], tgt=[1, 2])
+    # Both have source word 2 and target word 1.
+    assert links_of(forward, backward) == pytest.approx({(2, 1): (0.7 * 0.7) ** 0.5})
 
 
 @pytest.mark.parametrize("method", METHODS)
