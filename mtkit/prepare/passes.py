@@ -25,6 +25,7 @@ from mtkit.config import PrepareConfig
 from mtkit.data import IntArray, PreparedWriter, Split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Record, read_record, write_record
+from mtkit.prepare.encoding import BlockEncoding, CheckedBlock, Place, block_encoders, taken
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -38,10 +39,9 @@ from mtkit.prepare.filters import (
     keys_of,
     reason_code,
 )
-from mtkit.prepare.links import LinkFile, LinkLines, encode_links
+from mtkit.prepare.links import LinkFile, LinkLines
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.source import Block, Source
-from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
 from mtkit.tokenizer import Tokenizer, Vocabularies
@@ -58,7 +58,7 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 BLOCK = 10_000
 # Blocks that are saved together, so that a run that resumes need not repeat them.
 PART = 20
-# Memory for the words of one side, and for the cache of encoded words of a process.
+# Memory for the words of one side.
 _WORDS_BYTES = 32 << 20
 # The number of most frequent words of a side that the subwords are counted in.
 _TELLING = 100_000
@@ -418,7 +418,7 @@ class Passes:
             seen = 0
             for _, block, codes, _ in self._blocks(check, records):
                 (indices,) = np.nonzero(codes == KEPT)
-                yield _taken(block, indices[-seen % stride :: stride].tolist())
+                yield taken(block, indices[-seen % stride :: stride].tolist())
                 seen += len(indices)
 
         counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
@@ -441,7 +441,7 @@ class Passes:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
-        encoding = _Encoding(vocabularies, odds, self._config, self._writer.token_type)
+        encoding = BlockEncoding(vocabularies, odds, self._config, self._writer.token_type)
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         with _bar("encoding", total=len(records)) as bar:
             bar.update(min(done.blocks * BLOCK, len(records)))
@@ -465,7 +465,7 @@ class Passes:
             raise _nothing_left(done.dropped)
         return done
 
-    def _list_dropped(self, done: _Encode, place: _Place, block: Block, codes: ReasonCodes) -> None:
+    def _list_dropped(self, done: _Encode, place: Place, block: Block, codes: ReasonCodes) -> None:
         name = self._sources.train[place.source].name
         for index in np.flatnonzero(codes).tolist():
             reason, line = REASONS[codes[index]], place.first + index
@@ -485,13 +485,13 @@ class Passes:
                 self._writer.add_text(split, pairs)
         src, tgt = (
             encoder.encode([pair[side] for pair in held_out["valid"]])
-            for side, encoder in enumerate(_block_encoders(vocabularies, self._writer.token_type))
+            for side, encoder in enumerate(block_encoders(vocabularies, self._writer.token_type))
         )
         self._writer.add_pairs("valid", src, tgt)
 
     # -- All stages
 
-    def _blocks(self, check: _Check, records: PairRecords) -> Iterator[_CheckedBlock]:
+    def _blocks(self, check: _Check, records: PairRecords) -> Iterator[CheckedBlock]:
         """The blocks of all training sources in order, with the reason codes of the first stage.
 
         Each block is first compared with the one that the first stage read.
@@ -510,7 +510,7 @@ class Passes:
                     raise _changed(source)
                 block, links = found
                 codes = records.read("codes", start, len(block[0]))
-                yield _CheckedBlock(_Place(number, first), block, codes, links)
+                yield CheckedBlock(Place(number, first), block, codes, links)
                 first += len(block[0])
                 start += len(block[0])
 
@@ -530,99 +530,12 @@ class Passes:
         self._seconds[stage] = time.perf_counter() - started
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The origin of a block: its training source, and the number of its first pair, from 1."""
-
-    source: int
-    first: int
-
-
 class _Numbered(NamedTuple):
     """A block with its links, if there are any, and the number of its training source."""
 
     source: int
     block: Block
     links: LinkLines | None
-
-
-class _CheckedBlock(NamedTuple):
-    """A block with its links, if any, and the reason codes of the first stage on its pairs."""
-
-    place: _Place
-    block: Block
-    codes: ReasonCodes
-    links: LinkLines | None
-
-
-class _Encoded(NamedTuple):
-    """The kept pairs of a block, and a reason code for each of its pairs.
-
-    Attributes:
-        src, tgt: the ids of both sides of the kept pairs.
-        links: their links, if there are any.
-        codes: of all pairs.
-    """
-
-    src: list[bytes]
-    tgt: list[bytes]
-    links: list[bytes]
-    codes: ReasonCodes
-
-
-class _Encoding:
-    """Segments the kept pairs of a block into subwords, and applies the subword-level filters."""
-
-    def __init__(
-        self,
-        vocabularies: Vocabularies,
-        odds: list[LanguageOdds],
-        config: PrepareConfig,
-        dtype: np.dtype[Any],
-    ) -> None:
-        self._vocabularies = vocabularies
-        self._odds = odds
-        self._config = config
-        self._dtype = dtype
-
-    @functools.cached_property
-    def _encoders(self) -> list[CachedEncoder]:
-        # Each process has its own encoders, which are not sent.
-        return _block_encoders(self._vocabularies, self._dtype)
-
-    def __call__(self, decided: _CheckedBlock) -> _Encoded:
-        """The kept pairs of a block, encoded."""
-        codes = decided.codes.copy()
-        (indices,) = np.nonzero(codes == KEPT)
-        src, tgt, codes[indices] = self._encode(_taken(decided.block, indices.tolist()))
-        links: list[bytes] = []
-        if decided.links is not None:
-            kept = np.flatnonzero(codes == KEPT).tolist()
-            lines = [[line.decode() for line in side] for side in _taken(decided.block, kept)]
-            links = encode_links(self._vocabularies, lines, decided.links.parsed(kept))
-        return _Encoded(src, tgt, links, codes)
-
-    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
-        """The same for a block whose pairs were all kept so far."""
-        ids = [
-            encoder.encode([line.decode() for line in lines])
-            for encoder, lines in zip(self._encoders, block, strict=True)
-        ]
-        # With EOS, as the model sees them.
-        lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
-        lengths //= self._dtype.itemsize
-        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
-        codes = np.zeros(len(longer), np.uint8)
-        if self._config.drop_wrong_language:
-            for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
-                foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
-                codes[foreign] = reason_code("wrong language")
-        codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
-        codes[longer > self._config.max_tokens] = reason_code("too long")
-        codes[shorter == 1] = reason_code("empty")
-        kept = np.flatnonzero(codes == KEPT).tolist()
-        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
-        return src_ids, tgt_ids, codes
 
 
 def _check_block(cleaner: Cleaner, numbered: _Numbered) -> PairChecks:
@@ -662,14 +575,6 @@ def _changed(source: Source, why: str = "") -> MtkitError:
     )
 
 
-def _taken(block: Block, indices: list[int]) -> Block:
-    """The pairs of a block with these indices."""
-    src, tgt = block
-    if len(indices) == len(src):
-        return block
-    return [src[index] for index in indices], [tgt[index] for index in indices]
-
-
 def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int]]:
     """The words of both sides, each once, with their counts."""
     for word, count in src.items():
@@ -677,15 +582,6 @@ def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int
     for word, count in tgt.items():
         if word not in src:
             yield word, count
-
-
-def _block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[CachedEncoder]:
-    """The encoders of source and target; for a joint vocabulary one, with one cache."""
-    encoders = {
-        tokenizer: CachedEncoder(tokenizer, dtype=dtype, max_bytes=_WORDS_BYTES)
-        for tokenizer in vocabularies.distinct
-    }
-    return [encoders[tokenizer] for tokenizer in vocabularies]
 
 
 def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:

@@ -90,6 +90,8 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
     ("more", "status", "words"),
     [
         (["--weight", "1", "--weight", "2"], 2, ["--weight", "one for each"]),
+        (["--alignments", "a", "--alignments", "b"], 2, ["--alignments", "one for each"]),
+        (["--alignments", "missing.links"], 1, ["missing.links", "No such file"]),
         (["--weight", "0"], 2, ["--weight", "0"]),
         (["--weight", "-1"], 2, ["--weight", "-1"]),
         (["--weight", "often"], 2, ["--weight", "often"]),
@@ -119,6 +121,22 @@ def test_options_that_do_not_fit_are_refused_in_one_line(
     assert (outcome.status, place.files()) == (status, before)
     for word in words:
         assert word in outcome.error
+
+
+def test_links_of_words_go_with_the_corpus_into_the_folder(place: Place, tiny_text: TinyText):
+    place.write("links.txt", "0-0\n" * 200)
+    arguments = prepare_arguments(tiny_text)
+    assert place.mtkit(*arguments, "--alignments", "links.txt").status == 0
+    (folder,) = (place.folder / "data").iterdir()
+    links = PreparedData.open(folder).pairs("train").links
+    assert links is not None
+    assert {tuple(links[i]) for i in range(len(links))} == {(0, 0)}
+
+
+def test_links_of_a_corpus_of_the_catalogue_are_refused(place: Place):
+    place.write("links.txt", "0-0\n")
+    error = place.refused("prepare", "demo-en-de", "--alignments", "links.txt")
+    assert "your own data requires" in error
 
 
 def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(

@@ -1,0 +1,123 @@
+"""The third pass over a corpus: the kept pairs of a block as ids, with the filters on subwords."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mtkit.config import PrepareConfig
+from mtkit.prepare.filters import KEPT, LanguageOdds, ReasonCodes, reason_code
+from mtkit.prepare.links import LinkLines, encode_links
+from mtkit.prepare.source import Block
+from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.tokenizer import Vocabularies
+
+# Memory for the cache of encoded words of a process.
+_CACHE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """The origin of a block: its training source, and the number of its first pair, from 1."""
+
+    source: int
+    first: int
+
+
+class CheckedBlock(NamedTuple):
+    """A block with its links, if any, and the reason codes of the first stage on its pairs."""
+
+    place: Place
+    block: Block
+    codes: ReasonCodes
+    links: LinkLines | None
+
+
+class EncodedBlock(NamedTuple):
+    """The kept pairs of a block, and a reason code for each of its pairs.
+
+    Attributes:
+        src, tgt: the ids of both sides of the kept pairs.
+        links: their links, if there are any.
+        codes: of all pairs.
+    """
+
+    src: list[bytes]
+    tgt: list[bytes]
+    links: list[bytes]
+    codes: ReasonCodes
+
+
+class BlockEncoding:
+    """Segments the kept pairs of a block into subwords, and applies the subword-level filters."""
+
+    def __init__(
+        self,
+        vocabularies: Vocabularies,
+        odds: list[LanguageOdds],
+        config: PrepareConfig,
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._vocabularies = vocabularies
+        self._odds = odds
+        self._config = config
+        self._dtype = dtype
+
+    @functools.cached_property
+    def _encoders(self) -> list[CachedEncoder]:
+        # Each process has its own encoders, which are not sent.
+        return block_encoders(self._vocabularies, self._dtype)
+
+    def __call__(self, decided: CheckedBlock) -> EncodedBlock:
+        """The kept pairs of a block, encoded."""
+        codes = decided.codes.copy()
+        (indices,) = np.nonzero(codes == KEPT)
+        src, tgt, codes[indices] = self._encode(taken(decided.block, indices.tolist()))
+        links: list[bytes] = []
+        if decided.links is not None:
+            kept = np.flatnonzero(codes == KEPT).tolist()
+            lines = [[line.decode() for line in side] for side in taken(decided.block, kept)]
+            links = encode_links(self._vocabularies, lines, decided.links.parsed(kept))
+        return EncodedBlock(src, tgt, links, codes)
+
+    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
+        """The same for a block whose pairs were all kept so far."""
+        ids = [
+            encoder.encode([line.decode() for line in lines])
+            for encoder, lines in zip(self._encoders, block, strict=True)
+        ]
+        # With EOS, as the model sees them.
+        lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
+        lengths //= self._dtype.itemsize
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+        codes = np.zeros(len(longer), np.uint8)
+        if self._config.drop_wrong_language:
+            for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
+                foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
+                codes[foreign] = reason_code("wrong language")
+        codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
+        codes[longer > self._config.max_tokens] = reason_code("too long")
+        codes[shorter == 1] = reason_code("empty")
+        kept = np.flatnonzero(codes == KEPT).tolist()
+        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
+        return src_ids, tgt_ids, codes
+
+
+def taken(block: Block, indices: list[int]) -> Block:
+    """The pairs of a block with these indices."""
+    src, tgt = block
+    if len(indices) == len(src):
+        return block
+    return [src[index] for index in indices], [tgt[index] for index in indices]
+
+
+def block_encoders(vocabularies: Vocabularies, dtype: np.dtype[Any]) -> list[CachedEncoder]:
+    """The encoders of source and target; for a joint vocabulary one, with one cache."""
+    encoders = {
+        tokenizer: CachedEncoder(tokenizer, dtype=dtype, max_bytes=_CACHE_BYTES)
+        for tokenizer in vocabularies.distinct
+    }
+    return [encoders[tokenizer] for tokenizer in vocabularies]
