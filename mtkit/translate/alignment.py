@@ -51,7 +51,6 @@ from mtkit.word_alignment import (
 log = logging.getLogger(__name__)
 
 FloatArray = npt.NDArray[np.floating[Any]]
-BoolArray = npt.NDArray[np.bool_]
 Spans = list[tuple[int, int]]
 Step = Literal["prediction", "input"]
 
@@ -207,47 +206,47 @@ def links_of(
     """The links of a pair, and their weights.
 
     Every target word is linked to its best source word, and every source word to its best target
-    word. With two models, the best one has the largest geometric mean of both weights: a partner
-    that only one model sees is rarely right. A word that attends most to EOS has no partner.
+    word. With two models, the weight of two words is the geometric mean of those of both models: a
+    partner that only one model sees is rarely right. A word that attends more to EOS than to its
+    best partner has none.
 
     Args:
         forward: of the pair.
         backward: of the pair with source and target exchanged, by a model of the other direction.
         method: joins the links to the best source words and those to the best target words.
     """
-    aligned = forward.matrix.argmax(1) < len(forward.src)
-    weights, src, tgt = forward.matrix[:, :-1], forward.src, forward.tgt
+    src, tgt, weights = forward.src, forward.tgt, forward.matrix[:, :-1]
     if backward is None:
-        to_source = _best(weights, tgt, src, aligned)
+        to_source = _best(weights, tgt, src, at_end=forward.matrix[:, -1])
         # A target word without a partner is not one either.
-        partners = [word for word, is_aligned in zip(tgt, aligned, strict=True) if is_aligned]
-        to_target = _best(weights[aligned].T, src, partners)
+        partners = sorted({word for word, _ in to_source})
+        to_target = _best(weights[np.searchsorted(tgt, partners)].T, src, partners)
     else:
         # Only words that both models have read.
         src = sorted({*forward.src} & {*backward.tgt})
         tgt = sorted({*forward.tgt} & {*backward.src})
-        rows, columns = np.searchsorted(forward.tgt, tgt), np.searchsorted(forward.src, src)
-        back_rows = np.searchsorted(backward.tgt, src)
-        back_columns = np.searchsorted(backward.src, tgt)
-        other = backward.matrix[np.ix_(back_rows, back_columns)].T.astype(np.float64)
-        weights = np.sqrt(weights[np.ix_(rows, columns)] * other)
-        to_source = _best(weights, tgt, src, aligned[rows])
-        also_aligned = backward.matrix.argmax(1) < len(backward.src)
-        to_target = _best(weights.T, src, tgt, also_aligned[back_rows])
+        there = forward.matrix[np.searchsorted(forward.tgt, tgt)]
+        back = backward.matrix[np.searchsorted(backward.tgt, src)]
+        of_forward = there[:, np.searchsorted(forward.src, src)].astype(np.float64)
+        weights = np.sqrt(of_forward * back[:, np.searchsorted(backward.src, tgt)].T)
+        to_source = _best(weights, tgt, src, at_end=there[:, -1])
+        to_target = _best(weights.T, src, tgt, at_end=back[:, -1])
     links = sorted(symmetrize(swapped(to_source), to_target, method))
-    places = {word: place for place, word in enumerate(src)}, {w: p for p, w in enumerate(tgt)}
-    return {(i, j): float(weights[places[1][j], places[0][i]]) for i, j in links}
+    rows, columns = ({word: place for place, word in enumerate(words)} for words in (tgt, src))
+    return {(i, j): float(weights[rows[j], columns[i]]) for i, j in links}
 
 
 def _best(
-    matrix: FloatArray, rows: list[int], columns: list[int], wanted: BoolArray | None = None
+    matrix: FloatArray, rows: list[int], columns: list[int], *, at_end: FloatArray | None = None
 ) -> Links:
-    """Each row, or each that is wanted, with its best column, by their words."""
+    """Each row with its best column, by their words, unless EOS has a larger weight."""
     if not matrix.size:
         return frozenset()
-    best = matrix.argmax(1).tolist()
-    chosen = range(len(rows)) if wanted is None else np.flatnonzero(wanted).tolist()
-    return frozenset((rows[row], columns[best[row]]) for row in chosen)
+    best = matrix.argmax(1)
+    aligned = np.ones(len(rows), bool)
+    if at_end is not None:
+        aligned = matrix.max(1) >= at_end
+    return frozenset((rows[row], columns[best[row]]) for row in np.flatnonzero(aligned))
 
 
 @dataclass(frozen=True)

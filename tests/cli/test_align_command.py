@@ -123,12 +123,12 @@ def test_align_joins_the_links_of_both_directions(
         to_source = {
             (int(product[j].argmax()), j)
             for j in range(len(there))
-            if there[j].argmax() < there.shape[1] - 1
+            if product[j].max() > there[j, -1] ** 2
         }
         to_target = {
             (i, int(product[:, i].argmax()))
             for i in range(len(back))
-            if back[i].argmax() < back.shape[1] - 1
+            if product[:, i].max() > back[i, -1] ** 2
         }
         if method == "intersection":
             assert found[pair].links == to_source & to_target

@@ -79,7 +79,7 @@ def test_two_models_are_joined_by_the_geometric_mean_of_their_weights():
     # Rows are source words.
     backward = attention_of([[0.6, 0.2, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1]])
     # The products, by hand: 0.42 and 0.01; 0.02 and 0.12; 0.02 and 0.10. Target word 1 has no
-    # partner, because it attends to EOS; but it is the best one of source word 1.
+    # partner, because EOS has 0.7 and its best partner √0.12; but it is that of source word 1.
     assert links_of(forward, backward, "intersection").keys() == {(0, 0)}
     union = links_of(forward, backward, "union")
     assert union.keys() == {(0, 0), (1, 1), (1, 2)}
