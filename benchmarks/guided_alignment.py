@@ -1,6 +1,6 @@
 """What guided alignment costs: the time of an update with it and without, on the same batches.
 
-    mtkit prepare linked … --alignments links.txt
+    mtkit prepare linked --src-lang de --tgt-lang en --train … --alignments links.txt
     python benchmarks/guided_alignment.py --data data/linked
 
 The two trainers take turns, update by update, and change places after each pair of updates.
