@@ -9,7 +9,7 @@ import logging
 import lzma
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -108,7 +108,7 @@ def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
     )
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Generator[str, None, None]:
     """The lines of a plain or compressed text file, one at a time.
 
     Raises:

@@ -205,6 +205,12 @@ def _signals_are_heeded() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(autouse=True)
+def _products_are_computed_as_at_first() -> None:
+    """A model that another test has loaded may have chosen another library, on some CPUs."""
+    torch.set_float32_matmul_precision("highest")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     """More than one only slows tensors of this size, and may change the order of sums."""

@@ -9,7 +9,8 @@ a space (`▁`), however it is segmented.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,7 +90,9 @@ class LinkFile:
         check_regular(self.path)
         return {"path": str(self.path), "sha256": sha256_of(self.path)}
 
-    def beside(self, blocks: Iterator[Block], *, of: str) -> Iterator[tuple[Block, LinkLines]]:
+    def beside(
+        self, blocks: Generator[Block, None, None], *, of: str
+    ) -> Iterator[tuple[Block, LinkLines]]:
         """Blocks of pairs, each with its lines of the file.
 
         Args:
@@ -99,18 +102,19 @@ class LinkFile:
         Raises:
             MtkitError: if there are more pairs than lines, or fewer.
         """
-        lines = read_lines(self.path)
         count = 0
-        for block in blocks:
-            size = len(block[0])
-            found = list(itertools.islice(lines, size))
-            if len(found) < size:
-                more = size - len(found) + sum(len(rest[0]) for rest in blocks)
-                self._refuse_count(count + len(found), count + len(found) + more, of)
-            yield block, LinkLines(str(self.path), count + 1, found)
-            count += size
-        if rest := sum(1 for _ in lines):
-            self._refuse_count(count + rest, count, of)
+        # Closed at once after an error too.
+        with closing(read_lines(self.path)) as lines, closing(blocks):
+            for block in blocks:
+                size = len(block[0])
+                found = list(itertools.islice(lines, size))
+                if len(found) < size:
+                    more = size - len(found) + sum(len(rest[0]) for rest in blocks)
+                    self._refuse_count(count + len(found), count + len(found) + more, of)
+                yield block, LinkLines(str(self.path), count + 1, found)
+                count += size
+            if rest := sum(1 for _ in lines):
+                self._refuse_count(count + rest, count, of)
 
     def _refuse_count(self, lines: int, pairs: int, of: str) -> None:
         raise MtkitError(

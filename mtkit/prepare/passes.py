@@ -12,7 +12,7 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -86,7 +86,9 @@ class Sources:
     test: Source | None = None
     links: Sequence[LinkFile] = ()
 
-    def blocks(self, number: int, blocks: Iterator[Block]) -> Iterator[_BlockWithLinks]:
+    def blocks(
+        self, number: int, blocks: Generator[Block, None, None]
+    ) -> Iterator[_BlockWithLinks]:
         """The blocks of a training source, with the links of their pairs if there are any."""
         if not self.links:
             return zip(blocks, itertools.repeat(None))
@@ -504,8 +506,10 @@ class Passes:
             zip(self._sources.train, check.blocks, strict=True)
         ):
             first = 1
-            blocks = self._sources.blocks(number, _read_again(source))
-            for found, checksum in itertools.zip_longest(blocks, checksums):
+            # Not held by a name: after an error its files are closed at once.
+            for found, checksum in itertools.zip_longest(
+                self._sources.blocks(number, _read_again(source)), checksums
+            ):
                 if found is None or _checksum(*found) != checksum:
                     raise _changed(source)
                 block, links = found
@@ -561,7 +565,7 @@ def _block_texts(block: Block) -> list[bytes]:
     return [b"\n".join(lines) + b"\n" for lines in block]
 
 
-def _read_again(source: Source) -> Iterator[Block]:
+def _read_again(source: Source) -> Generator[Block, None, None]:
     """The blocks of a source that was read to its end before."""
     try:
         yield from source.blocks(BLOCK)

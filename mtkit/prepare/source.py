@@ -10,7 +10,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +80,7 @@ class Source(ABC):
         self._reading: Reading | None = None
         self._fixed: dict[str, int] = {}
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Generator[Block, None, None]:
         """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller.
 
         Raises:

@@ -757,9 +757,9 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from mtkit.prepare import passes
+from mtkit.prepare import encoding
 from mtkit.prepare import prepare_files
-passes.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+encoding.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
 prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
               train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))

@@ -350,8 +350,9 @@ def test_a_model_that_outgrows_memory_is_one_line_before_the_first_step(
         text = process.communicate(timeout=100)[1].decode()
     assert process.returncode == 1, text
     fits = "does not fit in memory" in text and "--set train.device_batch_tokens=" in text
-    # In bfloat16 the programs that oneDNN writes may leave no room for any batch.
+    # The programs that oneDNN writes may leave no room for any batch. It computes bfloat16, and on
+    # some CPUs float32.
     nothing_fits = "not even the longest pair alone" in text and "(model.d_model)" in text
-    assert fits or (precision == "bf16" and nothing_fits), text
+    assert fits or ("matrices by oneDNN" in text and nothing_fits), text
     assert "Traceback" not in text
     assert not Run(tmp_path / "run", Config(), {}).checkpoints()
