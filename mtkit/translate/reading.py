@@ -21,8 +21,8 @@ class Window(NamedTuple):
         first_line: number of the first, from 1.
         lines: of the source language.
         prefixes: the text that each translation must begin with; None for no prefixes.
-        numbers: of the line of the input that each comes from, for messages; None if every line is
-            one of the input.
+        numbers: of the line of the input that each comes from; None if every line is one of the
+            input. Parts of one line have the same.
     """
 
     first_line: int
@@ -31,7 +31,7 @@ class Window(NamedTuple):
     numbers: Sequence[int] | None = None
 
     def number_of(self, index: int) -> int:
-        """The number of the line of the input, for messages."""
+        """The number of the line of the input."""
         return self.first_line + index if self.numbers is None else self.numbers[index]
 
 

@@ -33,12 +33,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
-from mtkit.translate.alignment import (
-    Aligner,
-    Alignment,
-    AlignmentHead,
-    heads_of,
-)
+from mtkit.translate.alignment import Aligner, Alignment, AlignmentHead, heads_of
 from mtkit.translate.constrained import slots_for
 from mtkit.translate.decoder import (
     DecodeBatch,
@@ -342,8 +337,8 @@ class Translator:
         )
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
-        numbers = range(window.first_line, window.first_line + len(window.lines))
-        texts, places, draws, parts = window.lines, list(range(len(numbers))), list(numbers), None
+        texts, parts = window.lines, None
+        places = list(range(len(texts)))
         if self.config.split_sentences:
             if n_best > 1 or any(window.prefixes or []):
                 raise MtkitError(
@@ -352,13 +347,14 @@ class Translator:
                 )
             cut = [split(line, self.src_lang) for line in texts]
             texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
-            of_line = [(n, i) for n, k in enumerate(parts) for i in range(k)]
-            places = [line for line, _ in of_line]
-            # Each is sampled independently; a line of one sentence as if it had not been split.
-            draws = [numbers[line] + place * NEXT_SENTENCE for line, place in of_line]
+            places = [place for place, count in enumerate(parts) for _ in range(count)]
+        numbers = list(map(window.number_of, places))
+        # Parts of a line are sampled independently, the first of them as a whole line would be.
+        groups = itertools.groupby(numbers)
+        draws = [n + place * NEXT_SENTENCE for n, same in groups for place, _ in enumerate(same)]
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
-        encoded = self._encode_sources(texts, map(window.number_of, places))
+        encoded = self._encode_sources(texts, numbers)
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)

@@ -49,7 +49,38 @@ def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
             parts = parse(line)
             texts = [part.text for part in parts if isinstance(part, Segment)]
             plain = list(translator.translate(texts))
+            copied = [html.unescape(TAG.sub("", part)) for part in parts if isinstance(part, str)]
+            if not texts:
+                assert out == line
+                continue
+            assert not "".join(copied).strip()
             assert html.unescape(TAG.sub("", out)).split() == " ".join(plain).split()
+
+
+def test_warnings_name_the_line_of_the_input(untrained: Run, caplog: pytest.LogCaptureFixture):
+    long = "one <b>two</b> " * 100
+    with Translator.load(untrained, device="cpu") as translator:
+        aligner = translator.aligner()
+        for first_line, lines in ((1, ["one<br>two", f"<p>one</p><p>{long}"]), (2, [long])):
+            caplog.clear()
+            translate_markup(translator, aligner, lines, first_line=first_line)
+            assert len(caplog.messages) > 1
+            assert all(message.startswith("line 2: ") for message in caplog.messages)
+
+
+def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
+    line = "<p>one two</p><p>one two</p>"
+    config = untrained.config.decode.model_copy(update={"sample": True})
+    with Translator.load(untrained, device="cpu", config=config) as translator:
+        aligner = translator.aligner()
+        (third,) = translate_markup(translator, aligner, [line], first_line=3)
+        *_, again = translate_markup(translator, aligner, ["", "one<br>two<br>three {x}", line])
+        assert again == third
+        # Each part of a line is drawn by itself, and the first as a line of plain text.
+        one, two = re.findall("<p>(.*?)</p>", third)
+        assert one != two
+        ((plain,),) = translator.translate_window(["one two"], first_line=3)
+        assert html.unescape(one) == plain.text
 
 
 def test_placeholders_survive(untrained: Run):

@@ -66,7 +66,7 @@ CASES = [
     # Without a link, the element is around the whole segment.
     ("a <b>red</b> car", "ein Auto", "0-0 2-1", "<b>ein Auto</b>"),
     # Things at one place.
-    ("one <img src='x'> two", "eins zwei", "0-0 1-1", "eins <img src='x'>zwei"),
+    ("one <img src='x'> two", "eins zwei", "0-0 1-1", "eins <img src='x'> zwei"),
     ("one<img> two", "eins zwei", "0-0 1-1", "eins<img> zwei"),
     ("one <!-- note --> two", "zwei eins", "0-1 1-0", "<!-- note -->zwei eins"),
     ("<wbr>one", "eins", "0-0", "<wbr>eins"),
@@ -74,6 +74,22 @@ CASES = [
     # Empty elements.
     ("one <b></b>two", "eins zwei", "0-0 1-1", "eins <b></b>zwei"),
     ("one <b/>two", "eins zwei", "0-0 1-1", "eins <b/>zwei"),
+    ("one <b> </b>two", "eins zwei", "0-0 1-1", "eins <b> </b>zwei"),
+    # Spaces beside something that is shown stay, also at the ends of the text.
+    ("<i class='icon'></i> one", "eins", "0-0", "<i class='icon'></i> eins"),
+    ("one <img>", "eins", "0-0", "eins <img>"),
+    ("<a><img> one</a> two", "eins zwei", "0-0 1-1", "<a><img> eins</a> zwei"),
+    ("one <a>two <img></a>", "eins zwei", "0-0 1-1", "eins <a>zwei <img></a>"),
+    ("<a><img> one two</a>", "eins zwei", "0-0 1-1", "<a><img> eins zwei</a>"),
+    ("one <a><img> two</a> three", "eins zwei drei", "0-0 1-1 2-2",
+     "eins <a><img> zwei</a> drei"),
+    # An element at the end of another one, before its punctuation.
+    ("one <b>two <i>three</i></b>.", "eins zwei drei.", "0-0 1-1 2-2",
+     "eins <b>zwei <i>drei</i></b>."),
+    ("one (<b><i>two</i> three</b>)", "eins (zwei drei)", "0-0 1-1 2-2",
+     "eins (<b><i>zwei</i> drei</b>)"),
+    ("one <b>two <img>three</b>.", "eins zwei drei.", "0-0 1-1 2-2",
+     "eins <b>zwei <img>drei</b>."),
     # Single tags of elements that begin or end on other lines.
     ("one</b> two", "eins zwei", "0-0 1-1", "eins</b> zwei"),
     ("one <b>two", "eins zwei", "0-0 1-1", "eins <b>zwei"),
@@ -83,6 +99,13 @@ CASES = [
     # Attributes are copied as they are written.
     ("a <a href=\"x?a=1&b=2\" title='>'>link</a>", "ein Link", "0-0 1-1",
      "ein <a href=\"x?a=1&b=2\" title='>'>Link</a>"),
+    ("a <a href=x/>link</a>", "ein Link", "0-0 1-1", "ein <a href=x/>Link</a>"),
+    ("a <a title=it's>link</a>", "ein Link", "0-0 1-1", "ein <a title=it's>Link</a>"),
+    ("a <a b = '\">' c>link</a d>", "ein Link", "0-0 1-1", "ein <a b = '\">' c>Link</a d>"),
+    # A quote that is not closed: the tag ends where it seems to.
+    ('a <a b="c>link</a>', "ein Link", "0-0 1-1", 'ein <a b="c>Link</a>'),
+    # Not tags.
+    ("a < b > c <3 </> <>", "a < b > c <3 </> <>", "", "a &lt; b &gt; c &lt;3 &lt;/&gt; &lt;&gt;"),
     # Entities are characters for the model, and special ones are escaped again.
     ("a &lt; b &amp; c", "a < b & c", "", "a &lt; b &amp; c"),
     # Upper case.
@@ -114,17 +137,24 @@ def test_a_line_is_cut_at_block_level_tags():
     assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script>"
 
 
-def test_a_line_without_text_is_copied():
-    for line in ("", "  ", "<p> </p>", "<b></b>", "<!-- x -->", "&nbsp;", "<style>a {}</style>"):
-        assert "".join(part for part in parse(line) if isinstance(part, str)) == line
+@pytest.mark.parametrize(
+    "line",
+    ["", "  ", "<p> </p>", "<b></b>", "<!-- x -->", "&nbsp;", "<style>a {}</style>", "<a>|</a>",
+     "<td>&copy; - <b>&lt;</b></td>", "{x}", "<b>{x}</b>, %d!", "<p>%(a)s ${b}</p>"],
+)  # fmt: skip
+def test_a_line_without_a_letter_or_digit_is_copied(line: str):
+    assert "".join(part for part in parse(line) if isinstance(part, str)) == line
 
 
 @pytest.mark.parametrize(
     ("line", "text", "placeholders"),
     [
         ("Hello %1$s, you have %d new", "Hello , you have  new", ["%1$s", "%d"]),
-        ("{name} and {0} and ${x}", " and  and ", ["{name}", "{0}", "${x}"]),
-        ("%(user)s {{count}}", " ", ["%(user)s", "{{count}}"]),
+        ("a {name} and {0} and ${x} b", "a  and  and  b", ["{name}", "{0}", "${x}"]),
+        ("a %(user)s {{count}} b", "a   b", ["%(user)s", "{{count}}"]),
+        ("a %{name} b", "a  b", ["%{name}"]),
+        # Without anything between them they stay together.
+        ("a {currency}{amount} b", "a  b", ["{currency}{amount}"]),
         ("100 % of 5%", "100 % of 5%", []),
         ("50% sure", "50% sure", []),
         ("a { b }", "a { b }", []),
@@ -136,11 +166,90 @@ def test_placeholders_are_found(line: str, text: str, placeholders: list[str]):
     assert [node.open for node in segment.nodes] == placeholders
 
 
+def test_placeholders_at_the_ends_are_not_placed_by_the_alignment():
+    segment = only("<b>{x}</b> and <i>two {y}</i> %d").without_placeholders()
+    assert (segment.before, segment.text, segment.after) == ("<b>{x}</b> ", "and two", " %d")
+
+
+def test_a_placeholder_does_not_stick_to_a_word():
+    segment = only("one {x}.").without_placeholders()
+    found = with_markup(segment, "zwei eins", aligned(segment.text, "zwei eins", "0-1 1-0"))
+    assert found == "{x} zwei eins"
+
+
 def test_placeholders_go_into_the_element_they_were_in():
     segment = only("see <b>{x} items</b> now").without_placeholders()
     target = "sieh Dinge jetzt"
     found = with_markup(segment, target, aligned(segment.text, target, "0-0 1-1 2-2"))
     assert found == "sieh <b>{x} Dinge</b> jetzt"
+
+
+def test_an_entity_of_a_line_end_does_not_end_the_line():
+    for line in ("&#10;one", "one&NewLine;", "one&#10;two", "<b>&#xA;one</b> two"):
+        segment = only(line)
+        found = with_markup(segment, segment.text, aligned(segment.text, segment.text, ""))
+        assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("one <!-- two > three", "<!-- two > three"),
+        ("one <a href='x'", "<a href='x'"),
+        ("one </b", "</b"),
+        ("one <script> two < 3; <b>", "<script> two < 3; <b>"),
+        ("one <pre translate=no>two <b>three</b>", "<pre translate=no>two <b>three</b>"),
+        ("one <![CDATA[ two", "<![CDATA[ two"),
+    ],
+)
+def test_what_does_not_end_on_its_line_is_copied_with_a_warning(
+    line: str, copied: str, caplog: pytest.LogCaptureFixture
+):
+    segment, rest = parse(line, 7)
+    assert isinstance(segment, Segment)
+    assert (segment.text, rest) == ("one", copied)
+    (message,) = caplog.messages
+    assert message.startswith("line 7: <")
+    assert "does not end on this line" in message
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<",
+        "<!--",
+        "<a ",
+        "<a a='",
+        '<a b="',
+        "</a ",
+        "<?",
+        "<![CDATA[",
+        "<script>",
+        "</script ",
+        "<a =",
+    ],
+)
+def test_broken_markup_is_read_once(piece: str):
+    # In quadratic time this would take minutes.
+    line = f"<script>{piece * 200_000}" if piece == "</script " else piece * 200_000
+    parts = parse(line)
+    texts = [part if isinstance(part, str) else part.text for part in parts]
+    assert "".join("".join(texts).split()) == "".join(line.split())
+
+
+def test_a_line_of_very_many_elements_takes_time_for_each_once():
+    # In quadratic time for the words of each element, this would take minutes.
+    line = "one <b>two</b> three " * 3000
+    segment = only(line)
+    links = " ".join(f"{i}-{i}" for i in range(1000))
+    target = " ".join(segment.text.split()[:1000])
+    found = with_markup(segment, target, aligned(segment.text, target, links))
+    assert (found.count("<b>"), found.count("</b>")) == (3000, 3000)
+
+
+def test_very_many_tags_before_and_after_a_text_are_copied():
+    line = f"{'<img>' * 50_000}one{'</b>' * 50_000}"
+    assert translated(line, "eins", "0-0") == line.replace("one", "eins")
 
 
 def test_very_deep_elements_are_kept():
@@ -220,7 +329,7 @@ def rendered(line: str, links: Sequence[tuple[int, int]], order: Sequence[int]) 
         alignment = Alignment(weights, word_spans(part.text), word_spans(target))
         found = with_markup(part, target, alignment)
         plain = html.unescape(TAG.sub("", found))
-        assert plain == f"{part.before}{target}{part.after}"
+        assert plain.split() == target.split()
         out.append(found)
     return "".join(out)
 
