@@ -34,6 +34,8 @@ PAPER_NOTE = (
     "their quotes normalised by hand, which is not done here"
 )
 
+_TOKENISED_LINES = 100
+
 
 @dataclass(frozen=True)
 class Score:
@@ -218,6 +220,15 @@ def note_twins(systems: Sequence[System]) -> None:
             )
 
 
+def note_tokenised(name: str, lines: Sequence[str]) -> None:
+    """Warn of text that looks tokenised, by sacreBLEU's rule: a hundred lines end so."""
+    count = sum(line.endswith(" .") for line in lines)
+    if count >= _TOKENISED_LINES:
+        log.warning(
+            "%s looks tokenised: %d lines end in ' .'; BLEU is for detokenised text", name, count
+        )
+
+
 def check_seed() -> None:
     """Refuse a SACREBLEU_SEED that sacreBLEU cannot use.
 
@@ -326,11 +337,12 @@ def _scorer(
         return CHRF(references=cached)
     if metric == "ter":
         return TER(references=cached)
+    # `force` silences a warning of three lines that text looks tokenised: see `note_tokenised`.
     if metric == "bleu":
-        return BLEU(effective_order=sentences, references=cached)
+        return BLEU(effective_order=sentences, references=cached, force=True)
     if tgt_lang is None:
         raise ValueError("the paper's BLEU needs the language, for its tokeniser")
-    # multi-bleu.perl does not smooth. `force` silences a warning that text looks tokenised.
+    # multi-bleu.perl does not smooth.
     smooth = "exp" if sentences else "none"
     scorer = BLEU(tokenize="none", smooth_method=smooth, effective_order=sentences, force=True)
     scorer.tokenizer = _paper_tokenizer(tgt_lang)

@@ -24,6 +24,7 @@ from mtkit.score import (
     compare,
     first_shift,
     mutual_chrf,
+    note_tokenised,
     note_twins,
     refuse_unequal,
     score,
@@ -335,6 +336,23 @@ def test_p_values_and_intervals_equal_those_of_sacrebleus_program(
     assert [value.p_randomisation for value in ours[1:]] == pytest.approx(p_values, abs=6e-5)
     assert (ours[0].name, ours[0].p_bootstrap, ours[0].p_randomisation) == (name, None, None)
     assert "|bs:1000|ar:10000|seed:12345|" in ours[0].signature
+
+
+def test_text_that_looks_tokenised_is_pointed_out_once(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["a cat ."] * 100
+    note_tokenised("some.txt", lines[1:])
+    assert not caplog.messages
+    note_tokenised("some.txt", lines)
+    assert caplog.messages == [
+        "some.txt looks tokenised: 100 lines end in ' .'; BLEU is for detokenised text"
+    ]
+    # sacreBLEU does not say it again.
+    score(lines, [lines])
+    compare([System("one", lines), System("two", ["a dog ."] * 100)], [lines])
+    assert len(caplog.messages) == 1
+    assert capfd.readouterr().err == ""
 
 
 def test_a_system_that_is_the_baseline_again_is_pointed_out(

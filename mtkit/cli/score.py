@@ -222,6 +222,9 @@ def score(
         # Both kinds of BLEU come first.
         wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
         log.info("%s", scoring.PAPER_NOTE)
+    if "bleu" in wanted:
+        for system in systems:
+            scoring.note_tokenised(system.name, system.translations)
     if sentence:
         _print_sentence_scores(
             systems[0], reference_sets, wanted, tgt_lang, worst_first=worst_first, as_json=as_json

@@ -17,7 +17,7 @@ from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, SentencePairs
 from mtkit.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.model import Transformer
-from mtkit.score import score
+from mtkit.score import note_tokenised, score
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
@@ -88,6 +88,7 @@ class Validator:
         self._pairs = pairs
         self._text = text
         self._device = device
+        note_tokenised("the validation text", text[1])
 
     def run(
         self,

@@ -24,6 +24,13 @@ def test_score_prints_metric_value_and_signature_on_one_line(place: Place):
     assert outcome.err == ""
 
 
+def test_a_tokenised_text_is_named_in_one_line(place: Place):
+    place.write("hyp.txt", "the cat sat on the mat .\n" * 100)
+    assert place.mtkit("score", "hyp.txt", "--reference", "hyp.txt", "--metric", "chrf").err == ""
+    (line,) = place.mtkit("score", "hyp.txt", "--reference", "hyp.txt").err.splitlines()
+    assert line.startswith("mtkit: warning: hyp.txt looks tokenised: 100 lines end in ' .'")
+
+
 def test_each_metric_is_a_line_in_the_order_asked_for(place: Place):
     place.write("hyp.txt", "the cat sat on the mat\n")
     metrics = ["--metric", "ter", "--metric", "chrf", "--metric", "bleu"]

@@ -26,7 +26,7 @@ from mtkit.train import assembly as train
 from mtkit.train.flops import training_flops
 from mtkit.train.loss import learning_rate
 from mtkit.train.trainer import Losses, Trainer
-from mtkit.translate import Translator
+from mtkit.translate import Translation, Translator
 
 CPU = torch.device("cpu")
 
@@ -234,6 +234,28 @@ def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
     assert row["valid_loss"] == pytest.approx(total / tokens, rel=tolerance)
     perplexity = math.exp(total / tokens)
     assert row["valid_perplexity"] == pytest.approx(perplexity, rel=10 * tolerance)
+
+
+def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+):
+    src, tgt = tiny_data.text("valid")
+    tokenised = [f"{line} ." for line in tgt] * (100 // len(tgt) + 1)
+    text = [*src] * (100 // len(tgt) + 1), tokenised
+    monkeypatch.setattr(PreparedData, "text", lambda *_: text)
+    # Translations that sacreBLEU would warn of.
+    ends = [Translation(line, 0.0, 0.0) for line in tokenised]
+    monkeypatch.setattr("mtkit.train.validation.Validator._translate", lambda *_: ends)
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert len([row for row in Run.open(tmp_path / "run").metrics() if "valid_bleu" in row]) > 1
+    (message,) = [line for line in caplog.messages if "tokenised" in line]
+    assert message.startswith("the validation text looks tokenised: ")
+    assert "tokenized" not in capfd.readouterr().err
 
 
 def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: PreparedData):
