@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +22,7 @@ from mtkit.cli.options import (
     examples,
     hardware_option,
     in_out_option,
+    in_step,
     lines_of,
     name_of,
     open_run,
@@ -31,14 +30,7 @@ from mtkit.cli.options import (
     refuse_given,
     run_option,
 )
-from mtkit.cli.resuming import (
-    check_output,
-    is_resumable,
-    output_of,
-    refuse_torchrun,
-    write_resumably,
-)
-from mtkit.cli.streams import output_file
+from mtkit.cli.resuming import check_output, output_of, refuse_torchrun, write_output
 from mtkit.errors import MtkitError
 from mtkit.word_alignment import METHODS
 
@@ -170,9 +162,10 @@ def align(
     with ExitStack() as stack:
         translator = stack.enter_context(options.load([run]))
         backward = None if reverse is None else stack.enter_context(options.load([reverse]))
-        pairs = _pairs(src_path, tgt_path)
+        names = name_of(src_path), name_of(tgt_path)
+        pairs = in_step(lines_of(src_path), lines_of(tgt_path), names=names)
         if tune:
-            _tune(run, translator, backward, list(pairs), reference_path)
+            _tune(run, translator, backward, list(pairs), src_path, reference_path)
             return
         from mtkit.cli.progress import lines_to_show, shown_progress
 
@@ -190,24 +183,14 @@ def align(
         runs = [(run, translator)]
         if reverse is not None and backward is not None:
             runs.append((reverse, backward))
-        if output is not None and is_resumable(output):
-            write_resumably(
-                output,
-                _joined(pairs),
-                aligner.outputs,
-                progress,
-                settings=_settings(runs, aligner),
-                restart=restart,
-            )
-            return
-        from mtkit.translate import windows
-
-        stream: IO[bytes] = sys.stdout.buffer
-        if output is not None:
-            stream = stack.enter_context(output_file(output))
-        for _, text in aligner.outputs(windows(_joined(pairs), size=len)):
-            stream.write(text)
-            stream.flush()
+        write_output(
+            output,
+            _joined(pairs),
+            aligner.outputs,
+            progress,
+            settings=_settings(runs, aligner),
+            restart=restart,
+        )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -226,30 +209,13 @@ def _check_directions(run: Run, reverse: Run | None) -> None:
         )
 
 
-def _pairs(src_path: Path, tgt_path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of both files, in step.
-
-    Raises:
-        MtkitError: at the end of the shorter file, if one has more lines.
-    """
-    for number, (source, target) in enumerate(
-        itertools.zip_longest(lines_of(src_path), lines_of(tgt_path)), start=1
-    ):
-        if source is None or target is None:
-            longer, shorter = (tgt_path, src_path) if source is None else (src_path, tgt_path)
-            raise MtkitError(
-                f"{name_of(shorter)}: has no line {number:,}, but {name_of(longer)} has one"
-            )
-        yield source, target
-
-
 def _joined(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Each pair as one text; no line has a line end in it."""
     return (f"{source}\n{target}" for source, target in pairs)
 
 
-def _golds(path: Path, pairs: Sequence[tuple[str, str]]) -> list[Gold]:
-    """The gold alignment of each pair.
+def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
+    """The gold alignment of each pair; the path of the sources is for messages.
 
     Raises:
         MtkitError: if there are not as many, or if a link is outside of its pair.
@@ -257,14 +223,10 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]]) -> list[Gold]:
     from mtkit.word_alignment import parse_gold, word_spans
 
     name = name_of(path)
-    lines = list(lines_of(path))
-    if len(lines) != len(pairs):
-        raise MtkitError(f"{name}: must have a line for each pair: {len(pairs)}, not {len(lines)}")
-    golds = [
-        parse_gold(line, place=f"{name}, line {number}")
-        for number, line in enumerate(lines, start=1)
-    ]
-    for number, (gold, (source, target)) in enumerate(zip(golds, pairs, strict=True), start=1):
+    golds = []
+    both = in_step(pairs, lines_of(path), names=(name_of(src_path), name))
+    for number, ((source, target), line) in enumerate(both, start=1):
+        gold = parse_gold(line, place=f"{name}, line {number}")
         sizes = len(word_spans(source)), len(word_spans(target))
         for link in sorted(gold.possible):
             if link[0] >= sizes[0] or link[1] >= sizes[1]:
@@ -272,6 +234,7 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]]) -> list[Gold]:
                     f"{name}, line {number}: links the words {link[0]} and {link[1]}, but the pair "
                     f"has {sizes[0]} and {sizes[1]} words (indices start at 0)"
                 )
+        golds.append(gold)
     return golds
 
 
@@ -300,6 +263,8 @@ class _PairAligner:
     def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
         """The output for each window of joined pairs, with the number of its first line."""
         for first_line, window in windows:
+            if not window:
+                continue
             self.progress.begin(first_line)
             sources, targets = map(list, zip(*(pair.split("\n") for pair in window), strict=True))
             numbers = range(first_line, first_line + len(window))
@@ -341,6 +306,7 @@ def _tune(
     translator: Translator,
     reverse: Translator | None,
     pairs: list[tuple[str, str]],
+    src_path: Path,
     reference_path: Path | None,
 ) -> None:
     """Choose heads, and store them in the run folder."""
@@ -356,7 +322,7 @@ def _tune(
 
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
-    golds = None if reference_path is None else _golds(reference_path, pairs)
+    golds = None if reference_path is None else _golds(reference_path, pairs, src_path)
     usable = _usable(pairs)
     sources, targets = ([pairs[i][side] for i in usable] for side in (0, 1))
     if golds is not None:

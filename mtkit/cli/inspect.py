@@ -21,6 +21,7 @@ from mtkit.cli.options import (
     device_option,
     examples,
     in_out_option,
+    in_step,
     lines_of,
     name_of,
     open_run,
@@ -220,14 +221,8 @@ def _pairs(
     _refuse_blank(sources)
     if target_path is None:
         return [(source, None) for source in sources]
-    translations = list(itertools.islice(lines_of(target_path), len(sources) + 1))
-    if len(translations) != len(sources):
-        other = "more" if len(translations) > len(sources) else f"{len(translations):,}"
-        raise MtkitError(
-            f"{name_of(target_path)}: must have a line for each of {name}: {len(sources):,}, "
-            f"not {other}"
-        )
-    return list(zip(sources, translations, strict=True))
+    names = name, name_of(target_path)
+    return list(in_step(sources, lines_of(target_path), names=names))
 
 
 def _line_of(text: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from mtkit.cli.streams import standard_input
+from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
@@ -26,6 +28,8 @@ DATA_ROOT = Path("data")
 RUNS_ROOT = Path("runs")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+One = TypeVar("One")
+Other = TypeVar("Other")
 PathArgument = click.Path(path_type=Path)
 
 # Characters of the first column of a help page; a longer option has a line to itself.
@@ -296,3 +300,18 @@ def lines_of(path: Path) -> Iterator[str]:
     if str(path) == "-":
         return decode_lines(standard_input(), name=name_of(path))
     return read_lines(path)
+
+
+def in_step(
+    lines: Iterable[One], others: Iterable[Other], *, names: tuple[str, str]
+) -> Iterator[tuple[One, Other]]:
+    """Each line with the same line of another input, while both are read.
+
+    Raises:
+        MtkitError: at the end of the shorter one, if the other has more lines.
+    """
+    for number, (one, other) in enumerate(itertools.zip_longest(lines, others), start=1):
+        if one is None or other is None:
+            shorter, longer = names if one is None else names[::-1]
+            raise MtkitError(f"{shorter}: has no line {number:,}, but {longer} has one")
+        yield one, other

@@ -1,15 +1,19 @@
-"""Output files that appear when they are complete; an interrupted command can be resumed."""
+"""Output: files that appear when they are complete, which an interrupted command can resume, and
+streams.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
+
+from mtkit.cli.streams import output_file
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -79,7 +83,56 @@ def refuse_torchrun(what: str, *, advice: str = "run it without") -> None:
         raise click.UsageError(f"{what} cannot be combined with torchrun; {advice}")
 
 
-def write_resumably(
+def write_output(
+    output: Path | None,
+    lines: Iterable[str],
+    outputs: Outputs,
+    progress: Progress,
+    *,
+    settings: dict[str, str],
+    restart: bool,
+    typed: Iterator[list[str]] | None = None,
+) -> None:
+    """Write a file that appears when it is complete; or, to a stream, each result when it is ready.
+
+    Args:
+        output: a file, a device or a pipe; None for standard output.
+        lines: of the input.
+        outputs: the output for each window; a window is the number of its first line, and its
+            lines. It may be empty: there may be no more lines for a while.
+        progress: counts the lines that are written.
+        settings: everything that the output depends on besides its input.
+        restart: discard the parts of an earlier start.
+        typed: windows that a person types, instead of `lines`.
+    """
+    from mtkit.translate import ready_lines
+
+    if output is not None and is_resumable(output):
+        _write_resumably(output, lines, outputs, progress, settings=settings, restart=restart)
+        return
+    with ExitStack() as stack:
+        stream: IO[bytes] = sys.stdout.buffer
+        if output is not None:
+            stream = stack.enter_context(output_file(output))
+        try:
+            for _, text in outputs(_numbered(typed or ready_lines(lines))):
+                stream.write(text)
+                stream.flush()
+        except KeyboardInterrupt:
+            if typed is not None:
+                raise
+            raise KeyboardInterrupt(f"{progress.done:,} lines were written") from None
+
+
+def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Each window with the number of its first line, from 1."""
+    first_line = 1
+    for window in windows:
+        yield first_line, window
+        first_line += len(window)
+
+
+def _write_resumably(
     output: Path,
     lines: Iterable[str],
     outputs: Outputs,
@@ -88,17 +141,7 @@ def write_resumably(
     settings: dict[str, str],
     restart: bool,
 ) -> None:
-    """Write a file that appears when it is complete.
-
-    Args:
-        output: the file.
-        lines: of the input.
-        outputs: the output for each window; a window is the number of its first line, and its
-            lines.
-        progress: counts the lines that are written.
-        settings: everything that the output depends on besides its input.
-        restart: discard the parts of an earlier start.
-    """
+    """Write a file that appears when it is complete, as `write_output` does."""
     from mtkit.processes import given_rank, given_world_size
     from mtkit.translate import ResumableOutput, windows
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,16 +26,17 @@ from mtkit.cli.options import (
     examples,
     hardware_options,
     in_out_option,
+    in_step,
     lines_of,
     model_option,
+    name_of,
     open_run,
     option_group,
     refuse_given,
     search_option,
 )
-from mtkit.cli.resuming import check_output, is_resumable, output_of, write_resumably
-from mtkit.cli.streams import has_input, has_output, output_file
-from mtkit.errors import MtkitError
+from mtkit.cli.resuming import check_output, output_of, write_output
+from mtkit.cli.streams import has_input, has_output
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -229,7 +230,8 @@ def translate(
             lines = decode_lines(source, name=str(input_path))
         prefixes = None if prefix_path is None else list(lines_of(prefix_path))
         if prefixes is not None:
-            lines = _as_many_as(prefixes, lines, name=str(prefix_path))
+            names = name_of(input_path or Path("-")), str(prefix_path)
+            lines = (line for line, _ in in_step(lines, prefixes, names=names))
         translator = stack.enter_context(options.load(runs, glossary=glossary_path))
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
@@ -245,20 +247,18 @@ def translate(
             is_html=format_ == "html",
             prefixes=prefixes,
         )
-        if output_path is not None and is_resumable(output_path):
-            write_resumably(
-                output_path,
-                lines,
-                line_translator.outputs,
-                progress,
-                settings=_settings(runs, line_translator),
-                restart=restart,
-            )
-            return
-        output: IO[bytes] = sys.stdout.buffer
-        if output_path is not None:
-            output = stack.enter_context(output_file(output_path))
-        _write_at_once(output, lines, line_translator, is_typed=is_typed)
+        typed = None
+        if is_typed and prefixes is None:
+            typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
+        write_output(
+            output_path,
+            lines,
+            line_translator.outputs,
+            progress,
+            settings=_settings(runs, line_translator),
+            restart=restart,
+            typed=typed,
+        )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -311,19 +311,9 @@ def _check_files(files: dict[str, Path | None], output: Path | None, *, restart:
         raise click.UsageError("standard input is closed; give --input")
     if output is None and not has_output():
         raise click.UsageError("standard output is closed; give --output")
+    if [*map(str, files.values())].count("-") > 1:
+        raise click.UsageError("standard input (-) can be read once; give --input")
     check_output(output, files, restart=restart)
-
-
-def _as_many_as(prefixes: list[str], lines: Iterator[str], *, name: str) -> Iterator[str]:
-    """The lines, if there are as many of them."""
-    count = 0
-    for line in lines:
-        if count == len(prefixes):
-            raise MtkitError(f"{name}: has {count:,} lines, but the input has more")
-        yield line
-        count += 1
-    if count < len(prefixes):
-        raise MtkitError(f"{name}: has {len(prefixes):,} lines, but the input has {count:,}")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -420,33 +410,6 @@ class _LineTranslator:
         return [[next(aligned) for _ in translations] for translations in found]
 
 
-def _write_at_once(
-    output: IO[bytes], lines: Iterable[str], line_translator: _LineTranslator, *, is_typed: bool
-) -> None:
-    """Write each translation as soon as it is ready.
-
-    Args:
-        output: a standard stream, a device or a pipe.
-        lines: of the input.
-        line_translator: translates them.
-        is_typed: whether a person types them.
-    """
-    from mtkit.translate import ready_lines
-
-    if is_typed and line_translator.prefixes is None:
-        ready = _typed_lines(f"{line_translator.translator.src_lang or 'source'}> ")
-    else:
-        ready = ready_lines(lines)
-    try:
-        for _, text in line_translator.outputs(_numbered(ready)):
-            output.write(text)
-            output.flush()
-    except KeyboardInterrupt:
-        if is_typed:
-            raise
-        raise KeyboardInterrupt(f"{line_translator.progress.done:,} lines were written") from None
-
-
 def _typed_lines(prompt: str) -> Iterator[list[str]]:
     """The lines that a person types, until Ctrl-D; each is answered before the next is read."""
     with suppress(ImportError):
@@ -464,14 +427,6 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
         yield [line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")]
         # An empty window: there may be no more lines for a while.
         yield []
-
-
-def _numbered(windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
-    """Each window with the number of its first line, from 1."""
-    first_line = 1
-    for window in windows:
-        yield first_line, window
-        first_line += len(window)
 
 
 # ---------------------------------------------------------------------------------------------

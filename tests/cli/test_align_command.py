@@ -77,6 +77,15 @@ def test_align_refuses_files_of_different_length(pairs: Place):
     assert error.endswith("short.txt: has no line 2, but src.txt has one")
 
 
+def test_align_prints_the_pairs_before_a_line_that_is_missing(pairs: Place):
+    pairs.write("short.txt", TGT.split("\n")[0] + "\n")
+    printed = pairs.mtkit("-q", "align", "src.txt", "tgt.txt").out
+    outcome = pairs.mtkit("-q", "align", "src.txt", "short.txt")
+    assert (outcome.status, outcome.out) == (1, printed.splitlines(keepends=True)[0])
+    (line,) = outcome.err.splitlines()
+    assert line.endswith("short.txt: has no line 2, but src.txt has one")
+
+
 @pytest.fixture(scope="session")
 def reversed_run(
     tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
@@ -266,7 +275,7 @@ def test_align_tunes_to_gold_alignments_and_stores_the_choice(pairs: Place):
 @pytest.mark.parametrize(
     ("gold", "message"),
     [
-        ("0-0\n", "gold.txt: must have a line for each pair: 4, not 1"),
+        ("0-0\n", "gold.txt: has no line 2, but src.txt has one"),
         ("0-0\n\n\n0-3\n", "line 4: links the words 0 and 3, but the pair has 4 and 3 words"),
         ("0-0\n\n\nx\n", "gold.txt, line 4: 'x' is not a link"),
     ],

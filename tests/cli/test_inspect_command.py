@@ -99,7 +99,7 @@ def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
         (["--input", "nowhere", "--json"], "nowhere"),
         (
             ["--input", "two.en", "--target-file", "empty", "--json"],
-            "empty: must have a line for each of two.en: 2, not 0",
+            "empty: has no line 1, but two.en has one",
         ),
         (["--input", "test.en", "--output", "pages"], "line 2: is blank"),
         (["--input", "-", "--target-file", "-", "--json"], "can be read once"),

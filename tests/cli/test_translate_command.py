@@ -194,6 +194,28 @@ def test_what_makes_no_sense_is_refused_in_one_line_that_names_the_option(
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
+@pytest.mark.parametrize(
+    ("shorter", "longer"), [("prefix.txt", "in.txt"), ("in.txt", "prefix.txt")]
+)
+def test_as_many_prefixes_as_lines_are_needed(
+    shorter: str, longer: str, run_translate: RunTranslate, tmp_path: Path
+) -> None:
+    texts = {shorter: "one\n", longer: "one\ntwo\n"}
+    prefixes = tmp_path / "prefix.txt"
+    prefixes.write_text(texts["prefix.txt"], encoding="utf-8")
+    status, out, err = run_translate("--target-prefix", prefixes, lines=texts["in.txt"])
+    assert (status, len(out.splitlines())) == (1, 1)
+    assert err == [
+        f"mtkit: error: {tmp_path / shorter}: has no line 2, but {tmp_path / longer} has one"
+    ]
+
+
+def test_standard_input_is_read_once(run_translate: RunTranslate) -> None:
+    status, _, err = run_translate("--input", "-", "--target-prefix", "-")
+    assert status == 2
+    assert "standard input (-) can be read once" in err[0]
+
+
 def test_what_a_run_says_about_decoding_counts_as_the_options_do(
     run_translate: RunTranslate, untrained: Run, tmp_path: Path
 ) -> None:
