@@ -273,10 +273,6 @@ def _check_output(
         )
         return
     check_output(output, inputs, restart=False)
-    if output.is_dir():
-        raise MtkitError(f"{output}: is a folder; give --output FILE")
-    if not output.parent.is_dir():
-        raise MtkitError(f"{output}: the folder {output.parent} does not exist")
 
 
 def _json(inspection: Inspection) -> str:

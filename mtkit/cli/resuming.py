@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from mtkit.cli.streams import output_file
+from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -40,8 +41,8 @@ def output_of(output: Path | None) -> Path | None:
 
 
 def check_output(output: Path | None, inputs: Mapping[str, Path | None], *, restart: bool) -> None:
-    """Refuse an output that is one of the inputs, `--restart` where nothing is resumed, and streams
-    where several processes would share them.
+    """Refuse an output that is a folder, in no folder, or one of the inputs, `--restart` where
+    nothing is resumed, and streams where several processes would share them.
 
     Args:
         output: the file; None for standard output.
@@ -58,6 +59,10 @@ def check_output(output: Path | None, inputs: Mapping[str, Path | None], *, rest
                         raise click.UsageError("--output would replace the standard input")
             elif path is not None and path.exists() and output.samefile(path):
                 raise click.UsageError(f"--output would replace the {name}")
+    if output is not None and output.is_dir():
+        raise MtkitError(f"{output}: is a folder; give --output FILE")
+    if output is not None and not output.parent.is_dir():
+        raise MtkitError(f"{output}: the folder {output.parent} does not exist")
     if restart and not (output is not None and is_resumable(output)):
         raise click.UsageError("--restart requires --output, and a file there")
     if given_world_size() == 1:

@@ -445,7 +445,7 @@ class _Placer:
             if node.is_element:
                 inner = self.render(node.children, (node.start, node.end), (start, end))
                 out.append(f"{node.open}{inner}{node.close}")
-                last = self.target[end - 1]
+                last = self.target[start:end][-1:] or last
             elif node.is_shown:
                 out.append(self._spaced(node, last, self.target[start : tgt[1]][:1]))
                 last = out[-1][-1]

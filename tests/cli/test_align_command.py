@@ -69,6 +69,22 @@ def test_align_reads_one_side_from_standard_input(pairs: Place):
     assert "once" in pairs.refused("align", "-", "-")
 
 
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("nowhere/out.txt", "nowhere/out.txt: the folder nowhere does not exist"),
+        ("runs", "runs: is a folder; give --output FILE"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_a_run_is_looked_for(
+    pairs: Place, output: str, message: str
+):
+    pairs.folder.joinpath("runs").mkdir(exist_ok=True)
+    for command in (["align", "src.txt", "tgt.txt"], ["translate", "--input", "src.txt"]):
+        error = pairs.refused(*command, "--output", output)
+        assert error.endswith(message)
+
+
 def test_align_refuses_files_of_different_length(pairs: Place):
     pairs.write("short.txt", "eins\n")
     error = pairs.refused("align", "src.txt", "short.txt", "--output", "links.txt")

@@ -65,6 +65,8 @@ CASES = [
     ("a <b>wooden</b> house", "ein Holzhaus", "0-0 2-1 1-1", "ein <b>Holzhaus</b>"),
     # Without a link, the element is around the whole segment.
     ("a <b>red</b> car", "ein Auto", "0-0 2-1", "<b>ein Auto</b>"),
+    # Without a translation.
+    ("<b>one</b>.", "", "", "<b></b>"),
     # Things at one place.
     ("one <img src='x'> two", "eins zwei", "0-0 1-1", "eins <img src='x'> zwei"),
     ("one<img> two", "eins zwei", "0-0 1-1", "eins<img> zwei"),
