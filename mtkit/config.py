@@ -378,7 +378,7 @@ class Config(_Section):
     def _check_guided_layer(self) -> Config:
         layer, layers = self.train.guided_layer, self.model.decoder_layers
         if layer is not None and layer > layers:
-            raise ValueError(f"train.guided_layer: {layer}, but the decoder has {layers} layers")
+            raise ValueError(f"train.guided_layer: {layer}, but model.decoder_layers is {layers}")
         return self
 
     @property
@@ -584,7 +584,7 @@ def _explain(error: ValidationError) -> str:
         return f"unknown key {key}{_suggest(path)}"
     if kind == "value_error":
         # Our own checks name the key inside their section themselves.
-        return f"{key}.{first['ctx']['error']}"
+        return ".".join([*path, str(first["ctx"]["error"])])
     if kind == "string_type" and isinstance(value, bool):
         return f'{key}: YAML reads this as {str(value).lower()}; quote it, as in {path[-1]}: "no"'
     if kind == "string_pattern_mismatch":

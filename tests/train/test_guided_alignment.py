@@ -279,7 +279,9 @@ def test_data_without_links_is_refused_in_one_line(
 
 
 def test_a_layer_that_the_decoder_does_not_have_is_refused():
-    with pytest.raises(MtkitError, match="guided_layer: 4, but the decoder has 3 layers"):
+    with pytest.raises(
+        MtkitError, match=r"^small: train\.guided_layer: 4, but model\.decoder_layers is 3$"
+    ):
         load_config("small", ["train.guided_layer=4"])
 
 
