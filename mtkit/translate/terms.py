@@ -127,7 +127,7 @@ class Glossary:
         if known != target:
             raise MtkitError(
                 f"the source term {source.strip()!r} has the target term {known!r} already; "
-                "keep one of both"
+                "keep one of them"
             )
         folded = tuple(word.casefold() for word in key)
         if all(word == word.lower() for word in key):
@@ -197,20 +197,22 @@ def _is_opening(character: str) -> bool:
 
 def _words(text: str) -> list[str]:
     """The words and the other characters of a text; one after a space begins with a space."""
-    words: list[str] = []
+    # Not joined one by one, which takes too long for a word of a million characters.
+    characters: list[str] = []
+    starts: list[int] = []
     before = ""
     for character in unicodedata.normalize("NFKC", text):
         if character.isspace() or character == "\u200b":
             before = " "
             continue
-        if _joins(before, character):
-            words[-1] += character
-        elif before == " " and words:
-            words.append(f" {character}")
-        else:
-            words.append(character)
+        if not _joins(before, character):
+            starts.append(len(characters))
+            if before == " " and len(starts) > 1:
+                characters.append(" ")
+        characters.append(character)
         before = character
-    return words
+    ends = [*starts[1:], len(characters)]
+    return ["".join(characters[start:end]) for start, end in zip(starts, ends, strict=False)]
 
 
 # ---------------------------------------------------------------------------------------------

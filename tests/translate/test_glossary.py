@@ -43,6 +43,11 @@ def is_word_of(term: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(term)}(?!\w)", text) is not None
 
 
+def test_a_term_may_be_a_word_of_a_million_characters():
+    word = "x" * 1_000_000
+    assert Glossary({word: "Hut"}).demanded(f"a {word} is no {word}s") == ["Hut"]
+
+
 # ---------------------------------------------------------------------------------------------
 # Reading
 
