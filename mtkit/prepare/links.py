@@ -118,8 +118,8 @@ class LinkFile:
 
     def _refuse_count(self, lines: int, pairs: int, of: str) -> None:
         raise MtkitError(
-            f"{self.path} has {lines} lines and {of} has {pairs} pairs; line n must have the links "
-            "of pair n"
+            f"{self.path} has {lines} lines, but there are {pairs} pairs in {of}; line n must have "
+            "the links of pair n"
         )
 
 

@@ -107,9 +107,9 @@ def test_a_subword_of_a_word_counts_as_that_word():
         (lambda lines: [*lines[:2], "0p1", *lines[3:]], "line 3: has possible links"),
         (lambda lines: [*lines[:6], "0-99", *lines[7:]], "line 7: links target word 99, but the"),
         (lambda lines: [*lines[:6], "99-0", *lines[7:]], "line 7: links source word 99, but the"),
-        (lambda lines: lines[:-1], "has 199 lines and"),
-        (lambda lines: [*lines, ""], "has 201 lines and"),
-        (lambda lines: [], "has 0 lines and"),
+        (lambda lines: lines[:-1], "has 199 lines, but there are"),
+        (lambda lines: [*lines, ""], "has 201 lines, but there are"),
+        (lambda lines: [], "has 0 lines, but there are"),
     ],
 )
 def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
