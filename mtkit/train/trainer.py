@@ -68,7 +68,8 @@ class Losses(NamedTuple):
 
     Attributes:
         translation: the sum over target tokens.
-        alignment: (2,), with guided alignment: its sum, and the target tokens with links.
+        alignment: (2,), with guided alignment: its sum, and the number of target subwords of the
+            pairs with links.
     """
 
     translation: Tensor
