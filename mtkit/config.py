@@ -14,16 +14,15 @@ import difflib
 import itertools
 import os
 import re
-import reprlib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mtkit.errors import MtkitError, reason_of
+from mtkit.errors import MtkitError
+from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
@@ -427,7 +426,7 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
         for override in overrides:
             if override.partition("=")[0].strip() == key:
-                origin = f"--set {_cut(override)}"
+                origin = f"--set {cut(override)}"
         raise MtkitError(f"{origin}: {_explain(error)}") from None
 
 
@@ -445,7 +444,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise MtkitError(f"--set {_cut(override)}: write key=value, as in max_ratio=3")
+            raise MtkitError(f"--set {cut(override)}: write key=value, as in max_ratio=3")
         tree[key.strip()] = _parse_value(override, text)
     try:
         # YAML has lists, but no tuples.
@@ -454,7 +453,7 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
         )
     except ValidationError as error:
         first = error.errors()[0]
-        key = _cut(str(first["loc"][0]))
+        key = cut(str(first["loc"][0]))
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -475,7 +474,7 @@ def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConf
 def dump_config(config: Config) -> str:
     """YAML that `load_config` reads back to an equal tree."""
     tree = config.model_dump()
-    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return dump_yaml(tree)
 
 
 def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
@@ -494,7 +493,7 @@ def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list
                 dotted == name or (name.endswith(".") and dotted.startswith(name))
                 for name in ignore
             ):
-                found.append(f"{dotted} ({_cut(str(value))} became {_cut(str(other))})")
+                found.append(f"{dotted} ({cut(str(value))} became {cut(str(other))})")
     return found
 
 
@@ -504,123 +503,16 @@ def _preset_text(name: str) -> str:
         near = difflib.get_close_matches(stem, presets(), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise MtkitError(
-            f"{_cut(name)}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
+            f"{cut(name)}: neither a file nor a preset{hint} (presets: {', '.join(presets())})"
         )
     return (resources.files("mtkit") / "presets" / f"{stem}.yaml").read_text(encoding="utf-8")
 
 
-# The plain words that are not strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
-# not 90 and 012 is not 10, and everybody's 2e-4 is a number; but what YAML 1.1 takes for true and
-# false, so that `tgt_lang: no` is an error and not the language of the Norwegians, written by
-# luck.
-_SCALARS = {
-    "null": re.compile(r"~|null|Null|NULL|"),
-    "bool": re.compile(r"(?i:yes|no|true|false|on|off)"),
-    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
-    "float": re.compile(
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-    ),
-}
-_TAG = "tag:yaml.org,2002:"
-# The reader and the writer share them: what the one would not read as a string the other quotes.
-_RESOLVERS = {
-    None: [(_TAG + name, re.compile(rf"(?:{p.pattern})\Z")) for name, p in _SCALARS.items()]
-}
-# Brackets within brackets, and digits of an integer, beyond what any setting has.
-_DEEPEST = 20
-_MOST_DIGITS = 100
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML of plain values, in which a key given twice is an error."""
-
-    yaml_implicit_resolvers = _RESOLVERS
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise yaml.composer.ComposerError(
-                None, None, f"nested more than {_DEEPEST} levels deep"
-            )
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise _refusal(key_node, f"{shown(key)} cannot be a key")
-            if key in seen:
-                raise _refusal(key_node, f"the key {_cut(str(key))} is given twice")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-    def construct_plain(self, node: yaml.ScalarNode) -> int | float | bool | None:
-        """The value of a word that is not a string."""
-        kind, text = node.tag.removeprefix(_TAG), str(self.construct_scalar(node))
-        if not _SCALARS[kind].fullmatch(text):
-            raise _refusal(node, f"{shown(text)} is not of the type {kind}")
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() in ("yes", "true", "on")
-        if kind == "float":
-            return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-        if len(text) > _MOST_DIGITS:
-            raise _refusal(node, f"a number of {len(text):,} digits is too large")
-        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-        return int(text, base)
-
-
-# Other types, such as dates, bytes and sets, are not supported.
-_Loader.yaml_constructors = {
-    **{_TAG + name: _Loader.construct_plain for name in _SCALARS},
-    **{
-        tag: yaml.SafeLoader.yaml_constructors[tag]
-        for tag in (_TAG + "str", _TAG + "seq", _TAG + "map", None)
-    },
-}
-
-
-def _refusal(node: yaml.Node, problem: str) -> yaml.YAMLError:
-    error: yaml.YAMLError = yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-    return error
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads: a string such as "1e3" needs its quotes."""
-
-    yaml_implicit_resolvers = _RESOLVERS
-
-
-_shortened = reprlib.Repr()
-_shortened.maxlevel = 3
-_shortened.maxlist = _shortened.maxtuple = _shortened.maxdict = 6
-_shortened.maxstring = _shortened.maxlong = _shortened.maxother = 120
-
-
-def shown(value: Any) -> str:
-    """A value for a message, shortened if it is long."""
-    return _cut(_shortened.repr(value))
-
-
-def _cut(text: str, most: int = 200) -> str:
-    """The text, without its middle if that makes it too long for a message."""
-    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
-
-
 def _parse_yaml(text: str, *, where: str) -> dict[str, Any]:
     try:
-        # A SafeLoader builds plain values only.
-        tree = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise MtkitError(f"{where}: not YAML: {_cut(reason_of(error), 400)}") from None
+        tree = parse_yaml(text)
+    except NotYamlError as error:
+        raise MtkitError(f"{where}: not YAML: {cut(str(error), 400)}") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -636,7 +528,7 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     section, _, key = dotted.strip().partition(".")
     if not equals or not section or not key:
         raise MtkitError(
-            f"--set {_cut(override)}: write section.key=value, as in train.max_steps=20000"
+            f"--set {cut(override)}: write section.key=value, as in train.max_steps=20000"
         )
     value = _parse_value(override, text)
     settings = tree.setdefault(section, {})
@@ -650,19 +542,19 @@ def _parse_value(override: str, text: str) -> Any:
         text.encode()
     except UnicodeEncodeError:
         # The form in which Python passes invalid UTF-8 from the shell.
-        raise MtkitError(f"--set {_cut(override)}: is not UTF-8") from None
+        raise MtkitError(f"--set {cut(override)}: is not UTF-8") from None
     try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError:
+        return parse_yaml(text)
+    except NotYamlError:
         raise MtkitError(
-            f"--set {_cut(override)}: {shown(text)} is not a YAML value; quote it"
+            f"--set {cut(override)}: {shown(text)} is not a YAML value; quote it"
         ) from None
 
 
 def _explain(error: ValidationError) -> str:
     """The first mistake of a configuration in one line, with its dotted key."""
     first = error.errors()[0]
-    path = [_cut(str(part)) for part in first["loc"]]
+    path = [cut(str(part)) for part in first["loc"]]
     key = ".".join(path)
     value = first.get("input")
     kind = first["type"]

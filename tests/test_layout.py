@@ -28,7 +28,7 @@ ROOMS = {
 
 HOMES = {
     "click": {"cli"},
-    "yaml": {"config"},
+    "yaml": {"plain_yaml"},
     # Each record is defined where its file is.
     "pydantic": {
         "config",
