@@ -37,6 +37,7 @@ from mtkit.checkpoint import (
     write_checkpoint,
 )
 from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
+from mtkit.data import Task
 from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
     FileName,
@@ -80,6 +81,7 @@ class DataOrigin(Record):
         path: path of the folder when the run was created.
         fingerprint: checksum of all files that training uses.
         src_lang, tgt_lang: language codes.
+        task: what the model does.
     """
 
     name: str = ""
@@ -87,6 +89,7 @@ class DataOrigin(Record):
     fingerprint: str = ""
     src_lang: str = ""
     tgt_lang: str = ""
+    task: Task = "translation"
 
 
 class RunManifest(Record):

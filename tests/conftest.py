@@ -21,6 +21,7 @@ import pytest
 import torch
 from command_line import Place
 from hypothesis import settings
+from treebank import small_trees
 
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
@@ -247,6 +248,30 @@ def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     text = TinyText(folder, **files, tgt_lang="el")
     prepare_files("greek", folder / "greek", **text.prepare_arguments(), shared_vocab=False)
     return PreparedData.open(folder / "greek")
+
+
+@pytest.fixture(scope="session")
+def tree_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """200 training, 20 validation and 20 test trees in files, by the names of the splits."""
+    folder = tmp_path_factory.mktemp("tree-files")
+    counts = {"train": 200, "valid": 20, "test": 20}
+    files = {split: folder / f"{split}.trees" for split in counts}
+    for seed, (split, count) in enumerate(counts.items(), 1):
+        files[split].write_text("".join(f"{tree}\n" for tree in small_trees(count, seed)))
+    return files
+
+
+@pytest.fixture(scope="session")
+def tree_data(
+    tree_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> PreparedData:
+    """The trees prepared, with 300 pieces for their words. Copy the folder before changing it."""
+    from mtkit.prepare import Treebank, prepare_trees
+
+    train, valid, test = (Treebank(tree_files[split]) for split in ("train", "valid", "test"))
+    place = tmp_path_factory.mktemp("tree-data") / "trees"
+    prepare_trees("trees", place, train=[train], valid=valid, test=test, vocab_size=300)
+    return PreparedData.open(place)
 
 
 @pytest.fixture(scope="session")

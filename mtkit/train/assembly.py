@@ -231,6 +231,7 @@ def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> 
             fingerprint=data.fingerprint,
             src_lang=data.src_lang,
             tgt_lang=data.tgt_lang,
+            task=data.task,
         ),
         versions={
             "mtkit": mtkit.__version__,

@@ -94,7 +94,7 @@ class Trainer:
         self.precision = choose_precision(self.settings.precision, device)
         self.matmul_backend = select_matmul_backend(device, self.precision)
         self.micro_batches = MicroBatches(
-            config, self.pairs, self.vocabularies, device_type=device.type
+            config, self.pairs, self.vocabularies, device_type=device.type, task=data.task
         )
         self.batches = self._plan()
         # The position in the stream after the last update of `fit`. The stream itself may be
