@@ -33,7 +33,7 @@ from mtkit.devices import (
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer, Vocabularies
 from mtkit.translate.alignment import (
     Aligner,
     Alignment,
@@ -50,6 +50,7 @@ from mtkit.translate.decoder import (
 )
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
+from mtkit.translate.loading import languages_of, load_models
 from mtkit.translate.pool import Pool
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
@@ -184,7 +185,7 @@ class Translator:
         first = runs[0]
         vocabularies = first.tokenizers()
         place = choose_device(device)
-        models, checkpoints = _load_models(runs, vocabularies, checkpoint)
+        models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
         decoder: DecoderProtocol | None = None
@@ -211,7 +212,7 @@ class Translator:
         )
         translator._folders = [one.path for one in runs]
         translator.checkpoint = ", ".join(checkpoints)
-        translator.src_lang, translator.tgt_lang = _languages(first)
+        translator.src_lang, translator.tgt_lang = languages_of(first)
         return translator
 
     def __enter__(self) -> Self:
@@ -581,49 +582,11 @@ class Translator:
         return log_prob / penalty if length else 0.0
 
 
-def _load_models(
-    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
-) -> tuple[list[Transformer], list[str]]:
-    """The models of an ensemble of runs, and a description of the weights of each.
-
-    Args:
-        runs: the runs.
-        vocabularies: of the first run; all runs must have the same.
-        checkpoint: as in `Run.select`.
-
-    Raises:
-        MtkitError: if there is no such checkpoint, or if the runs cannot form an ensemble.
-    """
-    first = runs[0]
-    models, checkpoints = [], []
-    for one in runs:
-        of_run = vocabularies if one is first else one.tokenizers()
-        if not of_run.is_same(vocabularies):
-            raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
-        if _languages(one) != _languages(first):
-            pair, other = (" to ".join(_languages(run)) for run in (one, first))
-            raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
-        weights, description = one.select(checkpoint)
-        one.check_sizes(weights)
-        with torch.device("meta"):
-            model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
-        one.load_into(model, weights)
-        log.info("%s: %s", one.path, description)
-        models.append(model.eval())
-        checkpoints.append(description)
-    return models, checkpoints
-
-
 def _refuse_one_text(*given: Iterable[str] | None) -> None:
     """Refuse a string, because each of its characters would be translated as a line."""
     for lines in given:
         if isinstance(lines, str | bytes):
             raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
-
-
-def _languages(run: Run) -> tuple[str, str]:
-    """Codes of the source and target language, if the run knows them."""
-    return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
 @dataclass(frozen=True)
