@@ -291,8 +291,10 @@ class TrainConfig(_Section):
     keep_every: Count | None = Field(
         None, description="also keep every checkpoint whose step is a multiple of this"
     )
-    best_metric: Literal["bleu", "chrf", "loss"] = Field(
-        "bleu", description="validation metric that selects the best checkpoint: bleu, chrf or loss"
+    best_metric: Literal["bleu", "chrf", "f1", "loss"] = Field(
+        "bleu",
+        description="validation metric that selects the best checkpoint: bleu, chrf or loss; for a"
+        " parser f1 or loss",
     )
     patience: Count | None = Field(
         None,
@@ -347,6 +349,10 @@ class DecodeConfig(_Section):
     )
     seed: Seed = Field(
         1, description="random seed; the same seed and line number give the same sample"
+    )
+    well_formed_trees: bool = Field(
+        False,
+        description="of a parser: search only among well-formed trees; false: repair other outputs",
     )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
     batch_tokens: Count = Field(4096, description="batch size in source tokens, padding included")

@@ -140,6 +140,7 @@ class _MetricsRow(Record):
     valid_perplexity: float | None = None
     valid_bleu: float | None = None
     valid_chrf: float | None = None
+    valid_f1: float | None = None
 
 
 class _Sample(Record):

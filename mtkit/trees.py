@@ -442,6 +442,42 @@ def split_words(line: str) -> list[str]:
     return [escaped(word) for word in _SPACES.split(line) if word]
 
 
+def treebank_words(line: str) -> list[str]:
+    r"""The words of a sentence in plain text, as the Penn Treebank has them.
+
+    After the rules of its tokeniser (MacIntyre 1995): punctuation, brackets and quotes are words,
+    quotes are written as \`\` and '', *don't* is *do n't*, and only the last full stop of the line
+    ends a sentence. Hyphens and slashes stay in their word; some newer treebanks split them, so
+    give their sentences as words.
+    """
+    for pattern, replacement in _TREEBANK_RULES:
+        line = pattern.sub(replacement, line)
+    return [_BRACES.get(word, word) for word in split_words(line)]
+
+
+_BRACES = {"{": "-LCB-", "}": "-RCB-"}
+_TREEBANK_RULES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        ("[\u201c\u201d\u201e]", '"'),
+        ("[\u2018\u2019]", "'"),
+        # A quote is an opening one at the beginning, and after a space or a bracket.
+        (r'(^|[\s(\[{<])"', r"\1 `` "),
+        ('"', " '' "),
+        (r"\.\.\.|\u2026", " ... "),
+        (r"([,:])(?!\d)", r" \1 "),
+        (r"[;@#$%&?!\[\](){}<>]|--", r" \g<0> "),
+        # The last full stop, before quotes and brackets.
+        (r"([^.\s])\.(?=[\s\])}>'\"]*$)", r"\1 . "),
+        (r"([^'\s])'(?=\s|$)", r"\1 ' "),
+        (r"(?i)([^'\s])('[smd]|'ll|'re|'ve|n't)(?=\s|$)", r"\1 \2 "),
+        (r"(?i)\b(can)(not)\b", r"\1 \2"),
+        (r"(?i)\b(gon|wan)(na)\b", r"\1 \2"),
+        (r"(?i)\b(got)(ta)\b", r"\1 \2"),
+    )
+]
+
+
 def escaped(word: str) -> str:
     """A word with round brackets as the treebank writes them, `-LRB-` and `-RRB-`."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")

@@ -325,6 +325,12 @@ def uneven(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -
     return random_run(place, greek_data, 5, tokenizers=(smaller, tgt))
 
 
+@pytest.fixture(scope="session")
+def parser(tree_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A parser with random weights, which writes hardly anything that is a tree."""
+    return random_run(tmp_path_factory.mktemp("parser") / "runs" / "parser", tree_data, 5)
+
+
 def random_run(
     path: Path,
     data: PreparedData,
@@ -347,6 +353,7 @@ def random_run(
         fingerprint=data.fingerprint,
         src_lang=data.src_lang,
         tgt_lang=data.tgt_lang,
+        task=data.task,
     )
     run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})

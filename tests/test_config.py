@@ -573,6 +573,7 @@ def test_the_parsing_presets_have_the_numbers_of_section_6_3(name: str):
         "model.dropout (0.1 became 0.2)",
         "model.attention_dropout (0.0 became 0.2)",
         "train.warmup_steps (4000 became 16000)",
+        "train.best_metric (bleu became f1)",
         "decode.beam_size (4 became 21)",
         "decode.length_penalty (0.6 became 0.3)",
         "decode.max_extra_length (50 became 300)",

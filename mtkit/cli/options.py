@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mtkit.translate import Translator
 
 
+from mtkit.errors import MtkitError
+
 log = logging.getLogger(__name__)
 
 DATA_ROOT = Path("data")
@@ -80,6 +82,7 @@ INFORMATION = "Information"
 in_out_option = option_group("Input and output")
 model_option = option_group("Model")
 search_option = option_group("Search")
+parsing_option = option_group("Parsing")
 hardware_option = option_group("Hardware")
 information_option = option_group(INFORMATION)
 
@@ -174,6 +177,26 @@ def beam_options(function: Function) -> Function:
     return function
 
 
+def trees_options(function: Function) -> Function:
+    """`--well-formed` and `--tokenized`, for a parser."""
+    for option in (
+        parsing_option(
+            "--well-formed/--no-well-formed",
+            "well_formed_trees",
+            default=None,
+            help="Search only among well-formed trees, so that none needs to be repaired.",
+        ),
+        parsing_option(
+            "--tokenized",
+            is_flag=True,
+            help="The input is words separated by spaces, as in the treebank. Default: plain text,"
+            " which is split into words.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def hardware_options(function: Function) -> Function:
     """`--device`, `--workers`, `--precision` and `--batch-tokens` of a translation."""
     for option in (
@@ -233,12 +256,15 @@ class DecodeOptions:
         """The value that a setting has: that of the option, else that of the run."""
         return self.changes.get(name, getattr(run.config.decode, name))
 
-    def load(self, runs: Sequence[Run], *, workers: int | None = None) -> Translator:
+    def load(
+        self, runs: Sequence[Run], *, workers: int | None = None, tokenized: bool = False
+    ) -> Translator:
         """A translator with one run, or with several as an ensemble.
 
         Args:
             runs: the settings of the first one count.
             workers: instead of those of the command line.
+            tokenized: whether the lines for a parser are words already.
         """
         from mtkit.config import change_decoding
         from mtkit.devices import workers_wanted
@@ -251,7 +277,12 @@ class DecodeOptions:
             # A worker among others has its GPU already.
             workers = workers_wanted(self.device) if given_rank() is None else 1
         return Translator.load(
-            runs, checkpoint=self.checkpoint, config=config, device=self.device, workers=workers
+            runs,
+            checkpoint=self.checkpoint,
+            config=config,
+            device=self.device,
+            workers=workers,
+            tokenized=tokenized,
         )
 
 
@@ -270,6 +301,16 @@ def open_run(path: Path | None) -> Run:
     from mtkit import run_folder
 
     return run_folder.Run.open(path) if path else run_folder.find_run(RUNS_ROOT)
+
+
+def refuse_parser(run: Run, command: str) -> None:
+    """Refuse a run that parses, for what is about translations.
+
+    Raises:
+        MtkitError: naming the run.
+    """
+    if run.manifest.data.task == "parsing":
+        raise MtkitError(f"{run.path}: is a parser, and {command} is for translations; give --run")
 
 
 def name_of(path: Path) -> str:

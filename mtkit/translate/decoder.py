@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Constraints, Hypothesis, beam_search
+from mtkit.translate.tree_mask import BracketTokens, TreeMask
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Translation:
         pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
         log_probs: natural log-probability of each subword.
         seconds: the time of its batch.
+        repaired: for a tree, whether what the model wrote was not well-formed; None for text.
     """
 
     text: str
@@ -46,6 +49,7 @@ class Translation:
     pieces: tuple[str, ...] = ()
     log_probs: tuple[float, ...] = ()
     seconds: float = 0.0
+    repaired: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +61,14 @@ class DecodeBatch:
         prefixes: ids that each translation begins with, possibly none.
         numbers: a number for each sentence, which together with the seed determines its samples.
         n_best: number of translations of each sentence.
+        words: number of words of each sentence, for a parser; empty for others.
     """
 
     sources: list[list[int]]
     prefixes: list[list[int]]
     numbers: list[int]
     n_best: int = 1
+    words: Sequence[int] = ()
 
 
 @dataclass(eq=False)
@@ -203,7 +209,18 @@ class Decoder:
         return self.engine.start(src.to(self.device), hypotheses_of(self.config, batch.n_best))
 
     def _constraints(self, batch: DecodeBatch) -> Constraints:
-        return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
+        masks = None
+        if self.config.well_formed_trees and batch.words:
+            masks = [
+                TreeMask(self._brackets, words=words, limit=limit)
+                for words, limit in zip(batch.words, self._limits(batch), strict=True)
+            ]
+        config = self.config
+        return Constraints(config.min_length, config.no_repeat_ngram, batch.prefixes, masks)
+
+    @functools.cached_property
+    def _brackets(self) -> BracketTokens:
+        return BracketTokens(self.tokenizer)
 
     def _translation(self, found: Hypothesis, seconds: float) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens

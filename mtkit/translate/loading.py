@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from mtkit.data import Task
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -34,7 +35,7 @@ def load_models(
         of_run = vocabularies if one is first else one.tokenizers()
         if not of_run.is_same(vocabularies):
             raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
-        if languages_of(one) != languages_of(first):
+        if languages_of(one) != languages_of(first) or task_of(one) != task_of(first):
             pair, other = (" to ".join(languages_of(run)) for run in (one, first))
             raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
         weights, description = one.select(checkpoint)
@@ -51,3 +52,8 @@ def load_models(
 def languages_of(run: Run) -> tuple[str, str]:
     """Codes of the source and target language, if the run knows them."""
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
+
+
+def task_of(run: Run) -> Task:
+    """What the run does."""
+    return run.manifest.data.task

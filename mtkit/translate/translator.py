@@ -50,7 +50,8 @@ from mtkit.translate.decoder import (
 )
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
-from mtkit.translate.loading import languages_of, load_models
+from mtkit.translate.loading import languages_of, load_models, task_of
+from mtkit.translate.parsing import TreeText
 from mtkit.translate.pool import Pool
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
@@ -116,6 +117,7 @@ class Translator:
         others: further models of an ensemble, likewise.
         decoder: the decoder; by default one in this process.
         src_tokenizer: of the source; by default the same.
+        trees: of a parser, its text on both sides.
     """
 
     def __init__(
@@ -128,8 +130,10 @@ class Translator:
         others: Sequence[Transformer] = (),
         decoder: DecoderProtocol | None = None,
         src_tokenizer: Tokenizer | None = None,
+        trees: TreeText | None = None,
     ) -> None:
         self.model = model
+        self.trees = trees
         self._models = [model, *others]
         self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
         self.src_tokenizer, self.tokenizer = self.vocabularies
@@ -152,6 +156,7 @@ class Translator:
         device: str = "auto",
         prepared: bool = True,
         workers: int = 1,
+        tokenized: bool = False,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
@@ -171,6 +176,7 @@ class Translator:
             workers: number of processes; with 1 it is this one. On a CPU they share its threads
                 and the memory of the weights. With several GPUs each worker has its own, and
                 `score_given`, which runs in this process, computes on the CPU.
+            tokenized: of a parser: whether lines are words already, separated by spaces.
 
         Raises:
             MtkitError: if there is no such run, checkpoint or device, or if the runs cannot form an
@@ -209,6 +215,7 @@ class Translator:
             others=others,
             decoder=decoder,
             src_tokenizer=src_tokenizer,
+            trees=TreeText(tokenized=tokenized) if task_of(first) == "parsing" else None,
         )
         translator._folders = [one.path for one in runs]
         translator.checkpoint = ", ".join(checkpoints)
@@ -348,6 +355,11 @@ class Translator:
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
         numbers = range(window.first_line, window.first_line + len(window.lines))
         texts, lines, draws, parts = window.lines, list(numbers), list(numbers), None
+        if self.trees is not None and (self.config.split_sentences or any(window.prefixes or [])):
+            raise MtkitError(
+                "a parser reads one sentence from each line, and has no forced beginnings; "
+                "set decode.split_sentences to false"
+            )
         if self.config.split_sentences:
             if n_best > 1 or any(window.prefixes or []):
                 raise MtkitError(
@@ -366,6 +378,7 @@ class Translator:
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
+        words = [len(self.trees.words(line)) for line in texts] if self.trees else []
         # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         wanted = np.array([i for i, ids in enumerate(encoded) if ids], dtype=np.int64)
@@ -387,6 +400,7 @@ class Translator:
                 [prefixes[i] for i in batch],
                 [draws[i] for i in batch],
                 n_best=n_best,
+                words=[words[i] for i in batch] if words else [],
             )
             for batch in rows
         ]
@@ -402,6 +416,8 @@ class Translator:
                 begun.results[index] = translations or [Translation("", 0.0, 0.0, finished=False)]
             if progress is not None:
                 progress(len(rows) * lines / len(begun.results))
+        if self.trees is not None:
+            return list(map(self.trees.restored, begun.window.lines, begun.results))
         if begun.parts is None:
             return begun.results
         found = iter(begun.results)
@@ -522,6 +538,8 @@ class Translator:
         self, sources: list[str], translations: list[str], *, first_line: int
     ) -> list[Scored]:
         src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
+        if self.trees is not None:
+            translations = list(map(self.trees.target, translations, itertools.count(first_line)))
         tgt = self.tokenizer.encode_batch(translations)
         results = [Scored((), (), 0.0, 0.0)] * len(src)
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
@@ -538,6 +556,8 @@ class Translator:
 
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
         """Ids of each line without EOS; longer lines are cut to the limit, with a warning."""
+        if self.trees is not None:
+            lines = list(map(self.trees.source, lines))
         encoded = self.src_tokenizer.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():

@@ -1,0 +1,53 @@
+"""What a parser reads and writes (Section 6.3): sentences in, trees out.
+
+The model translates the words of a sentence to a linearised tree (`trees`). Here are both ends of
+that. `tree_mask` keeps the search to well-formed trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mtkit.translate.decoder import Translation
+from mtkit.trees import linearise, parse_trees, restore, split_words, treebank_words
+
+
+class TreeText:
+    """The text on both sides of a parser.
+
+    Args:
+        tokenized: whether lines are words already, separated by spaces; otherwise they are plain
+            text, which is split as in the Penn Treebank.
+    """
+
+    def __init__(self, *, tokenized: bool) -> None:
+        self.tokenized = tokenized
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line; none if it is blank."""
+        return split_words(line) if self.tokenized else treebank_words(line)
+
+    def source(self, line: str) -> str:
+        """What the model reads for a line."""
+        return " ".join(self.words(line))
+
+    def target(self, line: str, number: int) -> str:
+        """What the model writes for a tree in brackets; nothing for a blank line.
+
+        Raises:
+            MtkitError: with this number of the line, if it is not a tree.
+        """
+        trees = list(parse_trees([line], name=f"translation {number}"))
+        return " ".join(map(linearise, trees))
+
+    def restored(self, line: str, found: Sequence[Translation]) -> list[Translation]:
+        """The trees, in brackets on one line, that the model has written for a line."""
+        words = self.words(line)
+        if not words:
+            return list(found)
+        trees = [restore(one.text, words) for one in found]
+        return [
+            replace(one, text=str(tree), repaired=repaired)
+            for one, (tree, repaired) in zip(found, trees, strict=True)
+        ]
