@@ -124,7 +124,7 @@ def read_trees(path: Path) -> Iterator[Tree]:
         yield from parse_trees(decode_lines(stream, name=str(path)), name=str(path))
 
 
-def parse_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
+def parse_trees(lines: Iterable[str], *, name: str, first_line: int = 1) -> Iterator[Tree]:
     """The trees of a bracketed text, one per line or spread over several lines.
 
     As evalb reads them: traces (`-NONE-`), and phrases of nothing else, are left out, and labels
@@ -136,13 +136,14 @@ def parse_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
     Args:
         lines: of the text.
         name: of the text, for messages.
+        first_line: its number, for messages.
 
     Raises:
         MtkitError: with the line, for brackets that are unbalanced, empty or without label, a word
             without tag, and a tree without words.
     """
-    number, reader = 0, None
-    for number, line in enumerate(lines, 1):
+    reader = None
+    for number, line in enumerate(lines, first_line):
         if reader is not None and line.startswith("("):
             raise _unclosed(name, reader.line)
         for part in _PART.findall(line):

@@ -177,24 +177,14 @@ def beam_options(function: Function) -> Function:
     return function
 
 
-def trees_options(function: Function) -> Function:
-    """`--well-formed` and `--tokenized`, for a parser."""
-    for option in (
-        parsing_option(
-            "--well-formed/--no-well-formed",
-            "well_formed_trees",
-            default=None,
-            help="Search only among well-formed trees, so that none needs to be repaired.",
-        ),
-        parsing_option(
-            "--tokenized",
-            is_flag=True,
-            help="The input is words separated by spaces, as in the treebank. Default: plain text,"
-            " which is split into words.",
-        ),
-    ):
-        function = option(function)
-    return function
+def well_formed_option(function: Function) -> Function:
+    """`--well-formed`, for a parser."""
+    return parsing_option(
+        "--well-formed/--no-well-formed",
+        "well_formed_trees",
+        default=None,
+        help="Search only among well-formed trees, so that none needs to be repaired.",
+    )(function)
 
 
 def hardware_options(function: Function) -> Function:

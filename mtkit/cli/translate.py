@@ -31,9 +31,10 @@ from mtkit.cli.options import (
     model_option,
     open_run,
     option_group,
+    parsing_option,
     refuse_given,
     search_option,
-    trees_options,
+    well_formed_option,
 )
 from mtkit.cli.resuming import check_output, is_resumable, output_of, write_resumably
 from mtkit.cli.streams import has_input, has_output, output_file
@@ -176,7 +177,13 @@ sampling_option = option_group("Sampling")
     metavar="N",
     help="Random seed. The same seed and line number give the same sample.",
 )
-@trees_options
+@parsing_option(
+    "--tokenized",
+    is_flag=True,
+    help="Of a parser: the input is words separated by spaces, as in the treebank. Default: plain"
+    " text, which is split into words.",
+)
+@well_formed_option
 @hardware_options
 def translate(
     run_paths: tuple[Path, ...],

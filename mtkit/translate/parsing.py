@@ -38,7 +38,7 @@ class TreeText:
         Raises:
             MtkitError: with this number of the line, if it is not a tree.
         """
-        trees = list(parse_trees([line], name=f"translation {number}"))
+        trees = list(parse_trees([line], name="trees", first_line=number))
         return " ".join(map(linearise, trees))
 
     def restored(self, line: str, found: Sequence[Translation]) -> list[Translation]:

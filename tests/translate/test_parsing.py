@@ -113,7 +113,7 @@ def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(
     with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
         found = [best for (best,) in translator.translate_nbest(lines, n_best=1)]
         scored = list(translator.score_given(lines, [best.text for best in found]))
-        with pytest.raises(MtkitError, match="translation 1, line 1: unbalanced"):
+        with pytest.raises(MtkitError, match="trees, line 1: unbalanced"):
             list(translator.score_given(["a"], ["(S (XX a)"]))
     for best, again in zip(found, scored, strict=True):
         assert best.log_prob == pytest.approx(again.log_prob, abs=1e-4)
