@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mtkit.errors import MtkitError
 from mtkit.translate.decoder import Translation
-from mtkit.trees import linearise, parse_trees, restore, split_words, treebank_words
+from mtkit.trees import (
+    Tree,
+    linearise,
+    parse_trees,
+    restore,
+    split_words,
+    treebank_words,
+)
 
 
 class TreeText:
@@ -40,6 +48,18 @@ class TreeText:
         """
         trees = list(parse_trees([line], name="trees", first_line=number))
         return " ".join(map(linearise, trees))
+
+    def tree(self, line: str, text: str) -> Tree:
+        """A given tree of a line, in brackets.
+
+        Raises:
+            MtkitError: if it is not one tree over the words of the line.
+        """
+        words = self.words(line)
+        trees = list(parse_trees([text], name="the tree"))
+        if len(trees) != 1 or list(trees[0].words) != words:
+            raise MtkitError(f"the tree {text[:100]!r} is not one of the words {' '.join(words)!r}")
+        return trees[0]
 
     def restored(self, line: str, found: Sequence[Translation]) -> list[Translation]:
         """The trees, in brackets on one line, that the model has written for a line."""
