@@ -84,7 +84,12 @@ class PrepareConfig(_Section):
     tgt_vocab_size: VocabSize | None = Field(
         None,
         description="with shared_vocab false, vocabulary size of the target; null: vocab_size, or"
-        " for trees one subword for each bracket",
+        " for trees one subword for each bracket and tag",
+    )
+    tree_tags: bool = Field(
+        True,
+        description="of a treebank: learn part-of-speech tags too, as in the paper's code; false:"
+        " all words are XX, as in Vinyals et al. (2015)",
     )
     model_type: Literal["bpe", "unigram"] = Field(
         "bpe",

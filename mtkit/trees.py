@@ -4,11 +4,12 @@ The paper parses English (Section 6.3) as a translation from the words of a sent
 after Vinyals et al. (*Grammar as a Foreign Language*, 2015). `linearise` writes a tree as words of
 a target language, and `restore` makes a tree from whatever a model wrote:
 
-    (S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))  is  S NP XX zNP VP XX zVP XX zS
+    (S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))  is  S NP xNNP zNP VP xVBZ zVP xufov zS
 
-`NP` opens a phrase, `zNP` closes it, and `XX` is the next word of the sentence. Words are not
-copied. Part-of-speech tags are not predicted, as in Vinyals et al.: a restored tree has `XX` for
-each. Brackets are written with letters only, so that a subword vocabulary has one subword for each.
+`NP` opens a phrase, `zNP` closes it, and `xNNP` is the next word of the sentence, with its
+part-of-speech tag. Words are not copied. Without tags, as in Vinyals et al., every word is `XX`,
+and a restored tree has the tag `XX` for each. Everything is written with letters only, so that a
+subword vocabulary has one subword for each bracket and each tag.
 
 A `Tree` is flat, so that no depth is too deep: words, tags, and phrases as spans. Files are read as
 evalb reads them (Sekine and Collins 1997): without traces and function tags.
@@ -17,7 +18,6 @@ evalb reads them (Sekine and Collins 1997): without traces and function tags.
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 from mtkit.errors import MtkitError
 from mtkit.text import damage_reported, decode_lines, open_binary
 
-# The tag of every word in a linearised or restored tree.
+# The tag of a word that is not known.
 ANY_TAG = "XX"
 # A sentence without a usable tree has one phrase.
 _FLAT = "S"
@@ -273,14 +273,15 @@ class Restored(NamedTuple):
     repaired: bool
 
 
-def linearise(tree: Tree) -> str:
-    """The tree as a line of text: `NP` opens a phrase, `zNP` closes it, and `XX` is a word.
+def linearise(tree: Tree, *, tags: bool) -> str:
+    """The tree as a line of text: `NP` opens a phrase, `zNP` closes it, and `xNN` is a word.
 
-    A label is written with letters only: a capital stands for itself, and any other character is
-    its code point in hexadecimal, with the digits a to p, between `u` and `v`. So no label can be
-    taken for a closing or a word, whatever the labels of a treebank are.
+    With `tags` false every word is `XX`. A label or tag is written with letters only: a capital
+    stands for itself, and any other character is its code point in hexadecimal, with the digits a
+    to p, between `u` and `v`. So no label can be taken for a closing or a word, whatever the labels
+    of a treebank are.
     """
-    leaves = itertools.repeat(ANY_TAG, len(tree.words))
+    leaves = [_WORD + _spelled(tag) if tags else ANY_TAG for tag in tree.tags]
     return " ".join(_in_order(tree.phrases, leaves, _opening, _closing))
 
 
@@ -309,30 +310,29 @@ def restore(text: str, words: Sequence[str]) -> Restored:
         if bracket is None:
             builder.repaired = True
         elif bracket.kind == "word":
-            builder.add_word()
+            builder.add_word(bracket.label)
         elif bracket.kind == "open":
             builder.open(bracket.label)
         else:
             builder.close(bracket.label)
-    phrases = builder.finished()
-    tree = Tree(tuple(map(escaped, words)), (ANY_TAG,) * len(words), phrases)
-    return Restored(tree, builder.repaired)
+    tags, phrases = builder.finished()
+    return Restored(Tree(tuple(map(escaped, words)), tags, phrases), builder.repaired)
 
 
 class Bracket(NamedTuple):
-    """A word of a linearised tree; `label` is empty for a word of the sentence."""
+    """A part of a linearised tree; the label of a word is its tag."""
 
     kind: Literal["open", "close", "word"]
-    label: str = ""
+    label: str
 
 
 @functools.lru_cache(1 << 16)
 def read_bracket(part: str) -> Bracket | None:
     """What a part of a linearised text means; None if it means nothing."""
     if part == ANY_TAG:
-        return Bracket("word")
-    is_closing = part.startswith(_CLOSING)
-    spelling = part.removeprefix(_CLOSING)
+        return Bracket("word", ANY_TAG)
+    kind = _KINDS.get(part[:1], "open")
+    spelling = part if kind == "open" else part[1:]
     if not _SPELLING.fullmatch(spelling):
         return None
     try:
@@ -340,13 +340,15 @@ def read_bracket(part: str) -> Bracket | None:
     except (ValueError, OverflowError):  # not a code point
         return None
     # One label has one spelling, and can be read again from a file.
-    is_label = label.isprintable() and _PART.fullmatch(label) and label == _without_function(label)
-    if not is_label or _spelled(label) != spelling:
+    if not label.isprintable() or not _PART.fullmatch(label) or _spelled(label) != spelling:
         return None
-    return Bracket("close" if is_closing else "open", label)
+    if kind != "word" and label != _without_function(label):
+        return None
+    return Bracket(kind, label)
 
 
-_CLOSING = "z"
+_WORD, _CLOSING = "x", "z"
+_KINDS: dict[str, Literal["open", "close", "word"]] = {_WORD: "word", _CLOSING: "close"}
 _SPELLING = re.compile("(?:[A-Z]|u[a-p]+v)+")
 _CODED = re.compile("u([a-p]+)v")
 _TO_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
@@ -363,7 +365,7 @@ def _closing(label: str) -> str:
 
 @functools.cache
 def _spelled(label: str) -> str:
-    if label == ANY_TAG:
+    if label == ANY_TAG:  # which is a word
         return _coded(label[0]) + label[1:]
     return "".join(c if "A" <= c <= "Z" else _coded(c) for c in label)
 
@@ -378,10 +380,14 @@ class _TreeBuilder:
     def __init__(self, words: int) -> None:
         self.repaired = False
         self._words = words
-        self._placed = 0
+        self._tags: list[str] = []
         self._phrases: list[Phrase] = []
         # Indices of the phrases that are open.
         self._open: list[int] = []
+
+    @property
+    def _placed(self) -> int:
+        return len(self._tags)
 
     def open(self, label: str) -> None:
         if self._placed == self._words:
@@ -390,14 +396,14 @@ class _TreeBuilder:
             self._open.append(len(self._phrases))
             self._phrases.append(Phrase(label, self._placed, -1))
 
-    def add_word(self) -> None:
+    def add_word(self, tag: str) -> None:
         if self._placed == self._words:
             self.repaired = True
             return
         if not self._open and self._words > 1:
             self.repaired = True
             self.open(_FLAT)
-        self._placed += 1
+        self._tags.append(tag)
 
     def close(self, label: str) -> None:
         depths = [d for d, at in enumerate(self._open) if self._phrases[at].label == label]
@@ -412,16 +418,16 @@ class _TreeBuilder:
         while len(self._open) > depths[-1]:
             self._close_innermost()
 
-    def finished(self) -> tuple[Phrase, ...]:
+    def finished(self) -> tuple[tuple[str, ...], tuple[Phrase, ...]]:
         if self._placed < self._words:
             self.repaired = True
             if not self._phrases:
                 self.open(_FLAT)
-            self._placed = self._words
+            self._tags += [ANY_TAG] * (self._words - self._placed)
         while self._open:
             self.repaired = True
             self._close_innermost()
-        return tuple(self._phrases)
+        return tuple(self._tags), tuple(self._phrases)
 
     def _close_innermost(self) -> None:
         index = self._open.pop()

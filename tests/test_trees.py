@@ -89,20 +89,24 @@ def test_a_file_may_be_compressed_and_must_be_utf8(tmp_path: Path):
 
 
 def test_a_linearised_tree_has_a_word_for_each_bracket_and_for_each_word_of_the_sentence():
-    assert linearise(tree(ANN)) == "S NP XX zNP VP XX zVP XX zS"
+    assert linearise(tree(ANN), tags=False) == "S NP XX zNP VP XX zVP XX zS"
+    # The full stop is U+002E.
+    assert linearise(tree(ANN), tags=True) == "S NP xNNP zNP VP xVBZ zVP xucov zS"
 
 
 def test_no_label_can_be_taken_for_a_closing_or_a_word():
     odd = Tree(
         ("a", "b"),
-        ("XX", "XX"),
+        ("S", "zS"),
         tuple(Phrase(label, 0, 2) for label in ("zNP", "NP", "XX", "uafv", "PRT|ADVP", "Ä", "$")),
     )
-    text = linearise(odd)
-    assert len(set(text.split())) == 2 * len(odd.phrases) + 1
-    assert text.replace(" ", "").isalpha()
-    assert text.isascii()
-    assert restore(text, odd.words) == (odd, False)
+    for tags in (True, False):
+        text = linearise(odd, tags=tags)
+        assert len(set(text.split())) == 2 * len(odd.phrases) + 1 + tags
+        assert text.replace(" ", "").isalpha()
+        assert text.isascii()
+        assert restore(text, odd.words).tree.phrases == odd.phrases
+    assert restore(linearise(odd, tags=True), odd.words) == (odd, False)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +138,7 @@ def test_what_makes_no_sense_is_repaired(text: str, words: str, expected: str):
 
 def test_a_tree_of_one_word_needs_no_phrase():
     assert restore("XX", ["a"]) == (Tree(("a",), ("XX",), ()), False)
+    assert restore("xNN", ["a"]) == (Tree(("a",), ("NN",), ()), False)
 
 
 def test_brackets_in_words_are_escaped_as_in_the_treebank():
@@ -145,7 +150,7 @@ def test_a_tree_of_any_depth_is_read_and_restored():
     deep = "(NP " * 20_000 + "(NN a)" + ")" * 20_000
     one = tree(deep)
     assert str(one) == deep
-    assert restore(linearise(one), one.words).tree.phrases == one.phrases
+    assert restore(linearise(one, tags=True), one.words).tree == one
 
 
 labels = st.text(
@@ -171,12 +176,16 @@ def trees(draw: st.DrawFn) -> Tree:
     if len(sentence) > 1 or draw(st.booleans()):
         phrases.append(Phrase(draw(labels), 0, len(sentence)))
         grow(0, len(sentence), 4)
-    return Tree(sentence, ("XX",) * len(sentence), tuple(phrases))
+    tags = draw(st.lists(labels, min_size=len(sentence), max_size=len(sentence)))
+    return Tree(sentence, tuple(tags), tuple(phrases))
 
 
 @given(trees())
 def test_restoring_a_linearised_tree_gives_the_tree(one: Tree):
-    assert restore(linearise(one), one.words) == (one, False)
+    assert restore(linearise(one, tags=True), one.words) == (one, False)
+    without = restore(linearise(one, tags=False), one.words)
+    assert (without.tree.phrases, without.repaired) == (one.phrases, False)
+    assert set(without.tree.tags) == {"XX"}
 
 
 @given(trees().filter(lambda one: one.root not in ("", "TOP", "ROOT", "S1")))
@@ -186,7 +195,7 @@ def test_reading_a_written_tree_gives_the_tree(one: Tree):
 
 def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence():
     random.seed(19)
-    vocabulary = ["NP", "VP", "S", "zNP", "zVP", "zS", "XX", "XX", "XX", "z", "u", "<unk>", "9"]
+    vocabulary = ["NP", "VP", "S", "zNP", "zVP", "zS", "XX", "xNN", "xV", "z", "x", "<unk>", "9"]
     repaired = 0
     for _ in range(10_000):
         sentence = [f"w{place}" for place in range(random.randint(1, 12))]
@@ -199,7 +208,7 @@ def test_any_text_restores_to_a_well_formed_tree_over_the_words_of_the_sentence(
             (Phrase("X", 0, len(sentence)), *found.tree.phrases)
         ]
         # A repaired tree is a tree like any other.
-        assert restore(linearise(found.tree), sentence) == (found.tree, False)
+        assert restore(linearise(found.tree, tags=True), sentence) == (found.tree, False)
     assert repaired > 9_000
 
 
@@ -211,7 +220,8 @@ def test_linearising_and_restoring_is_the_identity_on_a_treebank():
         lines = gzip.decompress(file.read_bytes()).decode().splitlines()
         for line, one in zip(lines, read_trees(file), strict=True):
             assert str(one) == line
-            found = restore(linearise(one), one.words)
+            assert restore(linearise(one, tags=True), one.words) == (one, False)
+            found = restore(linearise(one, tags=False), one.words)
             assert not found.repaired
             assert (found.tree.words, found.tree.phrases) == (one.words, one.phrases)
             count += 1

@@ -170,7 +170,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     tree = None
     if (trees := translator.trees) is not None:
         tree = trees.tree(source, translation)
-        source, translation = trees.source(source), linearise(tree)
+        source, translation = trees.source(source), linearise(tree, tags=trees.tags)
     src_tokenizer, tgt_tokenizer = translator.vocabularies
     limit = translator.config.max_source_tokens - 1
     (src_encoded,) = src_tokenizer.encode_with_spans([source])

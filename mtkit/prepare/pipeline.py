@@ -19,6 +19,7 @@ reused as a whole, the third in parts.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -193,7 +194,8 @@ def prepare_trees(
 
     Of the filters only the limit of tokens applies. Sentences are taken as they are in the trees.
     The source has a vocabulary of `vocab_size`, by default the paper's 16,000 for the Wall Street
-    Journal, or of `src_vocab_size`. That of the target has one subword for each bracket.
+    Journal, or of `src_vocab_size`. That of the target has one subword for each bracket and each
+    tag.
 
     Args:
         name: the name of the data.
@@ -214,7 +216,8 @@ def prepare_trees(
     _check_language("src_lang", src_lang)
     if not train:
         raise MtkitError("there is no training data; give at least one treebank")
-    sources = Sources(src_lang, TREES, train, valid, test, target_text=linearised)
+    target_text = functools.partial(linearised, tags=config.tree_tags)
+    sources = Sources(src_lang, TREES, train, valid, test, target_text)
     return _prepare(
         sources,
         config,

@@ -47,7 +47,7 @@ class Treebank(Source):
         return {"kind": "trees", "path": str(self._path), "sha256": sha256_of(self._path)}
 
 
-def linearised(line: str) -> str:
-    """The linearised form of a tree in brackets on one line."""
+def linearised(line: str, *, tags: bool) -> str:
+    """The linearised form of a tree in brackets on one line; `tags` as in `linearise`."""
     (tree,) = parse_trees([line], name="tree")
-    return linearise(tree)
+    return linearise(tree, tags=tags)

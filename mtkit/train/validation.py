@@ -95,7 +95,7 @@ class Validator:
         self._text = text
         self._device = device
         # Of a parser: its text on both sides, and the trees that it should write.
-        self._trees = TreeText(tokenized=True) if task == "parsing" else None
+        self._trees = TreeText.of(vocabularies.tgt, tokenized=True) if task == "parsing" else None
         self._golds = list(parse_trees(text[1], name="valid")) if task == "parsing" else []
 
     def run(

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 from mtkit.errors import MtkitError
+from mtkit.tokenizer import Tokenizer
 from mtkit.translate.decoder import Translation
+from mtkit.translate.tree_mask import BracketTokens
 from mtkit.trees import (
     Tree,
     linearise,
@@ -27,10 +30,17 @@ class TreeText:
     Args:
         tokenized: whether lines are words already, separated by spaces; otherwise they are plain
             text, which is split as in the Penn Treebank.
+        tags: whether the model writes part-of-speech tags.
     """
 
-    def __init__(self, *, tokenized: bool) -> None:
+    def __init__(self, *, tokenized: bool, tags: bool) -> None:
         self.tokenized = tokenized
+        self.tags = tags
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, tokenized: bool) -> Self:
+        """That of a model with this vocabulary of linearised trees."""
+        return cls(tokenized=tokenized, tags=BracketTokens(tokenizer).has_tags)
 
     def words(self, line: str) -> list[str]:
         """The words of a line; none if it is blank."""
@@ -47,7 +57,7 @@ class TreeText:
             MtkitError: with this number of the line, if it is not a tree.
         """
         trees = list(parse_trees([line], name="trees", first_line=number))
-        return " ".join(map(linearise, trees))
+        return " ".join(linearise(tree, tags=self.tags) for tree in trees)
 
     def tree(self, line: str, text: str) -> Tree:
         """A given tree of a line, in brackets.

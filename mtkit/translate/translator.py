@@ -215,7 +215,9 @@ class Translator:
             others=others,
             decoder=decoder,
             src_tokenizer=src_tokenizer,
-            trees=TreeText(tokenized=tokenized) if task_of(first) == "parsing" else None,
+            trees=TreeText.of(tokenizer, tokenized=tokenized)
+            if task_of(first) == "parsing"
+            else None,
         )
         translator._folders = [one.path for one in runs]
         translator.checkpoint = ", ".join(checkpoints)

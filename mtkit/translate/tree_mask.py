@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.trees import read_bracket
+from mtkit.trees import ANY_TAG, read_bracket
 
 
 class _State(NamedTuple):
@@ -54,7 +54,12 @@ class BracketTokens:
             for token, b in brackets.items()
             if b.kind == "open" and b.label in closings
         }
-        self.word = next((token for token, b in brackets.items() if b.kind == "word"), None)
+        self.words = {token: b.label for token, b in brackets.items() if b.kind == "word"}
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether words have part-of-speech tags."""
+        return any(tag != ANY_TAG for tag in self.words.values())
 
     @functools.lru_cache(4096)  # noqa: B019 - lives as long as the decoder
     def mask(self, *, opening: bool, word: bool, closing: int | None) -> NDArray[np.bool_]:
@@ -62,8 +67,8 @@ class BracketTokens:
         mask = np.zeros(self.size, bool)
         if opening:
             mask[list(self.closing_of)] = True
-        if word and self.word is not None:
-            mask[self.word] = True
+        if word:
+            mask[list(self.words)] = True
         if closing is not None:
             mask[closing] = True
         if not mask.any():
@@ -94,7 +99,7 @@ class TreeMask:
         begun, _, words, tokens = state
         if (closing := self._brackets.closing_of.get(token)) is not None:
             return _State((*begun, closing), True, words, tokens - 1)
-        if token == self._brackets.word:
+        if token in self._brackets.words:
             return _State(begun, False, words - 1, tokens - 1)
         return _State(begun[:-1], False, words, tokens - 1)
 

@@ -19,7 +19,7 @@ from mtkit.trees import linearise, read_trees
 
 def brackets(trees: list[str]) -> int:
     """Openings, closings and words of linearised trees."""
-    return sum(len(linearised(tree).split()) for tree in trees)
+    return sum(len(linearised(tree, tags=True).split()) for tree in trees)
 
 
 def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
@@ -32,7 +32,7 @@ def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
     for place, tree in enumerate(trees):
         words = " ".join(re.findall(r" ([^() ]+)\)", tree))
         assert src.decode(pairs.src[place]) == words
-        assert tgt.decode(pairs.tgt[place]) == linearised(tree)
+        assert tgt.decode(pairs.tgt[place]) == linearised(tree, tags=True)
 
 
 def test_the_folder_says_that_its_task_is_parsing_and_has_the_trees_as_text(
@@ -139,13 +139,31 @@ def test_options_that_do_not_go_with_trees_are_refused(
     assert words in place.refused("prepare", "x", *arguments)
 
 
+@pytest.mark.parametrize("tags", [True, False])
+def test_tags_are_learned_or_not(tree_files: dict[str, Path], tmp_path: Path, tags: bool):
+    train, valid = Treebank(tree_files["train"]), Treebank(tree_files["valid"])
+    prepare_trees("t", tmp_path / "t", train=[train], valid=valid, vocab_size=300, tree_tags=tags)
+    data = PreparedData.open(tmp_path / "t")
+    line = data.tokenizers().tgt.decode(data.pairs("train").tgt[0])
+    tree = tree_files["train"].read_text().splitlines()[0]
+    assert line == linearised(tree, tags=tags)
+    assert ("XX" in line.split()) is not tags
+
+
 @needs_treebank
-def test_a_treebank_has_one_target_token_for_each_bracket(tmp_path: Path):
+@pytest.mark.parametrize("tags", [True, False])
+def test_a_treebank_has_one_target_token_for_each_bracket(tmp_path: Path, tags: bool):
     train, valid = (Treebank(TREEBANK / f"{name}.clean.trees.gz") for name in ("train", "dev"))
     report = prepare_trees(
-        "craft", tmp_path / "out", train=[train], valid=valid, vocab_size=8000, max_tokens=10_000
+        "craft",
+        tmp_path / "out",
+        train=[train],
+        valid=valid,
+        vocab_size=8000,
+        max_tokens=10_000,
+        tree_tags=tags,
     )
     assert report.dropped == {}
     trees = read_trees(TREEBANK / "train.clean.trees.gz")
-    expected = sum(len(linearise(tree).split()) + 1 for tree in trees)
+    expected = sum(len(linearise(tree, tags=tags).split()) + 1 for tree in trees)
     assert report.tokens[1] == expected
