@@ -220,7 +220,9 @@ class Decoder:
 
     @functools.cached_property
     def _brackets(self) -> BracketTokens:
-        return BracketTokens(self.tokenizer)
+        brackets = BracketTokens(self.tokenizer)
+        brackets.check()
+        return brackets
 
     def _translation(self, found: Hypothesis, seconds: float) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens

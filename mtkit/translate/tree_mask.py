@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mtkit.errors import MtkitError
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.trees import ANY_TAG, read_bracket
 
@@ -33,7 +34,7 @@ class _State(NamedTuple):
 
 
 class BracketTokens:
-    """The tokens of a target vocabulary that are brackets.
+    """The tokens of a target vocabulary that are brackets, or words with their tags.
 
     A label can be used if its opening and its closing are one token each, as in a vocabulary that
     `mtkit prepare --trees` has learned.
@@ -55,6 +56,18 @@ class BracketTokens:
             if b.kind == "open" and b.label in closings
         }
         self.words = {token: b.label for token, b in brackets.items() if b.kind == "word"}
+
+    def check(self) -> None:
+        """Refuse a vocabulary in which no tree can be written with one token for each part.
+
+        Raises:
+            MtkitError: for the setting that needs such a vocabulary.
+        """
+        if not (self.words and self.closing_of):
+            raise MtkitError(
+                "decode.well_formed_trees: brackets are cut into several subwords in the "
+                "vocabulary of this run; set it to false, or prepare without tgt_vocab_size"
+            )
 
     @property
     def has_tags(self) -> bool:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
 from mtkit.tokenizer import EOS_ID
 from mtkit.translate.tree_mask import BracketTokens, TreeMask
 from mtkit.trees import linearise, parse_trees, restore
@@ -51,6 +52,11 @@ def test_a_mask_allows_every_tree_of_the_treebank(brackets: BracketTokens, tree_
             assert mask.allowed(state)[token]
             state = mask.advance(state, token)
         assert mask.allowed(state).nonzero()[0].tolist() == [EOS_ID]
+
+
+def test_a_vocabulary_without_whole_brackets_is_refused(tiny_data: PreparedData):
+    with pytest.raises(MtkitError, match=r"decode.well_formed_trees: .* tgt_vocab_size"):
+        BracketTokens(tiny_data.tokenizers().tgt).check()
 
 
 def test_a_single_word_needs_no_phrase(brackets: BracketTokens):
