@@ -44,7 +44,8 @@ output_option = option_group("Output")
         "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
         "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
         "  --train-from pairs.tsv --valid-from valid.tsv --force",
-        "mtkit prepare parser --trees train.trees --valid-trees valid.trees --vocab-size 8000",
+        "mtkit prepare parser --trees train.trees --valid-trees valid.trees \\",
+        "  --vocab-size 8000",
     ),
 )
 @click.argument("name", required=False)
