@@ -35,6 +35,7 @@ Width = Annotated[int, Field(ge=1, le=2**20)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+VocabSize = Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
 
 
 # The settings that may change when a run resumes; any other change would make a different run.
@@ -68,13 +69,27 @@ class _Section(BaseModel):
 class PrepareConfig(_Section):
     """Settings of filtering and subwords; recorded in the manifest of the data."""
 
-    vocab_size: Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)] = Field(
+    vocab_size: VocabSize = Field(
         37_000, description="vocabulary size of the joint BPE (Section 5.1)"
     )
     shared_vocab: bool = Field(
         True,
         description="one vocabulary for both sides (Section 5.1); false is one for each side, for"
         " languages in different scripts",
+    )
+    src_vocab_size: VocabSize | None = Field(
+        None,
+        description="with shared_vocab false, vocabulary size of the source; null: vocab_size",
+    )
+    tgt_vocab_size: VocabSize | None = Field(
+        None,
+        description="with shared_vocab false, vocabulary size of the target; null: vocab_size, or"
+        " for trees one subword for each bracket and tag",
+    )
+    tree_tags: bool = Field(
+        True,
+        description="of a treebank: learn part-of-speech tags too, as in the paper's code; false:"
+        " all words are XX, as in Vinyals et al. (2015)",
     )
     model_type: Literal["bpe", "unigram"] = Field(
         "bpe",
@@ -125,6 +140,15 @@ class PrepareConfig(_Section):
         "of subwords, source against target",
     )
 
+    @model_validator(mode="after")
+    def _check_sizes(self) -> PrepareConfig:
+        for key in ("src_vocab_size", "tgt_vocab_size"):
+            if self.shared_vocab and getattr(self, key) is not None:
+                raise ValueError(
+                    f"{key}: requires one vocabulary for each side, shared_vocab=false"
+                )
+        return self
+
 
 # Overrides that keep every usable pair: not empty, not too long, and valid text.
 NO_CLEANING = (
@@ -139,6 +163,10 @@ NO_CLEANING = (
     "drop_misaligned=false",
     "drop_wrong_language=false",
 )
+
+# Overrides for trees: their brackets have a vocabulary of their own, and every tree is kept that
+# is not too long in subwords.
+FOR_TREES = (*NO_CLEANING, "shared_vocab=false", "max_chars=1000000000")
 
 
 class DataConfig(_Section):
@@ -278,8 +306,10 @@ class TrainConfig(_Section):
     keep_every: Count | None = Field(
         None, description="also keep every checkpoint whose step is a multiple of this"
     )
-    best_metric: Literal["bleu", "chrf", "loss"] = Field(
-        "bleu", description="validation metric that selects the best checkpoint: bleu, chrf or loss"
+    best_metric: Literal["bleu", "chrf", "f1", "loss"] = Field(
+        "bleu",
+        description="validation metric that selects the best checkpoint: bleu, chrf or loss; for a"
+        " parser f1 or loss",
     )
     patience: Count | None = Field(
         None,
@@ -334,6 +364,10 @@ class DecodeConfig(_Section):
     )
     seed: Seed = Field(
         1, description="random seed; the same seed and line number give the same sample"
+    )
+    well_formed_trees: bool = Field(
+        False,
+        description="of a parser: search only among well-formed trees; false: repair other outputs",
     )
     average_checkpoints: Count = Field(5, description="newest checkpoints averaged to translate")
     batch_tokens: Count = Field(4096, description="batch size in source tokens, padding included")
@@ -475,6 +509,8 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
         )
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "value_error":  # our own checks name the key
+            raise MtkitError(str(first["ctx"]["error"])) from None
         key = cut(str(first["loc"][0]))
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)

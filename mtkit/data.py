@@ -38,6 +38,9 @@ from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 log = logging.getLogger(__name__)
 
 Split = Literal["train", "valid", "test"]
+# What a model does: with parsing, the target text is trees in brackets, one per line, and the
+# encoded targets are those trees linearised.
+Task = Literal["translation", "parsing"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
@@ -184,6 +187,7 @@ class DataManifest(Record):
         format: version of the folder's layout.
         name: of the corpus.
         licence: of the corpus, if the catalogue knows it.
+        task: what a model learns from it.
         src_lang, tgt_lang: language codes.
         settings: of `PrepareConfig`.
         versions: of the software.
@@ -198,6 +202,7 @@ class DataManifest(Record):
     format: int
     name: str = ""
     licence: str | None = None
+    task: Task = "translation"
     src_lang: str = ""
     tgt_lang: str = ""
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -286,6 +291,11 @@ class PreparedData:
     def tgt_lang(self) -> str:
         """Code of the target language."""
         return self.manifest.tgt_lang
+
+    @property
+    def task(self) -> Task:
+        """What a model learns from this data."""
+        return self.manifest.task
 
     @property
     def fingerprint(self) -> str:

@@ -37,6 +37,7 @@ from mtkit.checkpoint import (
     write_checkpoint,
 )
 from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
+from mtkit.data import Task
 from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
     FileName,
@@ -79,7 +80,7 @@ class DataOrigin(Record):
         name: of the corpus.
         path: path of the folder when the run was created.
         fingerprint: checksum of all files that training uses.
-        src_lang, tgt_lang: language codes.
+        src_lang, tgt_lang, task: of the data.
     """
 
     name: str = ""
@@ -87,6 +88,7 @@ class DataOrigin(Record):
     fingerprint: str = ""
     src_lang: str = ""
     tgt_lang: str = ""
+    task: Task = "translation"
 
 
 class RunManifest(Record):
@@ -138,6 +140,7 @@ class _MetricsRow(Record):
     valid_perplexity: float | None = None
     valid_bleu: float | None = None
     valid_chrf: float | None = None
+    valid_f1: float | None = None
 
 
 class _Sample(Record):

@@ -38,6 +38,8 @@ _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 FIXED_PIECES = len(_SPECIAL) + 256
 
 _SPACES = re.compile(" {2,}")
+# In SentencePiece's refusal of a vocabulary that is too large.
+_LIMIT = re.compile(r"value <= (\d+)")
 _TO_SPACE = str.maketrans("\t\n\r", "   ")
 
 SENTENCEPIECE_VERSION: str = spm.__version__
@@ -96,7 +98,7 @@ class Tokenizer:
     def learn_from_counts(
         cls,
         counts: Iterable[tuple[str, int]],
-        vocab_size: int,
+        vocab_size: int | None,
         *,
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
@@ -105,7 +107,8 @@ class Tokenizer:
 
         Args:
             counts: words of both languages without spaces, each once, as from `WordCounts`.
-            vocab_size: V, including the 4 special and 256 byte subwords.
+            vocab_size: V, including the 4 special and 256 byte subwords; None, for BPE of a text
+                with few different words, makes each of them one subword.
             model_type: `bpe`, or the unigram language model of Kudo (2018).
             symbols: strings that are always one subword, even if the normalisation would change
                 them. Of several that match at one position, the longest is used.
@@ -117,6 +120,8 @@ class Tokenizer:
             MtkitError: if a symbol is not possible, if there is no text, or too little for this
                 vocabulary size; the message then gives the largest possible size.
         """
+        if vocab_size is None:
+            return cls._learn_whole_words(list(counts), symbols)
         model = io.BytesIO()
         _check_symbols(symbols)
         if vocab_size > LARGEST_VOCABULARY:
@@ -159,6 +164,23 @@ class Tokenizer:
             return cls(model.getvalue())
         except RuntimeError as error:
             raise _explain(error, vocab_size) from error
+
+    @classmethod
+    def _learn_whole_words(
+        cls, counts: Sequence[tuple[str, int]], symbols: Sequence[str]
+    ) -> Tokenizer:
+        """The BPE in which every merge has been made, so that each word is one subword."""
+        # A merge adds a subword and joins two parts of a word, so there are fewer than letters.
+        letters = sum(len(word) + 1 for word, _ in counts)
+        most = FIXED_PIECES + len(symbols) + letters + 1
+        try:
+            return cls.learn_from_counts(counts, most, symbols=symbols)
+        except MtkitError as error:
+            # The exact number is known only to SentencePiece, which tells it.
+            limit = _LIMIT.search(str(error.__cause__))
+            if limit is None:
+                raise
+            return cls.learn_from_counts(counts, int(limit[1]), symbols=symbols)
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -416,7 +438,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:
     message = str(error)
-    if limit := re.search(r"value <= (\d+)", message):
+    if limit := _LIMIT.search(message):
         return MtkitError(
             f"a vocabulary of {vocab_size} is more than this text supports; "
             f"the largest possible is {limit[1]} (--vocab-size {limit[1]})"

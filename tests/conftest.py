@@ -21,6 +21,7 @@ import pytest
 import torch
 from command_line import Place
 from hypothesis import settings
+from treebank import small_trees
 
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
@@ -256,6 +257,30 @@ def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
 
 
 @pytest.fixture(scope="session")
+def tree_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """200 training, 20 validation and 20 test trees in files, by the names of the splits."""
+    folder = tmp_path_factory.mktemp("tree-files")
+    counts = {"train": 200, "valid": 20, "test": 20}
+    files = {split: folder / f"{split}.trees" for split in counts}
+    for seed, (split, count) in enumerate(counts.items(), 1):
+        files[split].write_text("".join(f"{tree}\n" for tree in small_trees(count, seed)))
+    return files
+
+
+@pytest.fixture(scope="session")
+def tree_data(
+    tree_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> PreparedData:
+    """The trees prepared, with 300 pieces for their words. Copy the folder before changing it."""
+    from mtkit.prepare import Treebank, prepare_trees
+
+    train, valid, test = (Treebank(tree_files[split]) for split in ("train", "valid", "test"))
+    place = tmp_path_factory.mktemp("tree-data") / "trees"
+    prepare_trees("trees", place, train=[train], valid=valid, test=test, vocab_size=300)
+    return PreparedData.open(place)
+
+
+@pytest.fixture(scope="session")
 def tiny_config() -> Config:
     """One layer each and four updates, for tests that need a run and not a good one."""
     return Config(
@@ -306,6 +331,12 @@ def uneven(greek_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -
     return random_run(place, greek_data, 5, tokenizers=(smaller, tgt))
 
 
+@pytest.fixture(scope="session")
+def parser(tree_data: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A parser with random weights, which writes hardly anything that is a tree."""
+    return random_run(tmp_path_factory.mktemp("parser") / "runs" / "parser", tree_data, 5)
+
+
 def random_run(
     path: Path,
     data: PreparedData,
@@ -328,6 +359,7 @@ def random_run(
         fingerprint=data.fingerprint,
         src_lang=data.src_lang,
         tgt_lang=data.tgt_lang,
+        task=data.task,
     )
     run = Run.create(path, config, Vocabularies(src, tgt), manifest=RunManifest(data=origin))
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})

@@ -308,6 +308,7 @@ def desk(
     tiny_data: PreparedData,
     untrained: Run,
     also_untrained: Run,
+    tree_files: dict[str, Path],
 ) -> Path:
     """A folder with the files, the data and the runs that a page may name."""
     folder = tmp_path / "desk"
@@ -316,6 +317,9 @@ def desk(
     for split in ("train", "valid", "test"):
         for file in getattr(tiny_text, split):
             shutil.copy(file, folder / file.name)
+    for split, file in tree_files.items():
+        shutil.copy(file, folder / f"{split}.trees")
+    shutil.copy(tree_files["train"], folder / "more.trees")
     sides = (file.read_text("utf-8").splitlines() for file in tiny_text.train)
     rows = ("\t".join(pair) + "\n" for pair in zip(*sides, strict=True))
     (folder / "train.tsv").write_text("".join(rows), encoding="utf-8")

@@ -28,6 +28,7 @@ from mtkit.cli.options import (
     open_run,
     option_group,
     refuse_given,
+    refuse_parser,
     run_option,
 )
 from mtkit.cli.resuming import check_output, output_of, refuse_torchrun, write_output
@@ -156,6 +157,7 @@ def align(
         if output is None:
             need_output()
     run = open_run(run_path)
+    refuse_parser(run, "mtkit align")
     reverse = None if reverse_path is None else open_run(reverse_path)
     _check_directions(run, reverse)
     options = DecodeOptions.parse(workers=1, **decode)

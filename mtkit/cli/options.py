@@ -84,6 +84,7 @@ INFORMATION = "Information"
 in_out_option = option_group("Input and output")
 model_option = option_group("Model")
 search_option = option_group("Search")
+parsing_option = option_group("Parsing")
 hardware_option = option_group("Hardware")
 information_option = option_group(INFORMATION)
 
@@ -178,6 +179,16 @@ def beam_options(function: Function) -> Function:
     return function
 
 
+def well_formed_option(function: Function) -> Function:
+    """`--well-formed`, for a parser."""
+    return parsing_option(
+        "--well-formed/--no-well-formed",
+        "well_formed_trees",
+        default=None,
+        help="Search only among well-formed trees, so that none needs to be repaired.",
+    )(function)
+
+
 def hardware_options(function: Function) -> Function:
     """`--device`, `--workers`, `--precision` and `--batch-tokens` of a translation."""
     for option in (
@@ -243,6 +254,7 @@ class DecodeOptions:
         *,
         workers: int | None = None,
         glossary: Path | None = None,
+        tokenized: bool = False,
     ) -> Translator:
         """A translator with one run, or with several as an ensemble.
 
@@ -250,6 +262,7 @@ class DecodeOptions:
             runs: the settings of the first one count.
             workers: instead of those of the command line.
             glossary: the file of a glossary.
+            tokenized: whether the lines for a parser are words already.
         """
         from mtkit.config import change_decoding
         from mtkit.devices import workers_wanted
@@ -268,6 +281,7 @@ class DecodeOptions:
             device=self.device,
             workers=workers,
             glossary=glossary,
+            tokenized=tokenized,
         )
 
 
@@ -286,6 +300,16 @@ def open_run(path: Path | None) -> Run:
     from mtkit import run_folder
 
     return run_folder.Run.open(path) if path else run_folder.find_run(RUNS_ROOT)
+
+
+def refuse_parser(run: Run, command: str) -> None:
+    """Refuse a run that parses, for what is about translations.
+
+    Raises:
+        MtkitError: naming the run.
+    """
+    if run.manifest.data.task == "parsing":
+        raise MtkitError(f"{run.path}: is a parser, and {command} is for translations; give --run")
 
 
 def name_of(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 data_option = option_group("Your data")
+trees_option = option_group("Your treebank")
 cleaning_option = option_group("Cleaning and vocabulary")
 output_option = option_group("Output")
 
@@ -43,6 +44,8 @@ output_option = option_group("Output")
         "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
         "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
         "  --train-from pairs.tsv --valid-from valid.tsv --force",
+        "mtkit prepare parser --trees train.trees --valid-trees valid.trees \\",
+        "  --vocab-size 8000",
     ),
 )
 @click.argument("name", required=False)
@@ -91,11 +94,30 @@ output_option = option_group("Output")
     "--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set as two files."
 )
 @data_option("--test-from", metavar="SOURCE", help="Test set in a form of --train-from.")
+@trees_option(
+    "--trees",
+    type=PathArgument,
+    multiple=True,
+    metavar="FILE",
+    help="Training treebank for parsing, bracketed as the Penn Treebank, plain or compressed."
+    " Repeatable.",
+)
+@trees_option(
+    "--self-trained",
+    type=PathArgument,
+    multiple=True,
+    metavar="FILE",
+    help="Trees that another parser wrote, as further training data. Repeatable. --weight takes"
+    " first the factor of each --trees, then that of each --self-trained.",
+)
+@trees_option("--valid-trees", type=PathArgument, metavar="FILE", help="Validation trees.")
+@trees_option("--test-trees", type=PathArgument, metavar="FILE", help="Test trees.")
 @cleaning_option(
     "--vocab-size",
     type=click.IntRange(1),
     metavar="N",
-    help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data.",
+    help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data. For"
+    " trees, that of their sentences, by default 16,000.",
 )
 @cleaning_option(
     "--set",
@@ -145,12 +167,17 @@ def prepare(
     vocab_size: int | None,
     overrides: tuple[str, ...],
     no_cleaning: bool,
+    trees: tuple[Path, ...],
+    self_trained: tuple[Path, ...],
+    valid_trees: Path | None,
+    test_trees: Path | None,
     **data: Any,
 ) -> None:
     """Clean a parallel corpus, learn BPE, and encode it for training.
 
     NAME is a corpus of the catalogue, which --list prints. For your own data, NAME is any name;
-    give --src-lang, --tgt-lang, a training corpus and a validation set.
+    give --src-lang, --tgt-lang, a training corpus and a validation set. For a parser, give --trees
+    and --valid-trees.
 
     Every dropped pair is listed in dropped.tsv.gz, with file, line and reason. To resume an
     interrupted run, run the same command again.
@@ -166,13 +193,15 @@ def prepare(
         raise click.UsageError("give the NAME of a corpus; mtkit prepare --list prints them")
     if Path(name).name != name or name.startswith("."):
         raise click.UsageError(f"NAME: {name!r} cannot be the name of a folder under data/")
+    treebank = _OwnTrees(trees, self_trained, valid_trees, test_trees, data)
+    is_treebank = treebank.is_given()
     own = _OwnData(**data)
-    is_own = own.is_given()
+    is_own = not is_treebank and own.is_given()
     if dry_run:
         need_output()
     target = out or DATA_ROOT / name
     from mtkit.config import NO_CLEANING
-    from mtkit.prepare import prepare_corpus, prepare_files
+    from mtkit.prepare import prepare_corpus, prepare_files, prepare_trees
 
     common: dict[str, Any] = {
         "workers": workers,
@@ -182,7 +211,9 @@ def prepare(
         "vocab_size": vocab_size,
         "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }
-    if is_own:
+    if is_treebank:
+        done = prepare_trees(name, target, **treebank.sources(), **common)
+    elif is_own:
         done = prepare_files(name, target, **own.sources(), **common)
     else:
         done = prepare_corpus(name, target, **common)
@@ -233,14 +264,12 @@ class _OwnData:
             raise click.UsageError(
                 f"your own data requires {', '.join(required)}; missing: {', '.join(missing)}"
             )
-        for option, values in (("--weight", self.weight), ("--alignments", self.alignments)):
-            if values and len(values) != len(self.train) + len(self.train_from):
-                raise click.UsageError(
-                    f"{option}: give one for each --train and --train-from, or none"
-                )
-        for number in self.weight:
-            if not math.isfinite(number):
-                raise click.UsageError(f"--weight: expected a finite number, not {number}")
+        corpora = len(self.train) + len(self.train_from)
+        if self.alignments and len(self.alignments) != corpora:
+            raise click.UsageError(
+                "--alignments: give one for each --train and --train-from, or none"
+            )
+        _check_weights(self.weight, corpora, "--train and --train-from")
         return is_given
 
     def sources(self) -> dict[str, Any]:
@@ -267,6 +296,63 @@ class _OwnData:
             "test": source(test) if test else None,
             "alignments": self.alignments,
         }
+
+
+@dataclass(frozen=True)
+class _OwnTrees:
+    """The options that describe the user's own trees; `data` has those of `_OwnData`."""
+
+    trees: tuple[Path, ...]
+    self_trained: tuple[Path, ...]
+    valid: Path | None
+    test: Path | None
+    data: dict[str, Any]
+
+    def is_given(self) -> bool:
+        """Whether there are such options at all, which then must be complete.
+
+        Raises:
+            click.UsageError: if something is missing, or belongs to a parallel corpus.
+        """
+        if not (self.trees or self.self_trained or self.valid or self.test):
+            return False
+        if not (self.trees and self.valid):
+            raise click.UsageError("a treebank requires --trees and --valid-trees")
+        refuse_given(
+            [name for name in self.data if name not in ("src_lang", "weight")],
+            "is for a parallel corpus, and cannot be combined with --trees",
+        )
+        refuse_given(["no_cleaning"], "is not needed with --trees: trees are not cleaned")
+        _check_weights(
+            self.data["weight"],
+            len(self.trees) + len(self.self_trained),
+            "--trees and --self-trained",
+        )
+        return True
+
+    def sources(self) -> dict[str, Any]:
+        """The data as arguments of `prepare_trees`."""
+        from mtkit.prepare import Treebank
+
+        assert self.valid is not None
+        files = [*self.trees, *self.self_trained]
+        weights = self.data["weight"] or [1.0] * len(files)
+        return {
+            "src_lang": self.data["src_lang"] or "en",
+            "train": [
+                Treebank(file, weight=weight) for file, weight in zip(files, weights, strict=True)
+            ],
+            "valid": Treebank(self.valid),
+            "test": Treebank(self.test) if self.test else None,
+        }
+
+
+def _check_weights(weights: Sequence[float], corpora: int, options: str) -> None:
+    if weights and len(weights) != corpora:
+        raise click.UsageError(f"--weight: give one for each {options}, or none")
+    for number in weights:
+        if not math.isfinite(number):
+            raise click.UsageError(f"--weight: expected a finite number, not {number}")
 
 
 def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:

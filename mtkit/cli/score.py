@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -26,6 +26,14 @@ from mtkit.cli.options import (
     open_run,
     option_group,
     refuse_given,
+    well_formed_option,
+)
+from mtkit.cli.score_trees import (
+    TreeSystem,
+    print_sentence_scores,
+    print_tree_scores,
+    system_of_run,
+    systems_of_files,
 )
 from mtkit.errors import MtkitError, one_line
 
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from mtkit.data import PreparedData, Split
     from mtkit.run_folder import Run
     from mtkit.score import Metric, System
+    from mtkit.trees import Tree
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +53,7 @@ force_decoding_option = option_group("Log-probability of given translations")
 # Options about a run that translates, but for --device, which does no harm.
 TRANSLATING = (
     *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
-    *("batch_tokens", "precision", "workers"),
+    *("batch_tokens", "precision", "workers", "well_formed_trees"),
 )
 # Options about scores of translations.
 TEXT_SCORES = (
@@ -62,6 +71,7 @@ SCORING = ("references", *TEXT_SCORES, "workers", "align", "swap_links")
         "mtkit score",
         "mtkit score output.de --reference test.de --metric bleu --metric chrf",
         "mtkit score output.de other.de --reference test.de --paired",
+        "mtkit score output.trees --reference gold.trees --metric parseval",
         "mtkit score --align links.txt --reference gold.txt",
         "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
     ),
@@ -92,9 +102,11 @@ SCORING = ("references", *TEXT_SCORES, "workers", "align", "swap_links")
 @metric_option(
     "--metric",
     "metrics",
-    type=click.Choice(["bleu", "chrf", "ter"]),
+    type=click.Choice(["bleu", "chrf", "ter", "parseval"]),
     multiple=True,
-    help="Metric. Repeatable. Default: bleu.",
+    help="Metric. Repeatable. Default: bleu. parseval: HYP and --reference are files of trees, and"
+    " the scores are precision, recall and F1 of their brackets, by the rules of evalb. This is"
+    " the default for a parser.",
 )
 @metric_option(
     "--protocol",
@@ -149,6 +161,7 @@ SCORING = ("references", *TEXT_SCORES, "workers", "align", "swap_links")
 )
 @checkpoint_option
 @beam_options
+@well_formed_option
 @hardware_options
 def score(
     hypotheses: tuple[Path, ...],
@@ -156,7 +169,7 @@ def score(
     run_paths: tuple[Path, ...],
     data_path: Path | None,
     split: Split,
-    metrics: tuple[Metric, ...],
+    metrics: tuple[Metric | Literal["parseval"], ...],
     protocol: str,
     tgt_lang: str | None,
     paired: bool,
@@ -175,6 +188,8 @@ def score(
     Without HYP, the newest run translates the test set of its data, and its translations are
     scored. HYP is a file of detokenised translations, scored against --reference; - is standard
     input.
+
+    The scores of trees are labelled precision, recall, F1 and exact match.
 
     Several files or several runs give a table. For runs that differ only in their seed, the table
     also has the mean and standard deviation.
@@ -204,6 +219,18 @@ def score(
         refuse_given(["paired"], "requires two or more HYP or --run")
     if paired or len(hypotheses or runs) > 1:
         refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
+    if _are_trees(runs, metrics):
+        refuse_given(["protocol"], "is for translations, and cannot be combined with trees")
+        if runs:
+            trees, golds = _trees_of_runs(runs, data_path, split, options)
+        else:
+            trees, golds = systems_of_files(hypotheses, references)
+        if sentence:
+            print_sentence_scores(trees[0], golds, worst_first=worst_first, as_json=as_json)
+        else:
+            print_tree_scores(trees, golds, paired=paired, as_json=as_json)
+        return
+    refuse_given(["well_formed_trees"], "requires a parser")
     if runs and tgt_lang is None:
         tgt_lang = runs[0].manifest.data.tgt_lang or None
     if protocol == "paper" and tgt_lang is None:
@@ -217,7 +244,7 @@ def score(
         systems, reference_sets = _systems_of_runs(runs, data_path, split, options)
     else:
         systems, reference_sets = _systems_of_files(hypotheses, references)
-    wanted: list[Metric] = list(dict.fromkeys(metrics)) or ["bleu"]
+    wanted = [metric for metric in dict.fromkeys(metrics) if metric != "parseval"] or ["bleu"]
     if protocol == "paper":
         # Both kinds of BLEU come first.
         wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
@@ -233,6 +260,20 @@ def score(
         _print_scores(
             systems, reference_sets, wanted, tgt_lang, runs=runs, paired=paired, as_json=as_json
         )
+
+
+def _are_trees(runs: Sequence[Run], metrics: Sequence[str]) -> bool:
+    """Whether trees are scored: those of parsers, or files of them."""
+    parsers = [run for run in runs if run.manifest.data.task == "parsing"]
+    if parsers and len(parsers) < len(runs):
+        (other, *_) = (run for run in runs if run not in parsers)
+        raise MtkitError(f"{parsers[0].path} is a parser and {other.path} is not; compare others")
+    are_trees = bool(parsers) or (not runs and "parseval" in metrics)
+    if are_trees and (others := [metric for metric in metrics if metric != "parseval"]):
+        raise click.UsageError(f"--metric {others[0]} is for translations, not for trees")
+    if not are_trees and "parseval" in metrics:
+        raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
+    return are_trees
 
 
 # ---------------------------------------------------------------------------------------------
@@ -384,15 +425,40 @@ def _systems_of_runs(
     """The translations of every run, and the references; all of the same text."""
     from mtkit.score import System
 
-    texts = [_data_of(run, data_path).text(split) for run in runs]
-    for run, text in zip(runs, texts, strict=True):
-        if text != texts[0]:
+    src, tgt = _common_text(runs, data_path, split)
+    return [System(str(run.path), _translations(run, src, options)) for run in runs], [tgt]
+
+
+def _trees_of_runs(
+    runs: list[Run], data_path: Path | None, split: Split, options: DecodeOptions
+) -> tuple[list[TreeSystem], list[Tree]]:
+    """The trees of every run, and the gold trees; all of the same sentences."""
+    from mtkit.trees import parse_trees
+
+    src, tgt = _common_text(runs, data_path, split)
+    golds = list(parse_trees(tgt, name=f"{split} trees"))
+    return [system_of_run(run, src, options) for run in runs], golds
+
+
+def _common_text(
+    runs: list[Run], data_path: Path | None, split: Split
+) -> tuple[list[str], list[str]]:
+    """The text of both sides that all runs are scored on."""
+    texts = []
+    for run in runs:
+        data = _data_of(run, data_path)
+        if data.task != run.manifest.data.task:
+            raise MtkitError(
+                f"{data.path}: is data for {data.task}, and {run.path} is for "
+                f"{run.manifest.data.task}; give another --data"
+            )
+        texts.append(data.text(split))
+        if texts[-1] != texts[0]:
             raise MtkitError(
                 f"{run.path} was trained on data with another {split} text than {runs[0].path}, so"
                 " their scores cannot be compared; give --data to translate the same text with all"
             )
-    src, tgt = texts[0]
-    return [System(str(run.path), _translations(run, src, options)) for run in runs], [tgt]
+    return texts[0]
 
 
 def _translations(run: Run, src: list[str], options: DecodeOptions) -> list[str]:

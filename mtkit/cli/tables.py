@@ -19,6 +19,7 @@ from rich.table import Table
 from mtkit import config
 
 if TYPE_CHECKING:
+    from mtkit.bracketing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score, System
     from mtkit.translate import Scored
@@ -184,6 +185,53 @@ def sentences(
         )
         for line in order
     )
+
+
+def tree_scores(
+    names: Sequence[str],
+    scores: Sequence[Scores],
+    repaired: Sequence[int | None],
+    *,
+    as_json: bool = False,
+    width: int = UNBROKEN,
+) -> str:
+    """Precision, recall, F1 and exact match of trees: of all sentences, short ones and S roots.
+
+    Args:
+        names: of the systems.
+        scores: of each system.
+        repaired: how many trees of each were repaired; None if that is not known.
+        as_json: return one JSON object instead.
+        width: of a line, in characters.
+    """
+    if as_json:
+        rows = [
+            {"system": name, **{k: v for k, v in asdict(one).items() if v is not None}}
+            | ({} if count is None else {"repaired": count})
+            for name, one, count in zip(names, scores, repaired, strict=True)
+        ]
+        return _json({"systems": rows, "signature": scores[0].signature})
+    table = Table(box=None, pad_edge=False)
+    table.add_column("SYSTEM", overflow="fold")
+    table.add_column("SENTENCES")
+    for heading in ("NUMBER", "PRECISION", "RECALL", "F1", "EXACT", "FAILED", "REPAIRED"):
+        table.add_column(heading, justify="right")
+    is_compared = any(one.p_value is not None for one in scores)
+    if is_compared:
+        table.add_column("P BOOTSTRAP", justify="right")
+    for name, one, count in zip(names, scores, repaired, strict=True):
+        of_all = [f"{one.failures:,}", "" if count is None else f"{count:,}"]
+        if is_compared:
+            of_all.append("baseline" if one.p_value is None else f"{one.p_value:.4f}")
+        kinds = (("all", one.all), ("40 words or less", one.short), ("S roots", one.s_roots))
+        for kind, part in kinds:
+            values = (part.precision, part.recall, part.f1, part.exact)
+            cells = [f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
+            is_first = part is one.all
+            table.add_row(
+                escape(name) if is_first else "", kind, *cells, *(of_all if is_first else [])
+            )
+    return _render(table, width) + f"{scores[0].signature}\n"
 
 
 def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:

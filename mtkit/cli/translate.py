@@ -9,9 +9,10 @@ import logging
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,10 @@ from mtkit.cli.options import (
     name_of,
     open_run,
     option_group,
+    parsing_option,
     refuse_given,
     search_option,
+    well_formed_option,
 )
 from mtkit.cli.resuming import check_output, output_of, write_output
 from mtkit.cli.streams import has_input, has_output
@@ -56,6 +59,7 @@ sampling_option = option_group("Sampling")
         "mtkit translate --run runs/mine < test.en > output.de",
         "mtkit translate --run runs/mine --input test.en --output output.de",
         "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
+        "mtkit translate --run runs/parser --tokenized --input sentences.txt",
     ),
     context_settings={"allow_extra_args": True},
 )
@@ -182,6 +186,13 @@ sampling_option = option_group("Sampling")
     metavar="N",
     help="Random seed. The same seed and line number give the same sample.",
 )
+@parsing_option(
+    "--tokenized",
+    is_flag=True,
+    help="Of a parser: the input is words separated by spaces, as in the treebank. Default: plain"
+    " text, which is split into words.",
+)
+@well_formed_option
 @hardware_options
 def translate(
     run_paths: tuple[Path, ...],
@@ -194,9 +205,12 @@ def translate(
     prefix_path: Path | None,
     glossary_path: Path | None,
     restart: bool,
+    tokenized: bool,
     **decode: Any,
 ) -> None:
     """Translate text: one line in, one line out, in order.
+
+    A parser prints the tree of each sentence in brackets.
 
     With --output, partial results are kept next to the output file until it is complete. To
     resume an interrupted run, run the same command again.
@@ -212,6 +226,7 @@ def translate(
     runs = [open_run(path) for path in run_paths or (None,)]
     options = DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options, nbest=nbest)
+    _check_task(runs[0])
     if format_ == "html":
         one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path")
         refuse_given(one_text_per_line, "cannot be combined with --format html")
@@ -232,7 +247,9 @@ def translate(
         if prefixes is not None:
             names = name_of(input_path or Path("-")), str(prefix_path)
             lines = (line for line, _ in in_step(lines, prefixes, names=names))
-        translator = stack.enter_context(options.load(runs, glossary=glossary_path))
+        translator = stack.enter_context(
+            options.load(runs, glossary=glossary_path, tokenized=tokenized)
+        )
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
@@ -247,6 +264,8 @@ def translate(
             is_html=format_ == "html",
             prefixes=prefixes,
         )
+        if translator.trees is not None:
+            stack.callback(_report_repaired, line_translator.trees)
         typed = None
         if is_typed and prefixes is None:
             typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
@@ -299,6 +318,17 @@ def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> N
         refuse_given(["prefix_path"] if nbest == 1 else ["prefix_path", "nbest"], why)
 
 
+def _check_task(run: Run) -> None:
+    """Refuse options of translations for a parser, and those of a parser for others."""
+    if run.manifest.data.task == "parsing":
+        of_translations = ("alignments", "split_sentences", "prefix_path", "glossary_path")
+        refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
+        if click.get_current_context().params["format_"] == "html":
+            refuse_given(["format_"], f"is for translations, and {run.path} is a parser")
+    else:
+        refuse_given(["tokenized", "well_formed_trees"], f"requires a parser, unlike {run.path}")
+
+
 def _check_files(files: dict[str, Path | None], output: Path | None, *, restart: bool) -> None:
     """Refuse files and streams that cannot be read or written.
 
@@ -332,6 +362,7 @@ class _LineTranslator:
         aligner: aligns the words of translations; None if that is not wanted.
         is_html: whether the lines are HTML.
         prefixes: what the translation of each line begins with.
+        trees: counts of the best trees of a parser: whether they were repaired.
     """
 
     translator: Translator
@@ -341,6 +372,7 @@ class _LineTranslator:
     aligner: Aligner | None
     is_html: bool
     prefixes: list[str] | None
+    trees: Counter[bool] = field(default_factory=Counter)
 
     def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
         """The output for each window; a window is the number of its first line, and its lines.
@@ -353,6 +385,7 @@ class _LineTranslator:
         for window, found in self.translator.translate_windows(
             self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
         ):
+            self.trees.update(best.repaired for best, *_ in found if best.repaired is not None)
             yield window.first_line, self._formatted(found, window)
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
@@ -408,6 +441,16 @@ class _LineTranslator:
         numbers, sources, texts = map(list, zip(*given, strict=True)) if given else ([], [], [])
         aligned = iter(aligner.align(sources, texts, numbers=numbers))
         return [[next(aligned) for _ in translations] for translations in found]
+
+
+def _report_repaired(trees: Counter[bool]) -> None:
+    if count := trees.total():
+        log.info(
+            "repaired %s of %s trees (%.1f %%)",
+            f"{trees[True]:,}",
+            f"{count:,}",
+            100 * trees[True] / count,
+        )
 
 
 def _typed_lines(prompt: str) -> Iterator[list[str]]:
@@ -471,6 +514,7 @@ def _objects(
                             for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
                         ],
                         **({"missing": one.missing} if has_glossary else {}),
+                        **({} if one.repaired is None else {"repaired": one.repaired}),
                         **(
                             {"alignment": links[place][rank].as_dict()} if links is not None else {}
                         ),
@@ -505,6 +549,7 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
         "--json": str(line_translator.as_json),
         "--alignments": heads,
         "--format": "html" if line_translator.is_html else "text",
+        "--tokenized": str(translator.trees is not None and translator.trees.tokenized),
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
         "--glossary": translator.glossary.digest if translator.glossary is not None else "none",
     }

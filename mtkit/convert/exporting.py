@@ -122,6 +122,8 @@ def export(
     translator = Translator.load(
         run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False
     )
+    # Other software has what the model of a parser writes, and not the trees.
+    translator.trees = None
     text, lines = _check_text(run, translator, check)
     facts = _Facts(
         format=format,
@@ -265,7 +267,9 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
-            return RunModel(Translator.load(folder, config=greedy, device="cpu"))
+            exported = Translator.load(folder, config=greedy, device="cpu")
+            exported.trees = None
+            return RunModel(exported)
 
 
 def _quoted(path: Path) -> str:

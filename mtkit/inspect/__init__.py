@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtkit.inspect.figures import COLORS, lines_figure
+from mtkit.inspect.figures import COLORS, lines_figure, tree_figure
 from mtkit.inspect.inspection import STACKS, Inspection, Stack, StackName, inspect_pair
 from mtkit.inspect.page import MOST_SUBWORDS, PageEntry, index_page, inspection_page
 
@@ -18,4 +18,5 @@ __all__ = [
     "inspect_pair",
     "inspection_page",
     "lines_figure",
+    "tree_figure",
 ]

@@ -1,12 +1,14 @@
-"""Figures as SVG: words in two rows, joined by lines, as in the appendix of the paper."""
+"""Figures as SVG: words in two rows, joined by lines, as in the appendix of the paper; trees."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from mtkit.html import escaped
 from mtkit.inspect.inspection import FloatArray, Inspection
+from mtkit.trees import Phrase, Tree
 
 # Before a subword that continues a word.
 _CONTINUED = "\u2027"
@@ -41,6 +43,8 @@ class Shape:
 
 
 SHAPE = Shape()
+# Pixels between two levels of a tree.
+_LEVEL = 36
 
 
 def label(subword: str) -> str:
@@ -110,6 +114,75 @@ def alignment_figure(inspection: Inspection, most: int) -> str:
     return _figure(tgt, src, lines, title="Word alignment", least_opacity=0.25)
 
 
+def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
+    """A tree: the root above, the words in a row below, lines from each phrase to its parts.
+
+    Returns:
+        An `<svg>` element that is a file of its own, too.
+    """
+    words = list(map(_short, tree.words))
+    # A word is as wide as its letters, and as the labels of phrases over it alone.
+    letters = [len(word) for word in words]
+    for label_, start, end in tree.phrases:
+        if end == start + 1:
+            letters[start] = max(letters[start], len(_short(label_)))
+    ends = [0.0, *accumulate(14 + count * SHAPE.font * SHAPE.letter for count in letters)]
+    leaves = [(left + right) / 2 for left, right in pairwise(ends)]
+    parents, depths = _parents(tree.phrases, len(words))
+    phrases = len(tree.phrases)
+    # Of phrases, then of words; a phrase is over the middle of its first and its last part.
+    x = [0.0] * phrases + leaves
+    parts: list[list[float]] = [[] for _ in tree.phrases]
+    for node in reversed(range(len(x))):
+        if node < phrases:
+            x[node] = (min(parts[node]) + max(parts[node])) / 2
+        if (parent := parents[node]) is not None:
+            parts[parent].append(x[node])
+    bottom = max(depths, default=-1) + 1
+    y = [20 + _LEVEL * depth for depth in [*depths, *([bottom] * len(words))]]
+    width, height = ends[-1], 20 + _LEVEL * bottom + 10
+    lines = [
+        f'<line x1="{x[parent]:.1f}" y1="{y[parent] + 5}" x2="{x[node]:.1f}" '
+        f'y2="{y[node] - SHAPE.font}" stroke="{COLORS[0]}" stroke-opacity="0.6"/>'
+        for node, parent in enumerate(parents)
+        if parent is not None
+    ]
+    texts = [
+        f'<text x="{x[node]:.1f}" y="{y[node]}" text-anchor="middle" '
+        f'font-weight="{700 if node < phrases else 400}" fill="currentColor">{escaped(text)}</text>'
+        for node, text in enumerate([*(_short(one.label) for one in tree.phrases), *words])
+    ]
+    return "\n".join(
+        [_svg(width, height, title), '<g class="links">', *lines, "</g>", *texts, "</svg>\n"]
+    )
+
+
+def _parents(phrases: Sequence[Phrase], words: int) -> tuple[list[int | None], list[int]]:
+    """The parent of each phrase and then of each word, None for the root; and their depths."""
+    parents: list[int | None] = []
+    depths: list[int] = []
+    begun: list[int] = []
+    innermost: list[int | None] = [None] * words
+    for number, phrase in enumerate(phrases):
+        while begun and phrases[begun[-1]].end <= phrase.start:
+            begun.pop()
+        parents.append(begun[-1] if begun else None)
+        depths.append(len(begun))
+        begun.append(number)
+        # Phrases within this one come later.
+        innermost[phrase.start : phrase.end] = [number] * (phrase.end - phrase.start)
+    return [*parents, *innermost], depths
+
+
+def _svg(width: float, height: float, title: str) -> str:
+    """The beginning of a figure."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" '
+        f'width="{width:g}" height="{height:.0f}" role="img" aria-label="{escaped(title)}" '
+        f'font-family="system-ui, sans-serif" font-size="{SHAPE.font}">'
+    )
+
+
 def _figure(
     above: Sequence[str],
     below: Sequence[str],
@@ -124,12 +197,7 @@ def _figure(
     width = SHAPE.step * max(len(above), len(below), 1)
     height = top.height + SHAPE.gap + bottom.height
     y_above, y_below = top.height, top.height + SHAPE.gap
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:.0f}" '
-        f'width="{width:g}" height="{height:.0f}" role="img" aria-label="{escaped(title)}" '
-        f'font-family="system-ui, sans-serif" font-size="{SHAPE.font}">'
-    ]
-    parts.append('<g class="links">')
+    parts = [_svg(width, height, title), '<g class="links">']
     for i, j, weight, color in lines:
         if weight >= SHAPE.least:
             opacity = max(weight, least_opacity)

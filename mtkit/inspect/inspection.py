@@ -15,6 +15,7 @@ from mtkit.batches import pad_ids
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate import Alignment, LayerWeights, Translator, weights_of_pairs
+from mtkit.trees import Tree, linearise
 
 FloatArray = npt.NDArray[np.floating[Any]]
 StackName = Literal["encoder", "decoder", "cross"]
@@ -80,6 +81,7 @@ class Inspection:
         positions_kind: `sinusoidal` or `learned`.
         src_spans, tgt_spans: the characters that each subword of a line comes from.
         cut: subwords of source and translation that are left out, because a line is too long.
+        tree: of a parser, the tree whose linearised form is the translation.
     """
 
     source: str
@@ -92,6 +94,7 @@ class Inspection:
     src_spans: list[tuple[int, int]]
     tgt_spans: list[tuple[int, int]]
     cut: tuple[int, int]
+    tree: Tree | None = None
 
     def places_of(self, word: str, stack: StackName) -> list[int]:
         """The indices of the queries of a stack that belong to a word, wherever it stands."""
@@ -112,6 +115,7 @@ class Inspection:
         return {
             "source": self.source,
             "translation": self.translation,
+            **({} if self.tree is None else {"tree": str(self.tree)}),
             "attention": {
                 name: {
                     "queries": stack.queries,
@@ -145,13 +149,15 @@ def _rounded(values: FloatArray) -> list[Any]:
 def inspect_pair(translator: Translator, source: str, translation: str | None = None) -> Inspection:
     """Inspect a sentence and its translation.
 
+    Of a parser, the source is then its words and the translation is the linearised tree.
+
     Args:
         translator: with one model.
         source: a line of the source language.
-        translation: of the source; by default the translation of the model.
+        translation: of the source, for a parser a tree in brackets; by default that of the model.
 
     Raises:
-        MtkitError: if the source is blank.
+        MtkitError: if the source is blank, or a tree is malformed or not of this sentence.
         ValueError: for an ensemble.
     """
     if translator.is_ensemble:
@@ -161,6 +167,10 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     model = translator.model
     if translation is None:
         (translation,) = translator.translate([source])
+    tree = None
+    if (trees := translator.trees) is not None:
+        tree = trees.tree(source, translation)
+        source, translation = trees.source(source), linearise(tree, tags=trees.tags)
     src_tokenizer, tgt_tokenizer = translator.vocabularies
     limit = translator.config.max_source_tokens - 1
     (src_encoded,) = src_tokenizer.encode_with_spans([source])
@@ -201,6 +211,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         src_encoded.spans[:limit],
         tgt_encoded.spans[:limit],
         (max(0, len(src_encoded.ids) - limit), max(0, len(tgt_encoded.ids) - limit)),
+        tree,
     )
 
 

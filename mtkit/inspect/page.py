@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mtkit.html import render
-from mtkit.inspect.figures import COLORS, SHAPE, alignment_figure, label
+from mtkit.inspect.figures import COLORS, SHAPE, alignment_figure, label, tree_figure
 from mtkit.inspect.inspection import FloatArray, Inspection, Prediction, Stack
 
 # A page shows at most so many subwords of a line; more could not be told apart.
@@ -77,6 +77,7 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
             },
         },
         alignment=alignment_figure(inspection, most),
+        tree=None if inspection.tree is None else tree_figure(inspection.tree),
         predictions=[_prediction(one) for one in inspection.predictions[:most]],
         heads=[(TITLES[name], _heads(stack)) for name, stack in inspection.stacks.items()],
         positions_kind=inspection.positions_kind,

@@ -9,20 +9,23 @@ from mtkit.lazy import lazy_names
 if TYPE_CHECKING:
     from mtkit.prepare.catalogue import CATALOGUE
     from mtkit.prepare.passes import Report
-    from mtkit.prepare.pipeline import prepare_corpus, prepare_files
+    from mtkit.prepare.pipeline import prepare_corpus, prepare_files, prepare_trees
     from mtkit.prepare.readers import parallel_files, parse_source
     from mtkit.prepare.source import Source
     from mtkit.prepare.statistics import check_page, write_page
+    from mtkit.prepare.treebank import Treebank
 
 __all__ = [
     "CATALOGUE",
     "Report",
     "Source",
+    "Treebank",
     "check_page",
     "parallel_files",
     "parse_source",
     "prepare_corpus",
     "prepare_files",
+    "prepare_trees",
     "write_page",
 ]
 
@@ -32,11 +35,13 @@ __getattr__ = lazy_names(
         "CATALOGUE": "mtkit.prepare.catalogue",
         "Report": "mtkit.prepare.passes",
         "Source": "mtkit.prepare.source",
+        "Treebank": "mtkit.prepare.treebank",
         "check_page": "mtkit.prepare.statistics",
         "parallel_files": "mtkit.prepare.readers",
         "parse_source": "mtkit.prepare.readers",
         "prepare_corpus": "mtkit.prepare.pipeline",
         "prepare_files": "mtkit.prepare.pipeline",
+        "prepare_trees": "mtkit.prepare.pipeline",
         "write_page": "mtkit.prepare.statistics",
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -60,7 +61,9 @@ class BlockEncoding:
         odds: list[LanguageOdds],
         config: PrepareConfig,
         dtype: np.dtype[Any],
+        target_text: Callable[[str], str] | None,
     ) -> None:
+        self._target_text = target_text
         self._vocabularies = vocabularies
         self._odds = odds
         self._config = config
@@ -86,8 +89,10 @@ class BlockEncoding:
     def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The same for a block whose pairs were all kept so far."""
         ids = [
-            encoder.encode([line.decode() for line in lines])
-            for encoder, lines in zip(self._encoders, block, strict=True)
+            encoder.encode(lines)
+            for encoder, lines in zip(
+                self._encoders, model_texts(block, self._target_text), strict=True
+            )
         ]
         # With EOS, as the model sees them.
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
@@ -104,6 +109,12 @@ class BlockEncoding:
         kept = np.flatnonzero(codes == KEPT).tolist()
         src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
         return src_ids, tgt_ids, codes
+
+
+def model_texts(block: Block, target_text: Callable[[str], str] | None) -> list[list[str]]:
+    """What the model reads and writes for each pair: the text of both sides, or `target_text`."""
+    src, tgt = ([line.decode() for line in lines] for lines in block)
+    return [src, tgt if target_text is None else list(map(target_text, tgt))]
 
 
 def taken(block: Block, indices: list[int]) -> Block:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
-import heapq
 import itertools
 import logging
 import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,10 +21,17 @@ import numpy as np
 from tqdm import tqdm
 
 from mtkit.config import PrepareConfig
-from mtkit.data import IntArray, PreparedWriter, Split
+from mtkit.data import PreparedWriter, Split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Record, read_record, write_record
-from mtkit.prepare.encoding import BlockEncoding, CheckedBlock, Place, block_encoders, taken
+from mtkit.prepare.encoding import (
+    BlockEncoding,
+    CheckedBlock,
+    Place,
+    block_encoders,
+    model_texts,
+    taken,
+)
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -42,9 +48,10 @@ from mtkit.prepare.filters import (
 from mtkit.prepare.links import LinkFile, LinkLines
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.source import Block, Source
+from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
 from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
-from mtkit.tokenizer import Tokenizer, Vocabularies
+from mtkit.tokenizer import Vocabularies
 from mtkit.words import WordCounts, count_words
 
 log = logging.getLogger(__name__)
@@ -60,8 +67,6 @@ BLOCK = 10_000
 PART = 20
 # Memory for the words of one side.
 _WORDS_BYTES = 32 << 20
-# The number of most frequent words of a side that the subwords are counted in.
-_TELLING = 100_000
 # Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
@@ -77,6 +82,8 @@ class Sources:
         src_lang, tgt_lang: language codes.
         train, valid, test: the sources.
         links: the word alignments of each training source; empty if there are none.
+        target_text: what the model learns to write for a target side, if that is another text;
+            processes must be able to import it.
     """
 
     src_lang: str
@@ -85,6 +92,7 @@ class Sources:
     valid: Source
     test: Source | None = None
     links: Sequence[LinkFile] = ()
+    target_text: Callable[[str], str] | None = None
 
     def blocks(
         self, number: int, blocks: Generator[Block, None, None]
@@ -364,42 +372,12 @@ class Passes:
                 return self._writer.tokenizers(), [
                     LanguageOdds(arrays[side]) for side in ("src", "tgt")
                 ]
-        config = self._config
         src, tgt = self._counted(check)
-
-        def learn(words: Iterable[tuple[str, int]], of: str = "") -> Tokenizer:
-            try:
-                return Tokenizer.learn_from_counts(
-                    words,
-                    config.vocab_size,
-                    model_type=config.model_type,
-                    symbols=config.user_defined_symbols,
-                )
-            except MtkitError as error:
-                raise MtkitError(f"{of}{error}") from error
-
-        log.info(
-            "learning %s subwords%s from %s different words",
-            f"{config.vocab_size:,}",
-            "" if config.shared_vocab else " of each side",
-            f"{len(src.keys() | tgt.keys()):,}",
+        vocabularies = learn_vocabularies(
+            src, tgt, self._config, writes_trees=self._sources.target_text is not None
         )
-        if config.shared_vocab:
-            vocabularies = Vocabularies.of(learn(_merged(src, tgt)))
-        else:
-            vocabularies = Vocabularies(
-                learn(src.items(), "source side: "), learn(tgt.items(), "target side: ")
-            )
         self._writer.add_tokenizers(vocabularies)
-        # Both sides segmented with each vocabulary; a joint vocabulary is the same for both.
-        counts = {
-            tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
-            for tokenizer in vocabularies.distinct
-        }
-        odds = [
-            LanguageOdds.of(counts[tokenizer][side], counts[tokenizer][1 - side])
-            for side, tokenizer in enumerate(vocabularies)
-        ]
+        odds = language_odds(vocabularies, src, tgt)
         malloc_trim()
         with (self._writer.scratch / "odds.partial").open("wb") as file:
             np.savez(file, src=odds[0].log_odds, tgt=odds[1].log_odds)
@@ -424,8 +402,9 @@ class Passes:
                 seen += len(indices)
 
         counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
+        count = functools.partial(_count_block, self._sources.target_text)
         with _bar("counting words", total=-(-kept // stride)) as bar:
-            for block, of_sides in ordered_map(_count_block, chosen(), workers=self._workers):
+            for block, of_sides in ordered_map(count, chosen(), workers=self._workers):
                 for side, of_side in zip(counts, of_sides, strict=True):
                     side.add(of_side)
                 bar.update(len(block[0]))
@@ -443,7 +422,9 @@ class Passes:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
-        encoding = BlockEncoding(vocabularies, odds, self._config, self._writer.token_type)
+        encoding = BlockEncoding(
+            vocabularies, odds, self._config, self._writer.token_type, self._sources.target_text
+        )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         with _bar("encoding", total=len(records)) as bar:
             bar.update(min(done.blocks * BLOCK, len(records)))
@@ -485,9 +466,14 @@ class Passes:
         for split, pairs in held_out.items():
             if pairs:
                 self._writer.add_text(split, pairs)
+        # As training pairs, so that both are encoded in the same way.
+        block = tuple([pair[side].encode() for pair in held_out["valid"]] for side in (0, 1))
+        encoders = block_encoders(vocabularies, self._writer.token_type)
         src, tgt = (
-            encoder.encode([pair[side] for pair in held_out["valid"]])
-            for side, encoder in enumerate(block_encoders(vocabularies, self._writer.token_type))
+            encoder.encode(lines)
+            for encoder, lines in zip(
+                encoders, model_texts((block[0], block[1]), self._sources.target_text), strict=True
+            )
         )
         self._writer.add_pairs("valid", src, tgt)
 
@@ -548,8 +534,10 @@ def _check_block(cleaner: Cleaner, numbered: _Numbered) -> PairChecks:
     return cleaner(numbered.block)
 
 
-def _count_block(block: Block) -> tuple[Counter[str], Counter[str]]:
-    src, tgt = (count_words(line.decode() for line in lines) for lines in block)
+def _count_block(
+    target_text: Callable[[str], str] | None, block: Block
+) -> tuple[Counter[str], Counter[str]]:
+    src, tgt = map(count_words, model_texts(block, target_text))
     return src, tgt
 
 
@@ -577,30 +565,6 @@ def _changed(source: Source, why: str = "") -> MtkitError:
     return MtkitError(
         f"{source.name}: changed while it was being prepared; run the same command again{why}"
     )
-
-
-def _merged(src: dict[str, int], tgt: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """The words of both sides, each once, with their counts."""
-    for word, count in src.items():
-        yield word, count + tgt.get(word, 0)
-    for word, count in tgt.items():
-        if word not in src:
-            yield word, count
-
-
-def _piece_counts(tokenizer: Tokenizer, words: dict[str, int]) -> IntArray:
-    """(V,): how often each subword occurs, given the counts of the words."""
-    counts = np.zeros(len(tokenizer))
-    # Rare words are included, because frequent words consist of few subwords and rarely contain the
-    # short ones. But not the hundreds of thousands of words of a large corpus.
-    rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
-    while part := list(itertools.islice(rest, BLOCK)):
-        ids = tokenizer.encode_batch([word for word, _ in part])
-        weights = np.repeat([count for _, count in part], [len(of_word) for of_word in ids])
-        counts += np.bincount(
-            list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
-        )
-    return counts.astype(np.int64)
 
 
 def _texts(source: Source) -> Iterator[Pair]:

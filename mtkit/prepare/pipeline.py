@@ -19,6 +19,7 @@ reused as a whole, the third in parts.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 
 import mtkit
-from mtkit.config import PrepareConfig, prepare_config
+from mtkit.config import FOR_TREES, PrepareConfig, prepare_config
 from mtkit.data import LINK_TYPE, PreparedData, check_free
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.prepare.catalogue import find_corpus
@@ -45,15 +46,20 @@ from mtkit.prepare.passes import (
 )
 from mtkit.prepare.readers import catalogue_sources, parallel_files
 from mtkit.prepare.source import Source
+from mtkit.prepare.treebank import Treebank, linearised
 from mtkit.processes import available_cores
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
 
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 4
+_RECORDS_FORMAT = 5
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
+# Subwords of the sentences of the Wall Street Journal (Section 6.3).
+WSJ_VOCABULARY = 16_000
+# The code of the target language of a parser.
+TREES = "trees"
 
 
 # Called with the finished data and its report.
@@ -169,6 +175,61 @@ def prepare_files(
         config,
         out,
         facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
+    )
+
+
+def prepare_trees(
+    name: str,
+    out: Path,
+    *,
+    src_lang: str = "en",
+    train: Sequence[Treebank],
+    valid: Treebank,
+    test: Treebank | None = None,
+    workers: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    on_finished: OnFinished | None = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> Report:
+    """Prepare a treebank for a parser (Section 6.3): sentences as sources, trees as targets.
+
+    Of the filters only the limit of tokens applies. Sentences are taken as they are in the trees.
+    The source has a vocabulary of `vocab_size`, by default the paper's 16,000 for the Wall Street
+    Journal, or of `src_vocab_size`. That of the target has one subword for each bracket and each
+    tag.
+
+    Args:
+        name: the name of the data.
+        out: the folder to write.
+        src_lang: code of the language that is parsed.
+        train: treebanks; those that another parser wrote likewise, each with its weight.
+        valid, test: treebanks.
+        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
+        settings: of `PrepareConfig`.
+
+    Raises:
+        MtkitError: naming the file, and the line if there is one, that must be fixed.
+    """
+    if settings.get("vocab_size") is None:
+        settings["vocab_size"] = WSJ_VOCABULARY
+    config = prepare_config(settings, [*FOR_TREES, *overrides])
+    _check_place(out, force=force, dry_run=dry_run)
+    _check_language("src_lang", src_lang)
+    if not train:
+        raise MtkitError("there is no training data; give at least one treebank")
+    target_text = functools.partial(linearised, tags=config.tree_tags)
+    sources = Sources(src_lang, TREES, train, valid, test, target_text=target_text)
+    return _prepare(
+        sources,
+        config,
+        out,
+        {"name": encodable(name), "task": "parsing"},
         workers=workers,
         force=force,
         dry_run=dry_run,

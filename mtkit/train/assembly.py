@@ -92,7 +92,7 @@ def _run(
     restart: bool,
     command: list[str] | None,
 ) -> bool:
-    _check_direction(config, data)
+    _check_task(config, data)
     _check_agreed(workers, config, data)
     # The first worker decides: on a shared file system the others may see an older state.
     if workers.is_rank_zero and not Run.may_create(run_path):
@@ -231,6 +231,7 @@ def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> 
             fingerprint=data.fingerprint,
             src_lang=data.src_lang,
             tgt_lang=data.tgt_lang,
+            task=data.task,
         ),
         versions={
             "mtkit": mtkit.__version__,
@@ -257,7 +258,7 @@ def forecast(
         device: `auto`, `cpu` or `cuda`.
         world_size: number of workers in the training.
     """
-    _check_direction(config, data)
+    _check_task(config, data)
     data.verify()
     place = choose_device(device)
     disable_malloc_trim()
@@ -431,13 +432,20 @@ def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
     return run
 
 
-def _check_direction(config: Config, data: PreparedData) -> None:
+def _check_task(config: Config, data: PreparedData) -> None:
     for key in ("src_lang", "tgt_lang"):
         wanted, found = getattr(config.data, key), getattr(data, key)
         if wanted is not None and wanted != found:
             raise MtkitError(
                 f"data.{key}: the configuration wants {wanted}, {data.path} has {found}"
             )
+    metric = config.train.best_metric
+    suitable = ("f1", "loss") if data.task == "parsing" else ("bleu", "chrf", "loss")
+    if metric not in suitable:
+        raise MtkitError(
+            f"train.best_metric: {metric} is not a metric of {data.task}, the task of {data.path}; "
+            f"set it to {' or '.join(suitable)}"
+        )
 
 
 def _gigabytes(count: float) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mtkit.batches import TokenBatches, split
 from mtkit.config import Config
-from mtkit.data import IntArray, SentencePairs, TokenArray
+from mtkit.data import IntArray, SentencePairs, Task, TokenArray
 from mtkit.errors import MtkitError
 from mtkit.tokenizer import EOS_ID, Vocabularies
 from mtkit.train.bpe_dropout import GROWTH, BpeDropout
@@ -40,6 +40,7 @@ class MicroBatches:
         pairs: the training pairs.
         vocabularies: of both sides.
         device_type: "cuda" or "cpu".
+        task: of the data; the brackets of trees are never segmented by BPE-dropout.
 
     Attributes:
         limit: tokens on a device at a time.
@@ -53,6 +54,7 @@ class MicroBatches:
         vocabularies: Vocabularies,
         *,
         device_type: str,
+        task: Task = "translation",
     ) -> None:
         settings = config.train
         self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[device_type]
@@ -61,9 +63,12 @@ class MicroBatches:
         self._pairs = pairs
         self._vocabularies = vocabularies
         # For source and target, or none.
+        of_tgt = 0.0 if task == "parsing" else settings.bpe_dropout
         self._dropout = [
-            BpeDropout(tokenizer, probability=settings.bpe_dropout, seed=settings.seed)
-            for tokenizer in vocabularies
+            BpeDropout(tokenizer, probability=probability, seed=settings.seed)
+            for tokenizer, probability in zip(
+                vocabularies, (settings.bpe_dropout, of_tgt), strict=True
+            )
             if settings.bpe_dropout
         ]
 

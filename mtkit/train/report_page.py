@@ -28,8 +28,8 @@ class RunFacts:
         summary: short facts by label, in the order in which they are shown.
         config_yaml: the whole configuration.
         metrics: rows of `metrics.jsonl`, of training (`loss`, `lr`, `tokens_per_second`) and of
-            validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`), each with
-            its `step`; a row may lack any of the others.
+            validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`, of a parser
+            `valid_f1`), each with its `step`; a row may lack any of the others.
         samples: for every validation, oldest first, its `step` and `samples`, each with `src`,
             `ref` and `hyp`.
         findings: sentences about problems.
@@ -56,6 +56,9 @@ def run_page(facts: RunFacts) -> str:
         kind="Training run",
         facts=facts,
         charts=_charts(rows, facts.best_step),
+        metrics=[("f1", "F1")]
+        if any(row.get("valid_f1") is not None for row in rows)
+        else [("bleu", "BLEU"), ("chrf", "chrF")],
         validations=[row for row in reversed(rows) if any(key.startswith("valid_") for key in row)],
         samples=_some_validations(samples, facts.best_step),
         number_of_samples=len(samples),
@@ -75,7 +78,11 @@ _CHARTS: tuple[
     (
         "Translation quality",
         "linear",
-        (("valid_bleu", "BLEU", ONE, "o"), ("valid_chrf", "chrF", TWO, "s")),
+        (
+            ("valid_bleu", "BLEU", ONE, "o"),
+            ("valid_chrf", "chrF", TWO, "s"),
+            ("valid_f1", "F1 of brackets", ONE, "o"),
+        ),
     ),
     ("Learning rate", "from zero", (("lr", "learning rate", ONE, ""),)),
     ("Tokens per second", "from zero", (("tokens_per_second", "tokens/s", ONE, ""),)),

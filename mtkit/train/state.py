@@ -28,8 +28,10 @@ class _Scores(Record):
     step: int = Field(ge=1)
     valid_loss: float
     valid_perplexity: float
-    valid_bleu: float
-    valid_chrf: float
+    # Of a parser only F1.
+    valid_bleu: float | None = None
+    valid_chrf: float | None = None
+    valid_f1: float | None = None
 
 
 class _Cost(Record):
@@ -49,7 +51,8 @@ class TrainerState(Record):
         batches: the position in the data.
         cost: the cost so far.
         validations: all of them, oldest first; they determine the best one and early stopping.
-        valid_loss, valid_perplexity, valid_bleu, valid_chrf: of this step, if it was validated.
+        valid_loss, valid_perplexity, valid_bleu, valid_chrf, valid_f1: of this step, if it was
+            validated.
     """
 
     max_steps: int = Field(ge=1)
@@ -61,6 +64,7 @@ class TrainerState(Record):
     valid_perplexity: float | None = None
     valid_bleu: float | None = None
     valid_chrf: float | None = None
+    valid_f1: float | None = None
 
 
 Saved = tuple[Checkpoint, Tensors, Tensors, TrainerState]

@@ -108,7 +108,7 @@ class Trainer:
         self.precision = choose_precision(self.settings.precision, device)
         self.matmul_backend = select_matmul_backend(device, self.precision)
         self.micro_batches = MicroBatches(
-            config, self.pairs, self.vocabularies, device_type=device.type
+            config, self.pairs, self.vocabularies, device_type=device.type, task=data.task
         )
         self.batches = self._plan()
         # The position in the stream after the last update of `fit`. The stream itself may be
@@ -134,7 +134,7 @@ class Trainer:
         valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies)
         self._validator = Validator(
-            config, self.vocabularies, valid_pairs, self.valid_text, device=device
+            config, self.vocabularies, valid_pairs, self.valid_text, device=device, task=data.task
         )
         self._observer = Observer(
             config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
@@ -261,7 +261,7 @@ class Trainer:
         return int(tokens)
 
     def validate(self) -> Validation:
-        """Loss, BLEU and chrF on the validation set; workers share the work."""
+        """Loss and scores on the validation set; workers share the work."""
         model, workers = self.model, self.workers
         if self.settings.fsdp:
             # The number of search steps is not predictable, so the shards cannot be gathered
@@ -269,7 +269,7 @@ class Trainer:
             model, workers = self._whole_model(), Workers()
             if not self.workers.is_rank_zero:
                 self.workers.barrier()
-                return Validation(math.nan, 0.0, 0.0, [])
+                return Validation(math.nan, {}, [])
         with torch.inference_mode():
             validation = self._validator.run(
                 model.eval(),
@@ -401,7 +401,7 @@ class Trainer:
         self._position = state.batches.model_dump()
         self.batches.load_state_dict(self._position)
         self.cost = TrainingCost(**state.cost.model_dump())
-        self.history.rows = [scores.model_dump() for scores in state.validations]
+        self.history.rows = [row.model_dump(exclude_none=True) for row in state.validations]
         self.step = step
         aside = self.workers.run_on_all_ranks(
             lambda: run.quarantine_after(step) if self.workers.is_rank_zero else []

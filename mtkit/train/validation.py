@@ -12,18 +12,23 @@ import torch
 from torch import Tensor
 
 from mtkit.batches import plan_batches
+from mtkit.bracketing import score_trees
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
-from mtkit.data import IntArray, SentencePairs
+from mtkit.data import IntArray, SentencePairs, Task
 from mtkit.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.model import Transformer
 from mtkit.score import note_tokenised, score
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
-from mtkit.translate import Translation, Translator
+from mtkit.translate import Translation, Translator, TreeText
+from mtkit.trees import parse_trees
 
 log = logging.getLogger(__name__)
+
+# The scores as they are printed.
+_NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 
 
 @dataclass(frozen=True)
@@ -32,13 +37,13 @@ class Validation:
 
     Attributes:
         loss: natural-logarithm cross-entropy per target token, without smoothing.
-        bleu, chrf: of the greedy translations, on detokenised text.
+        scores: of the greedy translations, in points, by name: `bleu` and `chrf`, on detokenised
+            text; of a parser `f1`.
         translations: of every line.
     """
 
     loss: float
-    bleu: float
-    chrf: float
+    scores: dict[str, float]
     translations: list[Translation]
 
     @property
@@ -51,8 +56,7 @@ class Validation:
         return {
             "valid_loss": self.loss,
             "valid_perplexity": self.perplexity,
-            "valid_bleu": self.bleu,
-            "valid_chrf": self.chrf,
+            **{f"valid_{name}": value for name, value in self.scores.items()},
         }
 
 
@@ -71,6 +75,7 @@ class Validator:
         vocabularies: of both sides.
         pairs, text: the validation set; the text is sources and references.
         device: the device of this process.
+        task: of the data.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class Validator:
         text: tuple[Sequence[str], Sequence[str]],
         *,
         device: torch.device,
+        task: Task = "translation",
     ) -> None:
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         self._decode = config.decode.greedy()
@@ -88,7 +94,11 @@ class Validator:
         self._pairs = pairs
         self._text = text
         self._device = device
-        note_tokenised("the validation text", text[1])
+        if task == "translation":
+            note_tokenised("the validation text", text[1])
+        # Of a parser: its text on both sides, and the trees that it should write.
+        self._trees = TreeText.of(vocabularies.tgt, tokenized=True) if task == "parsing" else None
+        self._golds = list(parse_trees(text[1], name="valid")) if task == "parsing" else []
 
     def run(
         self,
@@ -119,9 +129,18 @@ class Validator:
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
             translations = self._translate(model, workers, progress)
-        texts, references = [translation.text for translation in translations], [self._text[1]]
-        bleu, chrf = (score(texts, references, metric=metric).value for metric in ("bleu", "chrf"))
-        return Validation(mean_loss, bleu, chrf, translations)
+        texts = [translation.text for translation in translations]
+        return Validation(mean_loss, self._scores(texts), translations)
+
+    def _scores(self, texts: list[str]) -> dict[str, float]:
+        if self._trees is not None:
+            found = list(parse_trees(texts, name="valid"))
+            return {"f1": score_trees(found, self._golds).all.f1}
+        references = [self._text[1]]
+        return {
+            "bleu": score(texts, references).value,
+            "chrf": score(texts, references, metric="chrf").value,
+        }
 
     def _mean_loss(
         self,
@@ -150,15 +169,19 @@ class Validator:
             self._decode,
             device=self._device,
             src_tokenizer=self._vocabularies.src,
+            trees=self._trees,
         )
         src, mine = self._text[0], []
         share = src[workers.rank :: workers.world_size]
         for (found,) in translator.translate_nbest(share, n_best=1):
-            mine.append([found.text, found.score, found.log_prob, found.finished])
+            mine.append([found.text, found.score, found.log_prob, found.finished, found.repaired])
             progress()
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
-            translations[rank :: workers.world_size] = [Translation(*fields) for fields in rows]
+            translations[rank :: workers.world_size] = [
+                Translation(text, score, log_prob, finished, repaired=repaired)
+                for text, score, log_prob, finished, repaired in rows
+            ]
         return translations
 
 
@@ -182,13 +205,16 @@ class ValidationHistory:
         """Add and report a validation; returns its row."""
         row = {"step": step, **validation.row()}
         self.rows.append(row)
+        scores = ", ".join(f"{_NAMES[key]} {value:.1f}" for key, value in validation.scores.items())
+        repaired = [one.repaired for one in validation.translations if one.repaired is not None]
+        if repaired:
+            scores += f", repaired {sum(repaired) / len(repaired):.1%}"
         log.info(
-            "step %d: validation loss %.3f, perplexity %.2f, BLEU %.1f, chrF %.1f",
+            "step %d: validation loss %.3f, perplexity %.2f, %s",
             step,
             validation.loss,
             validation.perplexity,
-            validation.bleu,
-            validation.chrf,
+            scores,
         )
         return row
 
@@ -221,8 +247,9 @@ class ValidationHistory:
             findings: of `diagnostics`.
             finished: whether this was the last validation.
         """
-        # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU.
-        flat = is_flat([row["valid_bleu"] for row in self.rows])
+        # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU; or F1.
+        metric = "valid_f1" if self.rows and "valid_f1" in self.rows[-1] else "valid_bleu"
+        flat = is_flat([row[metric] for row in self.rows])
         if finished or (flat and not self._was_flat):
             for sentence in findings:
                 log.warning("possible problem: %s", sentence)

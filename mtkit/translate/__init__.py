@@ -14,6 +14,7 @@ from mtkit.translate.alignment import (
 from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
 from mtkit.translate.markup import translate_markup
+from mtkit.translate.parsing import TreeText
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.resumable import ResumableOutput
 from mtkit.translate.terms import Glossary
@@ -29,6 +30,7 @@ __all__ = [
     "Scored",
     "Translation",
     "Translator",
+    "TreeText",
     "Window",
     "all_heads",
     "choose_heads",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Constraints, Hypothesis, beam_search
 from mtkit.translate.terms import TermSpeller, missing_terms
+from mtkit.translate.tree_mask import BracketTokens, TreeMask
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Translation:
         log_probs: natural log-probability of each subword.
         seconds: the time of its batch.
         missing: target terms that the glossary demands and the text does not contain.
+        repaired: for a tree, whether what the model wrote was not well-formed; None for text.
     """
 
     text: str
@@ -51,6 +54,7 @@ class Translation:
     log_probs: tuple[float, ...] = ()
     seconds: float = 0.0
     missing: tuple[str, ...] = ()
+    repaired: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class DecodeBatch:
         numbers: a number for each sentence, which together with the seed determines its samples.
         n_best: number of translations of each sentence.
         terms: the target terms that each translation must contain; None for none.
+        words: number of words of each sentence, for a parser; empty for others.
     """
 
     sources: list[list[int]]
@@ -70,6 +75,7 @@ class DecodeBatch:
     numbers: list[int]
     n_best: int = 1
     terms: list[list[str]] | None = None
+    words: Sequence[int] = ()
 
     def only(self, rows: Sequence[int]) -> DecodeBatch:
         """The batch with these sentences, in that order."""
@@ -79,6 +85,7 @@ class DecodeBatch:
             [self.numbers[row] for row in rows],
             self.n_best,
             self.terms and [self.terms[row] for row in rows],
+            [self.words[row] for row in rows] if self.words else (),
         )
 
 
@@ -270,7 +277,20 @@ class Decoder:
         return self.engine.start(src.to(self.device), slots)
 
     def _constraints(self, batch: DecodeBatch) -> Constraints:
-        return Constraints(self.config.min_length, self.config.no_repeat_ngram, batch.prefixes)
+        masks = None
+        if self.config.well_formed_trees and batch.words:
+            masks = [
+                TreeMask(self._brackets, words=words, limit=limit)
+                for words, limit in zip(batch.words, self._limits(batch), strict=True)
+            ]
+        config = self.config
+        return Constraints(config.min_length, config.no_repeat_ngram, batch.prefixes, masks)
+
+    @functools.cached_property
+    def _brackets(self) -> BracketTokens:
+        brackets = BracketTokens(self.tokenizer)
+        brackets.check()
+        return brackets
 
     def _translation(self, found: Hypothesis, seconds: float, terms: Sequence[str]) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -65,6 +65,23 @@ class Hypothesis:
     token_log_probs: tuple[float, ...]
 
 
+class TokenMask(Protocol):
+    """Which tokens may follow in the hypotheses of one sentence.
+
+    A hypothesis has a state, of any type, which is never changed: the hypotheses that continue it
+    share it.
+    """
+
+    def start(self) -> Any:
+        """The state of a hypothesis without tokens."""
+
+    def advance(self, state: Any, token: int) -> Any:
+        """The state after one more token, which was allowed; EOS never comes here."""
+
+    def allowed(self, state: Any) -> Array:
+        """(V,): whether each token may follow."""
+
+
 @dataclass(frozen=True)
 class Constraints:
     """Constraints on outputs; the reported probabilities are still the model's.
@@ -73,11 +90,14 @@ class Constraints:
         min_length: minimum number of tokens before EOS.
         no_repeat_ngram: no n-gram of this size occurs twice in an output; 0 allows all.
         prefixes: per sentence, the tokens that the output begins with; None for no prefix.
+        masks: per sentence, which tokens may follow, regardless of the other constraints; None to
+            allow all.
     """
 
     min_length: int = 0
     no_repeat_ngram: int = 0
     prefixes: Sequence[Sequence[int]] | None = None
+    masks: Sequence[TokenMask] | None = None
 
 
 def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
@@ -178,6 +198,7 @@ def beam_search(
     found = [Finished(n_best) for _ in limits]
     results: list[list[Hypothesis]] = [[] for _ in limits]
     history = History(len(limits), W)
+    masks = _Masks.of(constraints, W)
     # The sentence of each row of the batch, and its hypotheses: all begin with the same token, so
     # only the first one is live.
     active = np.arange(len(limits))
@@ -192,6 +213,8 @@ def beam_search(
         next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
         if constraints is not None:
             constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
+        if masks is not None:
+            masks.forbid(next_RV, active[rows_R // W], rows_R % W)
         top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
 
         # The candidates of a sentence, from all its hypotheses.
@@ -226,6 +249,10 @@ def beam_search(
         parents_BW = np.take_along_axis(parents_BC, keep_BW, axis=1)
         tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
         history.append(active, tokens_BW, parents_BW, log_probs_BW)
+        if masks is not None:
+            places, slots = (log_probs_BW > -np.inf).nonzero()
+            parents, tokens = parents_BW[places, slots], tokens_BW[places, slots]
+            masks.advance(active[places], slots, parents, tokens)
 
         live = prune(
             log_probs_BW,
@@ -321,6 +348,7 @@ def decode_independently(
     """
     limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
     history = Tokens(len(max_lengths), slots, max(max_lengths, default=0))
+    masks = _Masks.of(constraints, slots)
     # The indices of the live hypotheses among all, and their slots in the batch.
     own_R = rows_R = np.flatnonzero(limits > 0)
     newest_R = np.full(len(own_R), bos_id)
@@ -331,10 +359,15 @@ def decode_independently(
         if constraints is not None:
             sentences_R, slots_R = np.divmod(own_R, slots)
             constrain(log_probs_RV, constraints, history, sentences_R, slots_R, eos_id)
+        if masks is not None:
+            masks.forbid(log_probs_RV, *np.divmod(own_R, slots))
         newest_R, gains_R = choose(log_probs_RV, own_R, len(history))
         possible_R = gains_R > -np.inf
         history.append(own_R, newest_R, gains_R, possible_R)
         stays_R = possible_R & (newest_R != eos_id) & (limits[own_R] > len(history))
+        if masks is not None:
+            sentences_R, slots_R = np.divmod(own_R[stays_R], slots)
+            masks.advance(sentences_R, slots_R, slots_R, newest_R[stays_R])
         if stays_R.all():
             continue
         own_R, rows_R, newest_R = own_R[stays_R], rows_R[stays_R], newest_R[stays_R]
@@ -474,6 +507,40 @@ class History:
             totals_backwards.append(float(totals[sentence, slot]))
             slot = parents[sentence, slot]
         return backwards[::-1], totals_backwards[::-1]
+
+
+class _Masks:
+    """The states of all hypotheses in their masks."""
+
+    def __init__(self, masks: Sequence[TokenMask], slots: int) -> None:
+        self._masks = masks
+        self._states = [[mask.start()] * slots for mask in masks]
+
+    @classmethod
+    def of(cls, constraints: Constraints | None, slots: int) -> Self | None:
+        """Those of the constraints; None if there are none."""
+        masks = constraints and constraints.masks
+        return cls(masks, slots) if masks else None
+
+    def forbid(self, log_probs_RV: Tensor, sentences_R: Array, slots_R: Array) -> None:
+        """Forbid, in place, what may not follow in the hypotheses of these slots."""
+        allowed = [
+            self._masks[sentence].allowed(self._states[sentence][slot])
+            for sentence, slot in zip(sentences_R, slots_R, strict=True)
+        ]
+        forbidden_RV = ~torch.from_numpy(np.stack(allowed)).to(log_probs_RV.device)
+        log_probs_RV.masked_fill_(forbidden_RV, -torch.inf)
+
+    def advance(
+        self, sentences_R: Array, slots_R: Array, parents_R: Array, tokens_R: Array
+    ) -> None:
+        """A slot gets the state of the hypothesis of its parent slot, with one more token."""
+        advanced = [
+            self._masks[sentence].advance(self._states[sentence][parent], int(token))
+            for sentence, parent, token in zip(sentences_R, parents_R, tokens_R, strict=True)
+        ]
+        for sentence, slot, state in zip(sentences_R, slots_R, advanced, strict=True):
+            self._states[sentence][slot] = state
 
 
 def constrain(

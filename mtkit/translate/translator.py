@@ -32,7 +32,7 @@ from mtkit.devices import (
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer, Vocabularies
 from mtkit.translate.alignment import Aligner, Alignment, AlignmentHead, heads_of
 from mtkit.translate.constrained import slots_for
 from mtkit.translate.decoder import (
@@ -45,6 +45,8 @@ from mtkit.translate.decoder import (
 )
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
+from mtkit.translate.loading import languages_of, load_models, task_of
+from mtkit.translate.parsing import TreeText
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.search import length_penalty
@@ -94,9 +96,10 @@ class Translator:
         decoder: the decoder; by default one in this process.
         src_tokenizer: of the source; by default the same.
         glossary: terms that translations must contain.
+        trees: of a parser, its text on both sides.
 
     Raises:
-        MtkitError: if a glossary is combined with sampling.
+        MtkitError: if a glossary is combined with sampling or with a parser.
     """
 
     def __init__(
@@ -110,11 +113,15 @@ class Translator:
         decoder: DecoderProtocol | None = None,
         src_tokenizer: Tokenizer | None = None,
         glossary: Glossary | None = None,
+        trees: TreeText | None = None,
     ) -> None:
+        if glossary is not None and trees is not None:
+            raise MtkitError("a glossary is for translations, and this model is a parser")
         if glossary is not None and (config.sample or config.mbr_samples):
             name = "sample" if config.sample else "mbr_samples"
             raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
         self.model = model
+        self.trees = trees
         self._models = [model, *others]
         self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
         self.src_tokenizer, self.tokenizer = self.vocabularies
@@ -139,6 +146,7 @@ class Translator:
         prepared: bool = True,
         workers: int = 1,
         glossary: Glossary | Path | str | None = None,
+        tokenized: bool = False,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
@@ -159,6 +167,7 @@ class Translator:
                 and the memory of the weights. With several GPUs each worker has its own, and
                 `score_given`, which runs in this process, computes on the CPU.
             glossary: terms that translations must contain, or their file.
+            tokenized: of a parser: whether lines are words already, separated by spaces.
 
         Raises:
             MtkitError: if there is no such run, checkpoint or device, if the runs cannot form an
@@ -175,7 +184,7 @@ class Translator:
         first = runs[0]
         vocabularies = first.tokenizers()
         place = choose_device(device)
-        models, checkpoints = _load_models(runs, vocabularies, checkpoint)
+        models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
         decoder: DecoderProtocol | None = None
@@ -200,10 +209,13 @@ class Translator:
             decoder=decoder,
             src_tokenizer=src_tokenizer,
             glossary=glossary,
+            trees=TreeText.of(tokenizer, tokenized=tokenized)
+            if task_of(first) == "parsing"
+            else None,
         )
         translator._runs = list(runs)
         translator.checkpoint = ", ".join(checkpoints)
-        translator.src_lang, translator.tgt_lang = _languages(first)
+        translator.src_lang, translator.tgt_lang = languages_of(first)
         return translator
 
     def __enter__(self) -> Self:
@@ -339,6 +351,11 @@ class Translator:
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
         texts, parts = window.lines, None
         places = list(range(len(texts)))
+        if self.trees is not None and (self.config.split_sentences or any(window.prefixes or [])):
+            raise MtkitError(
+                "a parser reads one sentence from each line, and has no forced beginnings; "
+                "set decode.split_sentences to false"
+            )
         if self.config.split_sentences:
             if n_best > 1 or any(window.prefixes or []):
                 raise MtkitError(
@@ -359,6 +376,7 @@ class Translator:
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
         terms = self._demanded(texts, encoded)
+        words = [len(self.trees.words(line)) for line in texts] if self.trees else []
         # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         rows = self._planned(encoded, terms, n_best=n_best)
@@ -369,6 +387,7 @@ class Translator:
                 [draws[i] for i in batch],
                 n_best=n_best,
                 terms=[terms[i] for i in batch] if any(terms[i] for i in batch) else None,
+                words=[words[i] for i in batch] if words else [],
             )
             for batch in rows
         ]
@@ -434,6 +453,8 @@ class Translator:
             if progress is not None:
                 progress(len(rows) * lines / len(begun.results))
         results = begun.results
+        if self.trees is not None:
+            return list(map(self.trees.restored, begun.window.lines, results))
         if begun.parts is not None:
             found = iter(results)
             results = [
@@ -560,6 +581,8 @@ class Translator:
         self, sources: list[str], translations: list[str], *, first_line: int
     ) -> list[Scored]:
         src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
+        if self.trees is not None:
+            translations = list(map(self.trees.target, translations, itertools.count(first_line)))
         tgt = self.tokenizer.encode_batch(translations)
         results = [Scored((), (), 0.0, 0.0)] * len(src)
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
@@ -576,6 +599,8 @@ class Translator:
 
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
         """Ids of each line without EOS; longer lines are cut to the limit, with a warning."""
+        if self.trees is not None:
+            lines = list(map(self.trees.source, lines))
         encoded = self.src_tokenizer.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
@@ -620,49 +645,11 @@ class Translator:
         return log_prob / penalty if length else 0.0
 
 
-def _load_models(
-    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
-) -> tuple[list[Transformer], list[str]]:
-    """The models of an ensemble of runs, and a description of the weights of each.
-
-    Args:
-        runs: the runs.
-        vocabularies: of the first run; all runs must have the same.
-        checkpoint: as in `Run.select`.
-
-    Raises:
-        MtkitError: if there is no such checkpoint, or if the runs cannot form an ensemble.
-    """
-    first = runs[0]
-    models, checkpoints = [], []
-    for one in runs:
-        of_run = vocabularies if one is first else one.tokenizers()
-        if not of_run.is_same(vocabularies):
-            raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
-        if _languages(one) != _languages(first):
-            pair, other = (" to ".join(_languages(run)) for run in (one, first))
-            raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
-        weights, description = one.select(checkpoint)
-        one.check_sizes(weights)
-        with torch.device("meta"):
-            model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
-        one.load_into(model, weights)
-        log.info("%s: %s", one.path, description)
-        models.append(model.eval())
-        checkpoints.append(description)
-    return models, checkpoints
-
-
 def _refuse_one_text(*given: Iterable[str] | None) -> None:
     """Refuse a string, because each of its characters would be translated as a line."""
     for lines in given:
         if isinstance(lines, str | bytes):
             raise TypeError(f"pass a list of lines, such as [text], not {type(lines).__name__}")
-
-
-def _languages(run: Run) -> tuple[str, str]:
-    """Codes of the source and target language, if the run knows them."""
-    return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,8 @@ def write_words(place: Place, name: str, count: int) -> None:
     tgt = [" ".join(word[::-1] for word in words) for words in sentences]
     for side, lines in (("en", src), ("de", tgt)):
         place.write(f"{name}.{side}", "".join(f"{line}\n" for line in lines))
+    trees = (f"(S {' '.join(f'(NN {word})' for word in words)})\n" for words in sentences)
+    place.write(f"{name}.trees", "".join(trees))
     rows = (f"{one}\t{other}\n" for one, other in zip(src, tgt, strict=True))
     place.write(f"{name}.tsv", "".join(rows))
 
@@ -126,8 +128,11 @@ def test_the_examples_of_the_help_run_as_printed(
     place: Place,
     tiny_data: PreparedData,
     tiny_run: Run,
+    parser: Run,
     monkeypatch: pytest.MonkeyPatch,
 ):
+    if "runs/parser" in example:  # which would be the newest run
+        shutil.copytree(parser.path, place.folder / "runs" / "parser")
     for name in ("demo-en-de", "mine"):
         shutil.copytree(tiny_data.path, place.folder / "data" / name)
     for name in ("demo-en-de-demo", "mine"):
@@ -143,6 +148,9 @@ def test_the_examples_of_the_help_run_as_printed(
     else:
         for name in ("test.en", "test.de", "output.de", "other.de"):
             place.write(name, "one two three four five\nsix seven\n")
+        place.write("sentences.txt", "the dog sleeps .\n")
+        for name in ("output.trees", "gold.trees"):
+            place.write(name, "(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)) (. .))\n")
         for name in ("links.txt", "gold.txt"):
             place.write(name, "0-0 1-1\n0-0\n")
     if command == "export":
@@ -189,7 +197,7 @@ def test_the_groups_of_the_help_have_one_second_column(place: Place):
     [
         ("mtkit tr", ["train", "translate"]),
         ("mtkit translate --top", ["--top-k", "--top-p"]),
-        ("mtkit score --metric ", ["bleu", "chrf", "ter"]),
+        ("mtkit score --metric ", ["bleu", "chrf", "ter", "parseval"]),
     ],
 )
 def test_a_shell_completes_commands_options_and_values(

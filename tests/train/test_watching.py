@@ -105,7 +105,10 @@ def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
     original, given = Trainer.validate, {key: iter(values) for key, values in scores.items()}
 
     def validate(self: Trainer) -> Any:
-        return replace(original(self), **{key: next(values) for key, values in given.items()})
+        found = original(self)
+        new = {key: next(values) for key, values in given.items()}
+        loss = new.pop("loss", found.loss)
+        return replace(found, loss=loss, scores=found.scores | new)
 
     patch.setattr(Trainer, "validate", validate)
 

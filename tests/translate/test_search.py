@@ -276,6 +276,39 @@ def test_no_ngram_comes_twice(n: int) -> None:
     assert not any(repeats(best.tokens) for (best,) in held)
 
 
+class Rising:
+    """A mask of sequences in which no token is smaller than the one before it."""
+
+    def start(self) -> int:
+        return 0
+
+    def advance(self, state: int, token: int) -> int:
+        assert token >= state
+        return token
+
+    def allowed(self, state: int) -> np.ndarray:
+        ids = np.arange(5)
+        return (ids >= state) | (ids == EOS)
+
+
+def test_a_mask_leaves_the_best_of_what_it_allows() -> None:
+    limit, vocab, tables = 4, 5, list(range(6))
+    masks = Constraints(masks=[Rising() for _ in tables])
+    for width in (1, 81):
+        found, _ = search(
+            tables, width=width, limit=limit, alpha=0.6, vocab=vocab, constraints=masks
+        )
+        for table, (best, *_) in zip(tables, found, strict=True):
+            assert list(best.tokens) == sorted(best.tokens)
+            possible = [
+                (score, tokens)
+                for score, tokens in enumerated(table, limit=limit, alpha=0.6, vocab=vocab)
+                if list(tokens) == sorted(tokens)
+            ]
+            if width > 1:
+                assert (best.tokens, best.score) == (possible[0][1], pytest.approx(possible[0][0]))
+
+
 @pytest.mark.parametrize("V", [130, 128 * 8, 5_003])
 def test_the_top_k_in_two_stages_are_the_top_k(V: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtkit.translate.search.TWO_STAGES_FROM", 0)

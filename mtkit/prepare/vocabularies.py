@@ -1,0 +1,119 @@
+"""Learning the vocabularies of a corpus, and how its sides differ in subwords."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+
+from mtkit.config import PrepareConfig
+from mtkit.data import IntArray
+from mtkit.errors import MtkitError
+from mtkit.prepare.filters import LanguageOdds
+from mtkit.tokenizer import Tokenizer, Vocabularies
+
+log = logging.getLogger(__name__)
+
+# The number of most frequent words of a side that the subwords are counted in, and how many are
+# encoded at a time.
+_TELLING = 100_000
+_AT_A_TIME = 10_000
+
+
+def learn_vocabularies(
+    src: Mapping[str, int],
+    tgt: Mapping[str, int],
+    config: PrepareConfig,
+    *,
+    writes_trees: bool = False,
+) -> Vocabularies:
+    """Learn the vocabularies from the words of both sides and their counts.
+
+    Args:
+        src, tgt: the words.
+        config: sizes and kind of the subwords.
+        writes_trees: whether the target side consists of linearised trees: without a size of its
+            own, its vocabulary has a subword for each bracket.
+
+    Raises:
+        MtkitError: as in `Tokenizer.learn_from_counts`.
+    """
+
+    log.info(
+        "learning subwords%s from %s different words",
+        "" if config.shared_vocab else " of each side",
+        f"{len(src.keys() | tgt.keys()):,}",
+    )
+    if config.shared_vocab:
+        return Vocabularies.of(_learn(_merged(src, tgt), config.vocab_size, config))
+    tgt_size = config.tgt_vocab_size or (None if writes_trees else config.vocab_size)
+    return Vocabularies(
+        _learn(src.items(), config.src_vocab_size or config.vocab_size, config, "src"),
+        _learn(tgt.items(), tgt_size, config, "tgt"),
+    )
+
+
+def _learn(
+    words: Iterable[tuple[str, int]],
+    size: int | None,
+    config: PrepareConfig,
+    side: Literal["src", "tgt"] | None = None,
+) -> Tokenizer:
+    """The vocabulary of a side, or of both; without a size, a subword for each word."""
+    try:
+        return Tokenizer.learn_from_counts(
+            words,
+            size,
+            model_type="bpe" if size is None else config.model_type,
+            symbols=config.user_defined_symbols,
+        )
+    except MtkitError as error:
+        message = str(error)
+        if side is not None:
+            message = f"{'source' if side == 'src' else 'target'} side: {message}"
+            if getattr(config, f"{side}_vocab_size") is not None:
+                message = message.replace("--vocab-size ", f"--set {side}_vocab_size=")
+        raise MtkitError(message) from error
+
+
+def language_odds(
+    vocabularies: Vocabularies, src: Mapping[str, int], tgt: Mapping[str, int]
+) -> list[LanguageOdds]:
+    """The odds of the subwords of each side, from the words of both sides and their counts."""
+    # Both sides segmented with each vocabulary; a joint vocabulary is the same for both.
+    counts = {
+        tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
+        for tokenizer in vocabularies.distinct
+    }
+    return [
+        LanguageOdds.of(counts[tokenizer][side], counts[tokenizer][1 - side])
+        for side, tokenizer in enumerate(vocabularies)
+    ]
+
+
+def _piece_counts(tokenizer: Tokenizer, words: Mapping[str, int]) -> IntArray:
+    """(V,): how often each subword occurs, given the counts of the words."""
+    counts = np.zeros(len(tokenizer))
+    # Rare words are included, because frequent words consist of few subwords and rarely contain the
+    # short ones. But not the hundreds of thousands of words of a large corpus.
+    rest = iter(heapq.nsmallest(_TELLING, words.items(), key=lambda item: (-item[1], item[0])))
+    while part := list(itertools.islice(rest, _AT_A_TIME)):
+        ids = tokenizer.encode_batch([word for word, _ in part])
+        weights = np.repeat([count for _, count in part], [len(of_word) for of_word in ids])
+        counts += np.bincount(
+            list(itertools.chain.from_iterable(ids)), weights, minlength=len(tokenizer)
+        )
+    return counts.astype(np.int64)
+
+
+def _merged(src: Mapping[str, int], tgt: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The words of both sides, each once, with their counts."""
+    for word, count in src.items():
+        yield word, count + tgt.get(word, 0)
+    for word, count in tgt.items():
+        if word not in src:
+            yield word, count

@@ -1,0 +1,83 @@
+"""What a parser reads and writes (Section 6.3): sentences in, trees out.
+
+The model translates the words of a sentence to a linearised tree (`trees`). Here are both ends of
+that. `tree_mask` keeps the search to well-formed trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Self
+
+from mtkit.errors import MtkitError
+from mtkit.tokenizer import Tokenizer
+from mtkit.translate.decoder import Translation
+from mtkit.translate.tree_mask import BracketTokens
+from mtkit.trees import (
+    Tree,
+    linearise,
+    parse_trees,
+    restore,
+    split_words,
+    treebank_words,
+)
+
+
+class TreeText:
+    """The text on both sides of a parser.
+
+    Args:
+        tokenized: whether lines are words already, separated by spaces; otherwise they are plain
+            text, which is split as in the Penn Treebank.
+        tags: whether the model writes part-of-speech tags.
+    """
+
+    def __init__(self, *, tokenized: bool, tags: bool) -> None:
+        self.tokenized = tokenized
+        self.tags = tags
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, *, tokenized: bool) -> Self:
+        """That of a model with this vocabulary of linearised trees."""
+        return cls(tokenized=tokenized, tags=BracketTokens(tokenizer).has_tags)
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line; none if it is blank."""
+        return split_words(line) if self.tokenized else treebank_words(line)
+
+    def source(self, line: str) -> str:
+        """What the model reads for a line."""
+        return " ".join(self.words(line))
+
+    def target(self, line: str, number: int) -> str:
+        """What the model writes for a tree in brackets; nothing for a blank line.
+
+        Raises:
+            MtkitError: with this number of the line, if it is not a tree.
+        """
+        trees = list(parse_trees([line], name="trees", first_line=number))
+        return " ".join(linearise(tree, tags=self.tags) for tree in trees)
+
+    def tree(self, line: str, text: str) -> Tree:
+        """A given tree of a line, in brackets.
+
+        Raises:
+            MtkitError: if it is not one tree over the words of the line.
+        """
+        words = self.words(line)
+        trees = list(parse_trees([text], name="the tree"))
+        if len(trees) != 1 or list(trees[0].words) != words:
+            raise MtkitError(f"the tree {text[:100]!r} is not one of the words {' '.join(words)!r}")
+        return trees[0]
+
+    def restored(self, line: str, found: Sequence[Translation]) -> list[Translation]:
+        """The trees, in brackets on one line, that the model has written for a line."""
+        words = self.words(line)
+        if not words:
+            return list(found)
+        trees = [restore(one.text, words) for one in found]
+        return [
+            replace(one, text=str(tree), repaired=repaired)
+            for one, (tree, repaired) in zip(found, trees, strict=True)
+        ]

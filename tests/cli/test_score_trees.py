@@ -1,0 +1,151 @@
+"""`mtkit score` for trees: of a parser and of files; what does not match is refused by line."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from command_line import Place
+
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+
+GOLD = "(S (NP (NN a)) (VP (VB b)))\n(NP (NN c) (NN d))\n"
+# The first has three of three brackets, the second none of one.
+FOUND = "(S (NP (XX a)) (VP (XX b)))\n(VP (XX c) (XX d))\n"
+FILES = ("score", "found.trees", "--reference", "gold.trees", "--metric", "parseval")
+
+
+@pytest.fixture
+def files(place: Place) -> Place:
+    place.write("gold.trees", GOLD)
+    place.write("found.trees", FOUND)
+    return place
+
+
+def cells(out: str, name: str) -> list[str]:
+    """The numbers of a row of the table."""
+    (row,) = re.findall(rf"^.*\b{name}  .*$", out, re.M)
+    return row.partition(name)[2].split()
+
+
+def test_files_of_trees_are_scored_for_all_short_and_s_sentences(files: Place):
+    outcome = files.mtkit(*FILES)
+    assert outcome.status == 0
+    # Three of four brackets on both sides, and one of two sentences is exact.
+    assert cells(outcome.out, "all") == ["2", "75.00", "75.00", "75.00", "50.00", "0"]
+    assert cells(outcome.out, "40 words or less") == ["2", "75.00", "75.00", "75.00", "50.00"]
+    assert cells(outcome.out, "S roots") == ["1", "100.00", "100.00", "100.00", "100.00"]
+    assert "#:2|rules:evalb-COLLINS|" in outcome.out
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize("failure", ["", "()", "(())"])
+def test_a_line_without_a_tree_counts_as_a_flat_one_and_is_told(files: Place, failure: str):
+    files.write("found.trees", f"{failure}\n(NP (XX c) (XX d))\n")
+    found = json.loads(files.mtkit(*FILES, "--json").out)
+    (system,) = found["systems"]
+    assert system["failures"] == 1
+    # The flat tree is an S over "a b", which the gold tree has.
+    assert (system["all"]["matched"], system["all"]["gold"], system["all"]["found"]) == (2, 4, 2)
+    assert system["s_roots"]["recall"] == pytest.approx(100 / 3)
+    assert "p_value" not in system
+
+
+def test_gold_trees_may_be_spread_over_lines_and_come_from_standard_input(files: Place):
+    gold = b"( (S\n    (NP (NN a))\n    (VP (VB b))) )\n( (NP (NN c) (NN d)))\n"
+    arguments = ["score", "found.trees", "--reference", "-", "--metric", "parseval", "--json"]
+    (system,) = json.loads(files.mtkit(*arguments, stdin=gold).out)["systems"]
+    assert system["all"]["f1"] == 75.0
+
+
+def test_paired_gives_the_p_value_of_each_system_against_the_first(files: Place):
+    files.write("gold.trees", GOLD * 30)
+    files.write("found.trees", FOUND * 30)
+    files.write("same.trees", FOUND * 30)
+    arguments = ["score", "found.trees", "same.trees", "gold.trees", "--reference", "gold.trees"]
+    arguments += ["--metric", "parseval", "--paired"]
+    out = files.mtkit(*arguments).out
+    rows = [row.split() for row in out.splitlines() if " all " in row]
+    assert [row[-1] for row in rows] == ["baseline", "1.0000", "0.0010"]
+    systems = json.loads(files.mtkit(*arguments, "--json").out)["systems"]
+    assert [one.get("p_value") for one in systems] == [None, 1.0, pytest.approx(1 / 1001)]
+
+
+def test_the_f1_of_each_sentence_is_printed_worst_first(files: Place):
+    out = files.mtkit(*FILES, "--sentence", "--worst-first").out
+    rows = [row.split("\t") for row in out.splitlines()]
+    assert [(row[0], row[1]) for row in rows] == [("2", "0.00"), ("1", "100.00")]
+    assert rows[0][2:] == ["(VP (XX c) (XX d))", "(NP (NN c) (NN d))"]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ("(S (NP (XX a)) (VP (XX b)))\n", ["found.trees has 1 lines", "gold.trees has 2 trees"]),
+        (FOUND + "(X (XX x))\n", ["found.trees has 3 lines"]),
+        (
+            FOUND.replace("XX d", "XX e"),
+            ["found.trees, line 2: word 2 is 'e', and 'd' in the gold tree (gold.trees, tree 2)"],
+        ),
+        (FOUND.replace(" (XX d)", ""), ["line 2: 1 words, and 2 in the gold tree"]),
+        (FOUND.replace("(XX d))", "(XX d)"), ["found.trees, line 2: unbalanced brackets"]),
+        (FOUND.replace("(XX d))", "(XX d)))"), ["found.trees, line 2: unbalanced brackets"]),
+        (FOUND.replace("\n(VP", " (VP"), ["found.trees, line 1: 2 trees"]),
+        ("plain\ntext\n", ["found.trees, line 1: 'plain' has no part-of-speech tag"]),
+    ],
+)
+def test_trees_that_do_not_match_are_refused_by_file_and_line(
+    files: Place, found: str, words: list[str]
+):
+    files.write("found.trees", found)
+    error = files.refused(*FILES)
+    for word in words:
+        assert word in error
+
+
+def test_another_encoding_and_malformed_gold_trees_are_refused_by_line(files: Place):
+    files.write("gold.trees", GOLD.replace("c", "\xe9").encode("latin-1"))
+    assert "gold.trees, line 2: not UTF-8" in files.refused(*FILES)
+    files.write("gold.trees", GOLD.replace("(NN d))", "(NN d)"))
+    assert "gold.trees, line 2: unbalanced" in files.refused(*FILES)
+    files.write("gold.trees", "")
+    assert "found.trees has 2 lines" in files.refused(*FILES)
+
+
+def test_options_that_do_not_go_with_trees_are_refused(files: Place, untrained: Run):
+    assert "--metric bleu is for translations" in files.refused(*FILES, "--metric", "bleu")
+    assert "--protocol is for translations" in files.refused(
+        *FILES, "--protocol", "paper", "--tgt-lang", "en"
+    )
+    assert "requires one --reference" in files.refused(*FILES, "--reference", "found.trees")
+    error = files.refused("score", "--run", untrained.path, "--metric", "parseval")
+    assert "requires a parser" in error
+    error = files.refused("score", "found.trees", "--reference", "gold.trees", "--well-formed")
+    assert "--well-formed" in error
+
+
+def test_a_parser_is_scored_on_its_test_or_validation_trees(place: Place, parser: Run):
+    outcome = place.mtkit("score", "--run", parser.path)
+    assert outcome.status == 0
+    assert cells(outcome.out, "all")[0] == "20"
+    (system,) = json.loads(
+        place.mtkit("score", "--run", parser.path, "--split", "valid", "--json").out
+    )["systems"]
+    assert system["repaired"] > 0
+    (system,) = json.loads(
+        place.mtkit("score", "--run", parser.path, "--well-formed", "--json").out
+    )["systems"]
+    assert (system["repaired"], system["failures"]) == (0, 0)
+    error = place.refused("score", "--run", parser.path, "--metric", "bleu")
+    assert "--metric bleu is for translations" in error
+
+
+def test_a_parser_and_a_translator_are_not_compared(
+    place: Place, parser: Run, untrained: Run, tiny_data: PreparedData
+):
+    error = place.refused("score", "--run", parser.path, "--run", untrained.path)
+    assert "is a parser" in error
+    error = place.refused("score", "--run", parser.path, "--data", tiny_data.path)
+    assert "is data for translation" in error

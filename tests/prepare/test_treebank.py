@@ -1,0 +1,169 @@
+"""From trees to a prepared folder: sentences as they are, and one subword for each bracket."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from command_line import Place
+from treebank import TREEBANK, needs_treebank, small_trees
+
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.prepare import Treebank, prepare_trees
+from mtkit.prepare.treebank import linearised
+from mtkit.trees import linearise, read_trees
+
+
+def brackets(trees: list[str]) -> int:
+    """Openings, closings and words of linearised trees."""
+    return sum(len(linearised(tree, tags=True).split()) for tree in trees)
+
+
+def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
+    tree_data: PreparedData, tree_files: dict[str, Path]
+):
+    trees = tree_files["train"].read_text().splitlines()
+    src, tgt = tree_data.tokenizers()
+    pairs = tree_data.pairs("train")
+    assert len(pairs) == len(trees) == 200
+    for place, tree in enumerate(trees):
+        words = " ".join(re.findall(r" ([^() ]+)\)", tree))
+        assert src.decode(pairs.src[place]) == words
+        assert tgt.decode(pairs.tgt[place]) == linearised(tree, tags=True)
+
+
+def test_the_folder_says_that_its_task_is_parsing_and_has_the_trees_as_text(
+    tree_data: PreparedData, tree_files: dict[str, Path], tiny_data: PreparedData
+):
+    assert (tree_data.task, tree_data.src_lang, tree_data.tgt_lang) == ("parsing", "en", "trees")
+    assert tiny_data.task == "translation"
+    sentences, trees = tree_data.text("test")
+    assert trees == tree_files["test"].read_text().splitlines()
+    assert [re.sub(r"\S*\(\S+ |\)", "", tree) for tree in trees] == sentences
+
+
+def test_each_bracket_is_one_subword_and_the_sizes_of_the_sides_differ(tree_data: PreparedData):
+    src, tgt = tree_data.tokenizers()
+    assert len(src) == 300
+    assert len(tgt) != len(src)
+    trees = tree_data.text("valid")[1]
+    # And an EOS for each.
+    assert int(tree_data.pairs("valid").tgt.lengths.sum()) == brackets(trees) + len(trees)
+
+
+def test_no_rule_for_translations_drops_trees_but_the_limit_of_length_does(tmp_path: Path):
+    # Repeated, of one word, with few letters, of the same words on both sides, and in the
+    # validation set.
+    odd = ["(S (NN a))", "(S (NN a))", "(X (: -))", "(NN XX)", "(X (SYM \x01a))"]
+    long = f"(S {'(NN a) ' * 300})"
+    train, valid = tmp_path / "train.trees", tmp_path / "valid.trees"
+    train.write_text("\n".join([*odd, long, *small_trees(100, seed=1)]))
+    valid.write_text("(S (NN a))\n")
+    report = prepare_trees(
+        "some",
+        tmp_path / "out",
+        train=[Treebank(train)],
+        valid=Treebank(valid),
+        vocab_size=290,
+        max_tokens=100,
+    )
+    assert report.dropped == {"too long": 1}
+    rows = gzip.decompress((tmp_path / "out" / "dropped.tsv.gz").read_bytes()).decode()
+    assert rows.splitlines()[1:] == [f"{train}\t6\ttoo long"]
+
+
+def test_self_trained_trees_have_a_weight_of_their_own(place: Place, tree_files: dict[str, Path]):
+    more = place.write("more.trees", "".join(f"{tree}\n" for tree in small_trees(50, seed=9)))
+    arguments = ["prepare", "semi", "--trees", tree_files["train"], "--self-trained", more]
+    arguments += ["--valid-trees", tree_files["valid"], "--vocab-size", "300"]
+    assert place.mtkit(*arguments, "--weight", "3", "--weight", "0.5").status == 0
+    data = PreparedData.open(place.folder / "data" / "semi")
+    assert [(s.pairs, s.weight) for s in data.pairs("train").sources] == [(200, 3.0), (50, 0.5)]
+    with pytest.raises(MtkitError, match="test"):
+        data.text("test")
+
+
+def test_both_vocabularies_may_have_a_size_of_their_own(place: Place, tree_files: dict[str, Path]):
+    arguments = ["prepare", "own", "--trees", tree_files["train"]]
+    arguments += ["--valid-trees", tree_files["valid"]]
+    sizes = ["--set", "src_vocab_size=290", "--set", "tgt_vocab_size=285"]
+    assert place.mtkit(*arguments, *sizes).status == 0
+    data = PreparedData.open(place.folder / "data" / "own")
+    assert data.tokenizers().sizes == (290, 285)
+    error = place.refused(*arguments, "--force", "--set", "src_vocab_size=9000")
+    assert re.search(r"source side: .* largest possible is \d+ \(--set src_vocab_size=\d+\)", error)
+    error = place.refused(*arguments, "--force", "--set", "shared_vocab=true", *sizes)
+    assert "src_vocab_size: requires one vocabulary for each side" in error
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"(S (NN a))\n(S (NN b)\n(S (NN c))\n", "line 2: unbalanced brackets"),
+        (b"(S (NN a))\n(S (NN b)))\n", "line 2: unbalanced brackets"),
+        (b"(S (NN a))\n(S (-NONE- *))\n", "line 2: an empty tree"),
+        ("(S (NN a))\n(S (NN \xe4))\n".encode("latin-1"), "line 2: not UTF-8"),
+        (b"a plain sentence\n", "line 1: 'a' has no part-of-speech tag"),
+        (b"", "no train pairs"),
+    ],
+)
+def test_malformed_trees_are_refused_by_line_and_nothing_is_written(
+    place: Place, tree_files: dict[str, Path], content: bytes, message: str
+):
+    bad = place.write("bad.trees", content)
+    good = tree_files["train"]
+    error = place.refused("prepare", "x", "--trees", bad, "--valid-trees", good)
+    assert "bad.trees" in error
+    assert message in error
+    error = place.refused("prepare", "x", "--trees", good, "--valid-trees", bad)
+    assert "bad.trees" in error
+    assert message.replace("train", "valid") in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--trees", "a"], "--trees and --valid-trees"),
+        (["--valid-trees", "a"], "--trees and --valid-trees"),
+        (["--trees", "a", "--valid-trees", "b", "--train", "a", "b"], "--train is for a parallel"),
+        (["--trees", "a", "--valid-trees", "b", "--weight", "1", "--weight", "2"], "--weight"),
+        (["--trees", "a", "--valid-trees", "b", "--no-cleaning"], "--no-cleaning is not needed"),
+    ],
+)
+def test_options_that_do_not_go_with_trees_are_refused(
+    place: Place, arguments: list[str], words: str
+):
+    assert words in place.refused("prepare", "x", *arguments)
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_tags_are_learned_or_not(tree_files: dict[str, Path], tmp_path: Path, tags: bool):
+    train, valid = Treebank(tree_files["train"]), Treebank(tree_files["valid"])
+    prepare_trees("t", tmp_path / "t", train=[train], valid=valid, vocab_size=300, tree_tags=tags)
+    data = PreparedData.open(tmp_path / "t")
+    line = data.tokenizers().tgt.decode(data.pairs("train").tgt[0])
+    tree = tree_files["train"].read_text().splitlines()[0]
+    assert line == linearised(tree, tags=tags)
+    assert ("XX" in line.split()) is not tags
+
+
+@needs_treebank
+@pytest.mark.parametrize("tags", [True, False])
+def test_a_treebank_has_one_target_token_for_each_bracket(tmp_path: Path, tags: bool):
+    train, valid = (Treebank(TREEBANK / f"{name}.clean.trees.gz") for name in ("train", "dev"))
+    report = prepare_trees(
+        "craft",
+        tmp_path / "out",
+        train=[train],
+        valid=valid,
+        vocab_size=8000,
+        max_tokens=10_000,
+        tree_tags=tags,
+    )
+    assert report.dropped == {}
+    trees = read_trees(TREEBANK / "train.clean.trees.gz")
+    expected = sum(len(linearise(tree, tags=tags).split()) + 1 for tree in trees)
+    assert report.tokens[1] == expected

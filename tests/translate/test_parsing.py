@@ -1,0 +1,144 @@
+"""A parser: sentences in, trees out, one per line, over exactly the words of the sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command_line import Place
+from conftest import changed
+
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.translate import Translator
+from mtkit.trees import parse_trees, treebank_words
+
+
+def leaves(tree: str) -> list[str]:
+    """The words of a bracketed tree, found without its structure."""
+    return re.findall(r" ([^() ]+)\)", tree)
+
+
+@pytest.fixture(scope="module")
+def at(parser: Run) -> list[str]:
+    return ["--run", str(parser.path)]
+
+
+def test_each_line_gives_one_tree_over_exactly_its_words(
+    place: Place, at: list[str], tree_data: PreparedData
+):
+    lines = [*tree_data.text("test")[0], "", "  ", "unseen (words) \u2028here", "\x01", "cat"]
+    given = "\n".join(lines).encode()
+    outcome = place.mtkit("translate", *at, "--tokenized", stdin=given)
+    assert outcome.status == 0
+    trees = outcome.out.split("\n")[:-1]
+    assert len(trees) == len(lines)
+    for line, tree in zip(lines, trees, strict=True):
+        escaped = line.replace("(", "-LRB-").replace(")", "-RRB-")
+        assert leaves(tree) == escaped.split(" ") if line.strip() else tree == ""
+        assert len(list(parse_trees([tree], name="found"))) == bool(line.strip())
+    assert re.search(r"repaired \d+ of 23 trees", outcome.err)
+
+
+@pytest.mark.parametrize("more", [[], ["--beam-size", "1"], ["--sample"], ["--nbest", "3"]])
+def test_a_search_among_well_formed_trees_needs_no_repair(
+    place: Place, at: list[str], tree_data: PreparedData, more: list[str]
+):
+    given = "\n".join(tree_data.text("test")[0]).encode()
+    plain = place.mtkit("translate", *at, "--json", "--tokenized", *more, stdin=given)
+    masked = place.mtkit(
+        "translate", *at, "--json", "--tokenized", "--well-formed", *more, stdin=given
+    )
+    repaired = [
+        [
+            tree["repaired"]
+            for line in outcome.out.splitlines()
+            for tree in json.loads(line)["translations"]
+        ]
+        for outcome in (plain, masked)
+    ]
+    assert any(repaired[0])
+    assert not any(repaired[1])
+
+
+def test_a_tree_does_not_depend_on_its_batch(parser: Run, tree_data: PreparedData):
+    lines = tree_data.text("test")[0]
+    config = parser.config.decode.model_copy(update={"well_formed_trees": True, "beam_size": 5})
+    with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
+        together = list(translator.translate(lines))
+        assert [next(translator.translate([line])) for line in lines] == together
+
+
+def test_plain_text_is_split_into_words_as_in_the_treebank(place: Place, at: list[str]):
+    # The examples of the Penn Treebank's own description of its tokeniser, and of its manual.
+    expected = {
+        "Good muffins cost $3.88 in New York.": "Good muffins cost $ 3.88 in New York .",
+        "They'll save and invest more.": "They 'll save and invest more .",
+        "children's, parents' and we don't": "children 's , parents ' and we do n't",
+        'He said, "hi, my name is (A. B.)."': (
+            "He said , `` hi , my name is -LRB- A. B. -RRB- . ''"
+        ),
+        "I cannot cannot--gonna 1,000 at 5:30?": "I can not can not -- gon na 1,000 at 5:30 ?",
+        "the so-called IL-2 {x}": "the so-called IL-2 -LCB- x -RCB-",
+        "\u201cHello\u201d, it\u2019s Mr. Smith\u2026": "`` Hello '' , it 's Mr. Smith ...",
+    }
+    for line, words in expected.items():
+        assert treebank_words(line) == words.split(" ")
+    outcome = place.mtkit("translate", *at, stdin=b"They'll go.\n")
+    assert leaves(outcome.out) == ["They", "'ll", "go", "."]
+
+
+def test_options_of_translations_are_refused_for_a_parser_and_the_other_way_round(
+    place: Place, at: list[str], untrained: Run
+):
+    for options in (["--alignments"], ["--split-sentences"], ["--format", "html"]):
+        assert "is for translations" in place.refused("translate", *at, *options)
+    plain = ["translate", "--run", untrained.path]
+    for option in ("--tokenized", "--well-formed", "--no-well-formed"):
+        assert "requires a parser" in place.refused(*plain, option)
+    files = place.write("a", "a\n"), place.write("b", "b\n")
+    assert "is a parser" in place.refused("align", *at, *files)
+
+
+def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(
+    parser: Run, tree_data: PreparedData
+):
+    lines = tree_data.text("test")[0][:5]
+    config = parser.config.decode.model_copy(update={"well_formed_trees": True})
+    with Translator.load(parser, config=config, device="cpu", tokenized=True) as translator:
+        found = [best for (best,) in translator.translate_nbest(lines, n_best=1)]
+        scored = list(translator.score_given(lines, [best.text for best in found]))
+        with pytest.raises(MtkitError, match="trees, line 1: unbalanced"):
+            list(translator.score_given(["a"], ["(S (XX a)"]))
+    for best, again in zip(found, scored, strict=True):
+        assert best.log_prob == pytest.approx(again.log_prob, abs=1e-4)
+
+
+def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
+    tiny_config: Config, tree_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    config = changed(tiny_config, "train", best_metric="f1", valid_every=2)
+    with caplog.at_level("INFO", logger="mtkit"):
+        train.run(config, tree_data, tmp_path / "run", device="cpu")
+    assert re.search(r"validation loss .*, F1 [\d.]+, repaired [\d.]+%", caplog.text)
+    run = Run.open(tmp_path / "run")
+    rows = [row for row in run.metrics() if "valid_loss" in row]
+    assert all(0 <= row["valid_f1"] <= 100 and "valid_bleu" not in row for row in rows)
+    best = max(rows, key=lambda row: (row["valid_f1"], row["step"]))
+    assert run.select("best")[1].startswith(f"step {best['step']}")
+    assert run.manifest.data.task == "parsing"
+
+
+def test_a_metric_of_another_task_is_refused(
+    tiny_config: Config, tiny_data: PreparedData, tree_data: PreparedData, tmp_path: Path
+):
+    with pytest.raises(MtkitError, match=r"best_metric: bleu is not a metric of parsing.* f1 or"):
+        train.run(tiny_config, tree_data, tmp_path / "run", device="cpu")
+    config = changed(tiny_config, "train", best_metric="f1")
+    with pytest.raises(MtkitError, match="best_metric: f1 is not a metric of translation"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
