@@ -143,7 +143,7 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     def no_room(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("mtkit.translate.translator.Transformer", no_room)
+    monkeypatch.setattr("mtkit.translate.loading.Transformer", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
         Translator.load(untrained, device="cpu")
     monkeypatch.undo()
