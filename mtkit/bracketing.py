@@ -10,11 +10,12 @@ as is known. A tree is a multiset of brackets: label, first and last word. Its r
 - Precision, recall and F1 are those of the brackets of all sentences together.
 - The length of a sentence, for the limit of 40 words, includes punctuation.
 
-Two rules are ours, because evalb does without these sentences, which flatters a parser:
+Two rules are ours. evalb leaves such sentences out, and so a parser looks better than it is:
 
-- A sentence for which there is no tree counts as a flat one, and is told.
+- A sentence without a tree counts as a flat tree. The number of these sentences is printed.
 - The tags of the gold tree say which words are punctuation, in both trees. A parser need not
-  predict tags. evalb uses the tags of each tree, and rejects a sentence in which they differ so.
+  predict tags. evalb uses the tags of each tree, and leaves out a sentence if its two trees then
+  have different words.
 """
 
 from __future__ import annotations

@@ -212,6 +212,14 @@ def _products_are_computed_as_at_first() -> None:
     torch.set_float32_matmul_precision("highest")
 
 
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    """New tensors and models are of float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     """More than one only slows tensors of this size, and may change the order of sums."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -37,6 +38,21 @@ def assert_same_state(one: Path, other: Path) -> None:
         assert mine
         for name, tensor in mine.items():
             assert torch.equal(tensor, theirs[name]), name
+
+
+def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:
+    """What one update on these micro-batches hands to the optimizer."""
+    found: dict[str, Tensor] = {}
+
+    def take(*_: object) -> None:
+        for name, parameter in trainer.model.named_parameters():
+            assert parameter.grad is not None
+            found[name] = parameter.grad.clone()
+
+    trainer.optimizer.step = take  # type: ignore[method-assign]
+    trainer.micro_batches.per_batch = 1
+    trainer.update(groups)
+    return found
 
 
 def content(folder: Path) -> dict[Path, bytes]:

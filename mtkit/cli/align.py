@@ -29,6 +29,7 @@ from mtkit.cli.options import (
     option_group,
     refuse_given,
     refuse_parser,
+    refuse_stdin_twice,
     run_option,
 )
 from mtkit.cli.resuming import check_output, output_of, refuse_torchrun, write_output
@@ -143,8 +144,7 @@ def align(
     With --output, partial results are kept next to the output file until it is complete. To resume
     an interrupted run, run the same command again.
     """
-    if [src_path, tgt_path, reference_path].count(Path("-")) > 1:
-        raise click.UsageError("standard input (-) can be read once")
+    refuse_stdin_twice([src_path, tgt_path, reference_path])
     output = output_of(output_path)
     if tune:
         refuse_given(["output_path", "as_json", "restart", "method"], "does nothing with --tune")

@@ -27,6 +27,7 @@ from mtkit.cli.options import (
     open_run,
     option_group,
     refuse_given,
+    refuse_stdin_twice,
     run_option,
 )
 from mtkit.cli.resuming import check_output, output_of, refuse_torchrun
@@ -191,8 +192,7 @@ def _check_usage(
         raise click.UsageError(f"give --target once for each TEXT: {wanted}, not {len(targets)}")
     if target_path is not None and input_path is None:
         raise click.UsageError("--target-file requires --input")
-    if str(input_path) == str(target_path) == "-":
-        raise click.UsageError("standard input (-) can be read once")
+    refuse_stdin_twice([input_path, target_path])
 
 
 def _pairs(

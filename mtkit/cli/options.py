@@ -19,7 +19,7 @@ from mtkit.errors import MtkitError
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
     from mtkit.run_folder import Run
-    from mtkit.translate import Translator
+    from mtkit.translate import Translation, Translator
 
 
 log = logging.getLogger(__name__)
@@ -248,6 +248,26 @@ class DecodeOptions:
         """The value that a setting has: that of the option, else that of the run."""
         return self.changes.get(name, getattr(run.config.decode, name))
 
+    def translations(
+        self, run: Run, lines: list[str], *, tokenized: bool = False
+    ) -> list[Translation]:
+        """The best translation of each line, with a progress bar; `tokenized` as in `load`."""
+        from mtkit.cli.progress import shown_progress
+        from mtkit.translate import Window, windows
+
+        found: list[Translation] = []
+        with (
+            self.load([run], tokenized=tokenized) as translator,
+            shown_progress(len(lines), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
+        ):
+            given_windows = (Window(first, window) for first, window in windows(lines, size=len))
+            for _, translations in translator.translate_windows(
+                given_windows, progress=progress.advance
+            ):
+                found += [best for best, *_ in translations]
+                progress.finish(len(found))
+        return found
+
     def load(
         self,
         runs: Sequence[Run],
@@ -324,6 +344,16 @@ def lines_of(path: Path) -> Iterator[str]:
     if str(path) == "-":
         return decode_lines(standard_input(), name=name_of(path))
     return read_lines(path)
+
+
+def refuse_stdin_twice(paths: Iterable[Path | None], *, advice: str = "") -> None:
+    """Refuse `-` for more than one input.
+
+    Raises:
+        click.UsageError: with the advice.
+    """
+    if [*map(str, paths)].count("-") > 1:
+        raise click.UsageError(f"standard input (-) can be read once{advice}")
 
 
 def in_step(

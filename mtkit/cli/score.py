@@ -26,6 +26,7 @@ from mtkit.cli.options import (
     open_run,
     option_group,
     refuse_given,
+    refuse_stdin_twice,
     well_formed_option,
 )
 from mtkit.cli.score_trees import (
@@ -350,8 +351,7 @@ def _print_alignment_scores(
     refuse_given([*TEXT_SCORES, *TRANSLATING], "cannot be combined with --align")
     if not hypotheses or len(references) != 1:
         raise click.UsageError("--align requires HYP, a file of links, and one --reference")
-    if [*hypotheses, *references].count(Path("-")) > 1:
-        raise click.UsageError("standard input (-) can be read once")
+    refuse_stdin_twice([*hypotheses, *references])
     (path,) = references
     wanted = list(lines_of(path))
     golds = [
@@ -388,8 +388,7 @@ def _print_log_probabilities(
     refuse_given(SCORING, "cannot be combined with --model-score")
     if hypotheses or len(run_paths) > 1:
         raise click.UsageError("--model-score requires one --run at most, and no HYP: use --hyp")
-    if src_path == hyp_path == Path("-"):
-        raise click.UsageError("standard input (-) can be read once")
+    refuse_stdin_twice([src_path, hyp_path])
     run = open_run(run_paths[0] if run_paths else None)
     sources, translations = list(lines_of(src_path)), list(lines_of(hyp_path))
     refuse_unequal(str(hyp_path), translations, str(src_path), sources)
@@ -409,8 +408,7 @@ def _systems_of_files(
 
     if not references:
         raise click.UsageError("HYP requires at least one --reference")
-    if [*hypotheses, *references].count(Path("-")) > 1:
-        raise click.UsageError("standard input (-) can be read once")
+    refuse_stdin_twice([*hypotheses, *references])
     systems = [System(str(path), list(lines_of(path))) for path in hypotheses]
     reference_sets = [list(lines_of(path)) for path in references]
     for system in systems:
@@ -426,7 +424,11 @@ def _systems_of_runs(
     from mtkit.score import System
 
     src, tgt = _common_text(runs, data_path, split)
-    return [System(str(run.path), _translations(run, src, options)) for run in runs], [tgt]
+    systems = []
+    for run in runs:
+        texts = [best.text for best in options.translations(run, src)]
+        systems.append(System(str(run.path), texts))
+    return systems, [tgt]
 
 
 def _trees_of_runs(
@@ -459,25 +461,6 @@ def _common_text(
                 " their scores cannot be compared; give --data to translate the same text with all"
             )
     return texts[0]
-
-
-def _translations(run: Run, src: list[str], options: DecodeOptions) -> list[str]:
-    """The best translation of each line."""
-    from mtkit.cli.progress import shown_progress
-    from mtkit.translate import Window, windows
-
-    found: list[str] = []
-    with (
-        options.load([run]) as translator,
-        shown_progress(len(src), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
-    ):
-        given_windows = (Window(first, lines) for first, lines in windows(src, size=len))
-        for _, translations in translator.translate_windows(
-            given_windows, progress=progress.advance
-        ):
-            found += [best.text for best, *_ in translations]
-            progress.finish(len(found))
-    return found
 
 
 def _data_of(run: Run, path: Path | None) -> PreparedData:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtkit.cli.console import print_text, width
-from mtkit.cli.options import DecodeOptions, lines_of, name_of
+from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_stdin_twice
 from mtkit.errors import MtkitError, one_line
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def systems_of_files(
 
     if len(references) != 1:
         raise click.UsageError("--metric parseval requires one --reference, a file of gold trees")
-    if [*hypotheses, *references].count(Path("-")) > 1:
-        raise click.UsageError("standard input (-) can be read once")
+    refuse_stdin_twice([*hypotheses, *references])
     (path,) = references
     golds = list(parse_trees(lines_of(path), name=name_of(path)))
     return [_system_of_file(file, golds, gold_name=name_of(path)) for file in hypotheses], golds
@@ -85,25 +84,11 @@ def _system_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Tre
 
 def system_of_run(run: Run, sentences: list[str], options: DecodeOptions) -> TreeSystem:
     """The trees that a parser finds for sentences of words."""
-    from mtkit.cli.progress import shown_progress
-    from mtkit.translate import Window, windows
     from mtkit.trees import parse_trees
 
-    found: list[Tree | None] = []
-    repaired = 0
-    with (
-        options.load([run], tokenized=True) as translator,
-        shown_progress(len(sentences), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
-    ):
-        given_windows = (Window(first, lines) for first, lines in windows(sentences, size=len))
-        for _, translations in translator.translate_windows(
-            given_windows, progress=progress.advance
-        ):
-            for best, *_ in translations:
-                found.append(next(parse_trees([best.text], name="tree"), None))
-                repaired += bool(best.repaired)
-            progress.finish(len(found))
-    return TreeSystem(str(run.path), found, repaired)
+    translations = options.translations(run, sentences, tokenized=True)
+    trees = [next(parse_trees([best.text], name="tree"), None) for best in translations]
+    return TreeSystem(str(run.path), trees, sum(bool(best.repaired) for best in translations))
 
 
 def print_tree_scores(

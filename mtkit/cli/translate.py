@@ -35,6 +35,7 @@ from mtkit.cli.options import (
     option_group,
     parsing_option,
     refuse_given,
+    refuse_stdin_twice,
     search_option,
     well_formed_option,
 )
@@ -341,8 +342,7 @@ def _check_files(files: dict[str, Path | None], output: Path | None, *, restart:
         raise click.UsageError("standard input is closed; give --input")
     if output is None and not has_output():
         raise click.UsageError("standard output is closed; give --output")
-    if [*map(str, files.values())].count("-") > 1:
-        raise click.UsageError("standard input (-) can be read once; give --input")
+    refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output, files, restart=restart)
 
 

@@ -18,9 +18,8 @@ import numpy as np
 
 from mtkit.data import LINK_TYPE
 from mtkit.errors import MtkitError
-from mtkit.files import sha256_of
-from mtkit.prepare.source import Block, check_regular
-from mtkit.text import open_binary, read_lines
+from mtkit.prepare.source import Block, check_file, file_sha256
+from mtkit.text import read_lines
 from mtkit.tokenizer import Tokenizer, Vocabularies
 from mtkit.word_alignment import Links, parse_links, word_spans, words_of_subwords
 
@@ -77,18 +76,16 @@ class LinkFile:
         path: plain or compressed.
 
     Raises:
-        MtkitError: if there is no such file, or it cannot be read more than once.
+        MtkitError: if the file is missing, or can be read only once.
     """
 
     def __init__(self, path: Path) -> None:
-        check_regular(path)
-        open_binary(path).close()
+        check_file(path)
         self.path = path
 
     def facts(self) -> dict[str, Any]:
         """The entry in the manifest."""
-        check_regular(self.path)
-        return {"path": str(self.path), "sha256": sha256_of(self.path)}
+        return {"path": str(self.path), "sha256": file_sha256(self.path)}
 
     def beside(
         self, blocks: Generator[Block, None, None], *, of: str

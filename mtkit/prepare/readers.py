@@ -24,7 +24,6 @@ from typing import Any
 
 from mtkit.data import Split
 from mtkit.errors import MtkitError, reason_of
-from mtkit.files import sha256_of
 from mtkit.prepare.catalogue import Corpus
 from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.hub import HubSplit, fetch, fetch_split
@@ -34,13 +33,15 @@ from mtkit.prepare.source import (
     Block,
     Reading,
     Source,
+    check_file,
     check_regular,
+    file_sha256,
     listed,
     on_one_line,
     regrouped,
 )
 from mtkit.prepare.tmx import TmxUnits
-from mtkit.text import OLD_LINE_ENDS, has_old_line_ends, open_binary
+from mtkit.text import OLD_LINE_ENDS, has_old_line_ends
 
 # Bytes read from a file at a time: a few thousand lines, which fit in the processor's cache.
 _CHUNK = 1 << 18
@@ -196,7 +197,7 @@ def _without_returns(lines: list[bytes], found: Counter[str]) -> list[bytes]:
 class _ParallelFiles(Source):
     def __init__(self, src: Path, tgt: Path, *, weight: float) -> None:
         for path in (src, tgt):
-            _check_file(path)
+            check_file(path)
         super().__init__(f"{src} and {tgt}", unit="line", weight=weight)
         self._src, self._tgt = src, tgt
 
@@ -226,20 +227,9 @@ class _ParallelFiles(Source):
             "kind": "lines",
             "src": str(self._src),
             "tgt": str(self._tgt),
-            "src_sha256": _sha256(self._src),
-            "tgt_sha256": _sha256(self._tgt),
+            "src_sha256": file_sha256(self._src),
+            "tgt_sha256": file_sha256(self._tgt),
         }
-
-
-def _check_file(path: Path) -> None:
-    # Before opening: a pipe would block, and it can be read only once.
-    check_regular(path)
-    open_binary(path).close()
-
-
-def _sha256(path: Path) -> str:
-    check_regular(path)
-    return sha256_of(path)
 
 
 def _side_of_prefix(prefix: str, language: str) -> Path | None:
@@ -273,13 +263,13 @@ class _File(Source):
     kind: str
 
     def __init__(self, path: Path, languages: tuple[str, str], *, unit: str, weight: float) -> None:
-        _check_file(path)
+        check_file(path)
         super().__init__(str(path), unit=unit, weight=weight)
         self._path = path
         self._languages = languages
 
     def _place(self) -> dict[str, Any]:
-        return {"kind": self.kind, "path": str(self._path), "sha256": _sha256(self._path)}
+        return {"kind": self.kind, "path": str(self._path), "sha256": file_sha256(self._path)}
 
 
 class _Tsv(_File):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mtkit.errors import MtkitError, encodable
+from mtkit.files import sha256_of
 from mtkit.text import damage_reported, open_binary
 
 # n source and n target sentences: unchanged bytes, without line ends.
@@ -128,6 +129,19 @@ def check_regular(path: Path) -> None:
     """Refuse anything but a regular file, because it could not be read again."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise MtkitError(f"{path}: not a regular file, and it must be read more than once")
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that is missing, or that cannot be read again."""
+    # Before opening: a pipe would block.
+    check_regular(path)
+    open_binary(path).close()
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file that can be read again."""
+    check_regular(path)
+    return sha256_of(path)
 
 
 # ---------------------------------------------------------------------------------------------

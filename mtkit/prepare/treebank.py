@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mtkit.files import sha256_of
-from mtkit.prepare.source import Block, Reading, Source, check_regular
-from mtkit.text import decode_lines, open_binary
+from mtkit.prepare.source import Block, Reading, Source, check_file, file_sha256
+from mtkit.text import decode_lines
 from mtkit.trees import linearise, parse_trees
 
 
@@ -30,9 +29,7 @@ class Treebank(Source):
     """
 
     def __init__(self, path: Path, *, weight: float = 1.0) -> None:
-        # Before opening: a pipe would block, and it can be read only once.
-        check_regular(path)
-        open_binary(path).close()
+        check_file(path)
         super().__init__(str(path), unit="tree", weight=weight)
         self._path = path
 
@@ -43,8 +40,7 @@ class Treebank(Source):
                 yield [t.sentence.encode() for t in block], [str(t).encode() for t in block]
 
     def _place(self) -> dict[str, Any]:
-        check_regular(self._path)
-        return {"kind": "trees", "path": str(self._path), "sha256": sha256_of(self._path)}
+        return {"kind": "trees", "path": str(self._path), "sha256": file_sha256(self._path)}
 
 
 def linearised(line: str, *, tags: bool) -> str:

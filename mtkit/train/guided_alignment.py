@@ -26,20 +26,28 @@ class GuidedAlignment:
     Args:
         config: of the run.
         vocabularies: of its data.
+        device: of the batches.
 
     Attributes:
         weight: of the loss, beside that of the translation.
         layer: of the decoder, from 1; its first head is trained.
     """
 
-    def __init__(self, config: Config, vocabularies: Vocabularies) -> None:
+    def __init__(self, config: Config, vocabularies: Vocabularies, *, device: torch.device) -> None:
         self.weight = config.train.guided_alignment
         self.layer = config.guided_layer
-        self._begins = [tokenizer.begins_word for tokenizer in vocabularies]
+        self._begins = [
+            torch.from_numpy(tokenizer.begins_word).to(device) for tokenizer in vocabularies
+        ]
 
     @classmethod
     def of(
-        cls, config: Config, pairs: SentencePairs, vocabularies: Vocabularies
+        cls,
+        config: Config,
+        pairs: SentencePairs,
+        vocabularies: Vocabularies,
+        *,
+        device: torch.device,
     ) -> GuidedAlignment | None:
         """That of a run; None if its configuration has none.
 
@@ -53,13 +61,14 @@ class GuidedAlignment:
                 "train.guided_alignment: the data was prepared without word alignments; set it to "
                 "0, or prepare the data with --alignments"
             )
-        return cls(config, vocabularies)
+        return cls(config, vocabularies, device=device)
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.
 
         The subwords of a linked word attend to all subwords of its source words, in equal parts;
-        those of a word without a link to EOS, as alignments expect it of a word without a partner.
+        the subwords of a word without links attend to EOS, because an alignment then gives the word
+        no partner.
 
         Args:
             batch: of these pairs.
@@ -73,13 +82,13 @@ class GuidedAlignment:
         assert pairs.links is not None
         device = batch.src.device
         src_words, tgt_words = (
-            _words(ids, torch.from_numpy(begins).to(device))
+            _words(ids, begins)
             for ids, begins in zip((batch.src, batch.tgt_in), self._begins, strict=True)
         )
         (B, T), S = tgt_words.shape, src_words.shape[1]
         numbers, lengths = pairs.links.select(indices)
         pair = np.repeat(np.arange(B), lengths // 2)
-        # A row and a column more than there can be words: those of what is not a word.
+        # One more row and column than there can be words: for what is not a word.
         place = (pair * (T + 1) + numbers[1::2]) * (S + 1) + numbers[::2]
         linked = torch.zeros(B * (T + 1) * (S + 1), device=device)
         linked[torch.from_numpy(place).to(device)] = 1.0

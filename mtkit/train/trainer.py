@@ -132,7 +132,7 @@ class Trainer:
         self.data_name = data.name
         self.direction = f"{data.src_lang} to {data.tgt_lang}"
         valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
-        self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies)
+        self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
         self._validator = Validator(
             config, self.vocabularies, valid_pairs, self.valid_text, device=device, task=data.task
         )
@@ -218,7 +218,7 @@ class Trainer:
             shares = self._shares(batches, self.step)
         tokens = self._count(batches, [selected for _, selected in shares])
         summed = torch.zeros((), device=self.device)
-        aligned = torch.zeros(2, device=self.device) if self._guided else None
+        guided, aligned = self._guided, torch.zeros(2, device=self.device)
         for place, (pairs, indices) in shares:
             # Dropout depends only on seed, step and index: a resumed run needs no random state, and
             # it does not matter which worker computes a micro-batch.
@@ -229,14 +229,14 @@ class Trainer:
                     pairs, indices, label_smoothing=settings.label_smoothing
                 )
                 summed += loss.detach()
-                if self._guided and aligned is not None and alignment is not None:
+                if guided is not None and alignment is not None:
                     aligned += alignment.detach()
-                    loss = loss + self._guided.weight * alignment[0]
+                    loss = loss + guided.weight * alignment[0]
                 # Gradients are averaged over the workers.
                 torch.autograd.backward(loss * (workers.world_size / tokens))
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return Losses(summed, aligned)
+        return Losses(summed, None if guided is None else aligned)
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
         """The micro-batches that this worker computes of an update."""

@@ -218,7 +218,7 @@ def links_of(
     src, tgt, weights = forward.src, forward.tgt, forward.matrix[:, :-1]
     if backward is None:
         to_source = _best(weights, tgt, src, at_end=forward.matrix[:, -1])
-        # A target word without a partner is not one either.
+        # A target word without a partner cannot be the partner of a source word.
         partners = sorted({word for word, _ in to_source})
         to_target = _best(weights[np.searchsorted(tgt, partners)].T, src, partners)
     else:

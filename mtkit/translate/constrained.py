@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 
 from mtkit.translate.search import (
-    DONE_PART,
     Array,
     Cache,
     Constraints,
@@ -36,6 +35,7 @@ from mtkit.translate.search import (
     constrain,
     length_penalty,
     prune,
+    reordered,
     top_k,
 )
 
@@ -385,12 +385,10 @@ def constrained_search(
         )
         if not live.any():
             break
-        cache.reorder(on_device(parents_BW))
-        if live.mean() <= 1 - DONE_PART:
-            stay = live.nonzero()[0]
-            cache.select(on_device(stay))
-            active, log_probs_BW = active[stay], log_probs_BW[stay]
-            tokens_BW, states_BW = tokens_BW[stay], states_BW[stay]
+        arrays = active, log_probs_BW, tokens_BW, states_BW
+        active, log_probs_BW, tokens_BW, states_BW = reordered(
+            cache, parents_BW, live, arrays, device=device
+        )
     return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -286,7 +285,7 @@ class Decoder:
         config = self.config
         return Constraints(config.min_length, config.no_repeat_ngram, batch.prefixes, masks)
 
-    @functools.cached_property
+    @cached_property
     def _brackets(self) -> BracketTokens:
         brackets = BracketTokens(self.tokenizer)
         brackets.check()

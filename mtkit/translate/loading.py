@@ -27,7 +27,7 @@ def load_models(
         checkpoint: as in `Run.select`.
 
     Raises:
-        MtkitError: if there is no such checkpoint, or if the runs cannot form an ensemble.
+        MtkitError: if the checkpoint does not exist, or if the runs cannot form an ensemble.
     """
     first = runs[0]
     models, checkpoints = [], []

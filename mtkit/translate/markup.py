@@ -48,7 +48,7 @@ _VOID = frozenset({
     "track", "wbr",
 })  # fmt: skip
 
-# Tags at one place that nobody sees.
+# Empty elements that are not shown.
 _UNSEEN = frozenset({"wbr"})
 
 # Elements are nested at most so deep; those further inside are taken for lone tags.

@@ -266,12 +266,38 @@ def beam_search(
         )
         if not live.any():
             break
-        cache.reorder(on_device(parents_BW))
-        if live.mean() <= 1 - DONE_PART:
-            kept = live.nonzero()[0]
-            cache.select(on_device(kept))
-            active, log_probs_BW, tokens_BW = active[kept], log_probs_BW[kept], tokens_BW[kept]
+        active, log_probs_BW, tokens_BW = reordered(
+            cache, parents_BW, live, (active, log_probs_BW, tokens_BW), device=device
+        )
     return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+
+
+def reordered(
+    cache: StepCache,
+    parents_BW: Array,
+    live: Array,
+    arrays: Sequence[Array],
+    *,
+    device: torch.device | None,
+) -> Sequence[Array]:
+    """Reorder a cache after a decoding step, and remove finished sentences if they are many.
+
+    Args:
+        cache: of the B sentences.
+        parents_BW: for each slot, the slot of the hypothesis that it continues.
+        live: (B,), whether a sentence has live hypotheses.
+        arrays: one row for each sentence.
+        device: of the cache.
+
+    Returns:
+        The arrays, without the rows of the sentences that were removed.
+    """
+    cache.reorder(torch.as_tensor(parents_BW, device=device))
+    if live.mean() > 1 - DONE_PART:
+        return arrays
+    kept = live.nonzero()[0]
+    cache.select(torch.as_tensor(kept, device=device))
+    return [array[kept] for array in arrays]
 
 
 def prune(

@@ -170,8 +170,8 @@ class Translator:
             tokenized: of a parser: whether lines are words already, separated by spaces.
 
         Raises:
-            MtkitError: if there is no such run, checkpoint or device, if the runs cannot form an
-                ensemble, or if the glossary is not one.
+            MtkitError: if the run, the checkpoint or the device does not exist, if the runs cannot
+                form an ensemble, or if the file is not a glossary.
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs
-from training import assert_same_state, before_update, interrupt, rows_of
+from training import assert_same_state, before_update, gradients_of, interrupt, rows_of
 
 from mtkit.batches import make_batch
 from mtkit.config import Config, load_config
@@ -68,7 +68,7 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
 ):
     tokenizer = linked.tokenizers().tgt
     pairs = linked.pairs("train")
-    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers())
+    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers(), device=CPU)
     assert guide is not None
     indices = np.arange(20)
     batch = make_batch(pairs, indices)
@@ -95,7 +95,7 @@ def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
     guided: Config, linked: PreparedData
 ):
     pairs = linked.pairs("train")
-    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers())
+    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers(), device=CPU)
     assert guide is not None
     assert pairs.links is not None
     # The second pair has only its first link, the third has none.
@@ -119,7 +119,7 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
     guided: Config, linked: PreparedData
 ):
     vocabularies, pairs = linked.tokenizers(), linked.pairs("train")
-    guide = GuidedAlignment.of(guided, pairs, vocabularies)
+    guide = GuidedAlignment.of(guided, pairs, vocabularies, device=CPU)
     assert guide is not None
     dropout = BpeDropout(vocabularies.tgt, probability=0.5, seed=1)
     indices = np.arange(30)
@@ -181,28 +181,15 @@ def test_the_loss_of_the_translation_is_the_same_with_and_without(
     assert losses[1].alignment is None
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_micro_batches_give_the_gradient_of_one_big_batch(guided: Config, linked: PreparedData):
     config = changed(guided, "model", dropout=0.0)
-    gradients = []
-    for parts in ([np.arange(30)], [np.arange(3), np.arange(3, 30)]):
-        torch.set_default_dtype(torch.float64)
-        try:
-            trainer = trainer_of(config, linked)
-            found = {}
-
-            def take(*_: object, trainer: Trainer = trainer, found: dict = found) -> None:
-                for name, parameter in trainer.model.named_parameters():
-                    assert parameter.grad is not None
-                    found[name] = parameter.grad.clone()
-
-            trainer.optimizer.step = take  # type: ignore[method-assign]
-            trainer.micro_batches.per_batch = 1
-            trainer.update(parts)
-        finally:
-            torch.set_default_dtype(torch.float32)
-        gradients.append(found)
-    for name, gradient in gradients[0].items():
-        assert torch.allclose(gradients[1][name], gradient, rtol=0, atol=1e-9), name
+    one, two = (
+        gradients_of(trainer_of(config, linked), parts)
+        for parts in ([np.arange(30)], [np.arange(3), np.arange(3, 30)])
+    )
+    for name, gradient in one.items():
+        assert torch.allclose(two[name], gradient, rtol=0, atol=1e-9), name
 
 
 def test_without_it_links_in_the_data_change_no_weight(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from conftest import changed, number_pairs, write_pairs
 from torch import Tensor
-from training import assert_same_state, before_update, kill, rows_of
+from training import assert_same_state, before_update, gradients_of, kill, rows_of
 
 from mtkit.batches import TokenBatches, split
 from mtkit.config import Config, load_config
@@ -36,30 +35,8 @@ def config(training_config: Config) -> Config:
     return training_config
 
 
-@pytest.fixture
-def in_float64() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 # ---------------------------------------------------------------------------------------------
 # The update
-
-
-def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:
-    """What one update on these micro-batches hands to the optimizer."""
-    found: dict[str, Tensor] = {}
-
-    def take(*_: object) -> None:
-        for name, parameter in trainer.model.named_parameters():
-            assert parameter.grad is not None
-            found[name] = parameter.grad.clone()
-
-    trainer.optimizer.step = take  # type: ignore[method-assign]
-    trainer.micro_batches.per_batch = 1
-    trainer.update(groups)
-    return found
 
 
 @pytest.mark.usefixtures("in_float64")
