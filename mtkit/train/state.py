@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from mtkit.checkpoint import Checkpoint, Tensors
@@ -28,10 +29,21 @@ class _Scores(Record):
     step: int = Field(ge=1)
     valid_loss: float
     valid_perplexity: float
-    # Of a parser only F1.
+    # Of a parser F1, of others BLEU and chrF.
     valid_bleu: float | None = None
     valid_chrf: float | None = None
     valid_f1: float | None = None
+
+    @model_validator(mode="after")
+    def _check_scores(self) -> Self:
+        given = {
+            key
+            for key in ("valid_bleu", "valid_chrf", "valid_f1")
+            if getattr(self, key) is not None
+        }
+        if given not in ({"valid_bleu", "valid_chrf"}, {"valid_f1"}):
+            raise ValueError("must have valid_bleu and valid_chrf, or valid_f1")
+        return self
 
 
 class _Cost(Record):

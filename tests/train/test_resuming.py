@@ -25,6 +25,7 @@ from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train.observer import count_subwords
+from mtkit.train.state import read_checkpoint
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -602,3 +603,25 @@ def test_prepared_data_is_not_taken_for_a_run(
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
     assert content(folder) == before
+
+
+@pytest.mark.parametrize("key", ["valid_bleu", "valid_chrf"])
+@pytest.mark.parametrize("is_null", [False, True])
+def test_a_checkpoint_whose_validation_lacks_a_score_is_refused(
+    key: str, is_null: bool, tiny_run: Run, tmp_path: Path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+
+    def lose(state: dict[str, Any]) -> None:
+        if is_null:
+            state["state"]["validations"][0][key] = None
+        else:
+            del state["state"]["validations"][0][key]
+
+    newest = Run.open(folder).checkpoints()[-1]
+    reseal(newest.path / "state.json", lose)
+    with pytest.raises(
+        MtkitError, match=r"validations\.0: .*valid_bleu and valid_chrf, or valid_f1"
+    ):
+        read_checkpoint(newest)
