@@ -19,7 +19,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
 from mtkit.errors import MtkitError
 from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
@@ -36,6 +44,20 @@ Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 VocabSize = Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
+
+
+def _as_names(value: Any) -> Any:
+    """YAML has lists, but no tuples; one name needs no list."""
+    return (
+        (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    )
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_as_names),
+    PlainSerializer(list, return_type=list[str]),
+]
 
 
 # The settings that may change when a run resumes; any other change would make a different run.
@@ -56,6 +78,10 @@ MAY_CHANGE = (
     "train.sustained_flops",
     "decode.",
 )
+
+
+# Settings of the model that do not change what its weights mean.
+_NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
 class _Section(BaseModel):
@@ -255,12 +281,43 @@ class TrainConfig(_Section):
     warmup_steps: Count = Field(
         4000, description="updates with a rising learning rate (Section 5.3)"
     )
+    schedule: Literal["paper", "constant", "linear", "cosine"] = Field(
+        "paper",
+        description="learning rate after the warm-up; paper: the formula of Section 5.3, constant: "
+        "train.learning_rate, linear or cosine: from there to zero at max_steps",
+    )
     learning_rate_scale: Annotated[float, Field(gt=0.0)] = Field(
-        1.0, description="factor on the learning rate of Section 5.3"
+        1.0, description="factor on the learning rate of the schedule paper"
+    )
+    learning_rate: Annotated[float, Field(ge=0.0)] | None = Field(
+        None, description="highest learning rate of the schedules constant, linear and cosine"
     )
     decay_steps: Number = Field(
         0,
         description="final updates of linear decay of the learning rate to zero; 0 is off",
+    )
+    freeze: Names = Field(
+        (),
+        description="parameters that are not trained: their names or the beginnings of them, such "
+        "as embedding or encoder.layers.0, or patterns with *",
+    )
+    lora_rank: Number = Field(
+        0,
+        description="train only a change of this rank for each matrix (LoRA, Hu et al. 2022); 0 "
+        "trains all weights",
+    )
+    lora_alpha: Annotated[float, Field(gt=0.0)] | None = Field(
+        None,
+        description="factor on that change, divided by the rank; null: twice the rank",
+    )
+    lora_matrices: Names = Field(
+        ("*attention.*", "*feed_forward.*"),
+        description="the matrices that lora_rank changes, written as for freeze",
+    )
+    ema: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        0.0,
+        description="exponential moving average of the weights, which is validated and saved: the "
+        "share that stays in each update, such as 0.999; 0 is off",
     )
     label_smoothing: Probability = Field(0.1, description="label smoothing, epsilon_ls (5.4)")
     bpe_dropout: Probability = Field(
@@ -319,6 +376,25 @@ class TrainConfig(_Section):
         1800.0,
         description="with several workers: seconds without progress before a stall ends the run",
     )
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> TrainConfig:
+        if self.schedule == "paper" and self.learning_rate is not None:
+            raise ValueError(
+                "learning_rate: the schedule paper has a formula instead; set train.schedule to "
+                "constant, linear or cosine, or set train.learning_rate_scale"
+            )
+        if self.schedule != "paper" and self.learning_rate is None:
+            raise ValueError(f"learning_rate: the schedule {self.schedule} needs it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_trained(self) -> TrainConfig:
+        if self.fsdp:
+            for key, nothing in (("lora_rank", 0), ("ema", 0.0), ("freeze", ())):
+                if getattr(self, key) != nothing:
+                    raise ValueError(f"{key}: cannot be combined with train.fsdp")
+        return self
 
 
 class DecodeConfig(_Section):
@@ -414,6 +490,30 @@ class Config(_Section):
         if layer is not None and layer > layers:
             raise ValueError(f"train.guided_layer: {layer}, but model.decoder_layers is {layers}")
         return self
+
+    def with_model_of(self, other: Config, *, origin: str) -> Config:
+        """This configuration with the model of another one, whose weights it starts from.
+
+        Settings of the model that are given here must agree with it, except dropout, which is no
+        part of the weights.
+
+        Args:
+            other: the other configuration.
+            origin: its name, for the message.
+
+        Raises:
+            MtkitError: naming the setting that contradicts.
+        """
+        model = other.model.model_dump()
+        for key in sorted(self.model.model_fields_set):
+            value = getattr(self.model, key)
+            if key not in _NOT_OF_WEIGHTS and value != model[key]:
+                raise MtkitError(
+                    f"model.{key}: {value} contradicts {origin}, where it is {model[key]}; leave "
+                    "it out: the model section comes from there"
+                )
+            model[key] = value
+        return self.model_copy(update={"model": ModelConfig.model_validate(model)})
 
     @property
     def guided_layer(self) -> int:

@@ -91,6 +91,22 @@ class DataOrigin(Record):
     task: Task = "translation"
 
 
+class Initialisation(Record):
+    """The weights that a run was started from.
+
+    Attributes:
+        run: path of the run that they belong to.
+        weights: which of its checkpoints, in words.
+        sha256: checksum of the weights.
+        data: name of the data that they were trained on.
+    """
+
+    run: FileName
+    weights: str
+    sha256: str
+    data: str
+
+
 class RunManifest(Record):
     """The manifest of a run folder.
 
@@ -102,6 +118,7 @@ class RunManifest(Record):
         seed: of the run.
         command: the command that created it.
         launch: the id of the launch that created it, with several workers.
+        started_from: the weights of step 0, if they are not random.
         exported: the record of `mtkit export`, if it created the folder.
         files: SHA-256 of the tokenizers, by file name.
         settings: those that may not change, by their dotted keys.
@@ -114,6 +131,7 @@ class RunManifest(Record):
     seed: int | None = None
     command: list[FileName] = Field(default_factory=list)
     launch: str = ""
+    started_from: Initialisation | None = None
     exported: dict[str, Any] | None = None
     files: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)

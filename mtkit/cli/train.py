@@ -38,6 +38,7 @@ configuration_option = option_group("Configuration")
         "mtkit train --config demo",
         "mtkit train --config small --data data/mine --run runs/mine",
         "mtkit train --config base --data data/mine --set train.max_steps=20000",
+        "mtkit train --config fine-tune --data data/mine --init-from runs/general-base",
     ),
 )
 @configuration_option(
@@ -68,6 +69,13 @@ configuration_option = option_group("Configuration")
     type=PathArgument,
     metavar="FOLDER",
     help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small.",
+)
+@in_out_option(
+    "--init-from",
+    metavar="RUN[:CHECKPOINT]",
+    help="Start from the weights of this run, not from random ones: fine-tuning. The data must have"
+    " been prepared with its subwords (prepare --tokenizer-from). CHECKPOINT is as for translate,"
+    " as in runs/mine:best.",
 )
 @in_out_option(
     "--restart",
@@ -105,6 +113,7 @@ def train(
     data_path: Path | None,
     run_path: Path | None,
     overrides: tuple[str, ...],
+    init_from: str | None,
     device: str,
     workers: int | None,
     max_restarts: int,
@@ -149,7 +158,7 @@ def train(
     if dry_run:
         if not is_later_worker():
             need_output()
-            print_text(_forecast(config, data_path, device, count))
+            print_text(_forecast(config, data_path, device, count, init_from))
         return 0
     data = open_data(data_path)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
@@ -160,19 +169,35 @@ def train(
         return launch(command, count, max_restarts=max_restarts)
     from mtkit import train as training
 
-    finished = training.run(config, data, target, device=device, restart=restart, command=sys.argv)
+    finished = training.run(
+        config,
+        data,
+        target,
+        device=device,
+        restart=restart,
+        command=sys.argv,
+        init_from=init_from,
+    )
     return 0 if finished else 130
 
 
-def _forecast(config: Config, data_path: Path | None, device: str, world_size: int) -> str:
+def _forecast(
+    config: Config,
+    data_path: Path | None,
+    device: str,
+    world_size: int,
+    init_from: str | None,
+) -> str:
     """The text that a dry run prints; without any prepared data, only what needs none."""
     from mtkit import train as training
     from mtkit.data import find_data
 
-    if data_path is None:
+    if data_path is None and init_from is None:
         try:
             find_data(DATA_ROOT)
         except MtkitError:
             return training.forecast_without_data(config)
     data = open_data(data_path)
-    return training.forecast(config, data, device=device, world_size=world_size)
+    return training.forecast(
+        config, data, device=device, world_size=world_size, init_from=init_from
+    )

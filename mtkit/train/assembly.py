@@ -19,7 +19,6 @@ from mtkit.config import (
     MAY_CHANGE,
     Config,
     PrepareConfig,
-    TrainConfig,
     differences,
     dump_config,
 )
@@ -39,10 +38,11 @@ from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.flops import training_flops
+from mtkit.train.initial import Initial, config_to_start, initial_weights, split_checkpoint
 from mtkit.train.launcher import is_restarted, launch_id, threads_for
-from mtkit.train.loss import first_decayed
 from mtkit.train.meter import Meter
 from mtkit.train.progress import clock
+from mtkit.train.schedule import Schedule
 from mtkit.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ def run(
     device: str = "auto",
     restart: bool = False,
     command: list[str] | None = None,
+    init_from: str | None = None,
 ) -> bool:
     """Train in a run folder, from its last checkpoint if it has one.
 
@@ -69,17 +70,43 @@ def run(
         device: `auto`, `cpu` or `cuda`.
         restart: delete existing checkpoints.
         command: recorded in the run's manifest.
+        init_from: the run whose weights a new run starts from, instead of random ones, and its
+            checkpoint: RUN or RUN:CHECKPOINT. The model of the configuration becomes that of RUN.
 
     Returns:
         False if a signal ended the training early; a checkpoint was saved then.
 
     Raises:
-        MtkitError: if the folder has a run with another configuration or other data, which the
-            message names, or if the workers have different ones.
+        MtkitError: if the folder has a run with another configuration, other data or other
+            initial weights, which the message names, or if the workers have different ones.
     """
+    config, initial = _start(config, data, None if restart else run_path, init_from)
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
-        return _run(config, data, run_path, place, workers, restart=restart, command=command)
+        return _run(
+            config, data, run_path, place, workers, initial, restart=restart, command=command
+        )
+
+
+def _start(
+    config: Config, data: PreparedData, existing: Path | None, init_from: str | None
+) -> tuple[Config, Initial | None]:
+    """The configuration with the model of the weights that training starts from, and the weights.
+
+    Args:
+        config, data, init_from: as in `run`.
+        existing: the run folder, if a run in it may continue.
+    """
+    if init_from is not None:
+        path, which = split_checkpoint(init_from)
+        run = Run.open(path)
+        return config_to_start(config, run), initial_weights(run, which, data)
+    if existing is not None and Run.is_run(existing):
+        # It continues without the weights that it was started from, but with their model.
+        begun = Run.open(existing)
+        if begun.manifest.started_from is not None:
+            return config_to_start(config, begun), None
+    return config, None
 
 
 def _run(
@@ -88,12 +115,13 @@ def _run(
     run_path: Path,
     place: torch.device,
     workers: Workers,
+    initial: Initial | None,
     *,
     restart: bool,
     command: list[str] | None,
 ) -> bool:
     _check_task(config, data)
-    _check_agreed(workers, config, data)
+    _check_agreed(workers, config, data, initial)
     # The first worker decides: on a shared file system the others may see an older state.
     if workers.is_rank_zero and not Run.may_create(run_path):
         if run_path.is_dir() and not Run.is_run(run_path):
@@ -101,7 +129,7 @@ def _run(
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
     with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
         return _run_locked(
-            config, data, run_path, place, workers, held, restart=restart, command=command
+            config, data, run_path, place, workers, initial, held, restart=restart, command=command
         )
 
 
@@ -111,6 +139,7 @@ def _run_locked(
     run_path: Path,
     place: torch.device,
     workers: Workers,
+    initial: Initial | None,
     held: Held | None,
     *,
     restart: bool,
@@ -119,28 +148,31 @@ def _run_locked(
     """Train in a folder that the first worker has locked."""
     if workers.is_rank_zero:
         data.verify()
-    existing = _existing_run(workers, run_path, config, data, restart=restart)
+    existing = _existing_run(workers, run_path, config, data, initial, restart=restart)
     disable_malloc_trim()
     check_room(config, data, place, world_size=workers.world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
-        trainer = Trainer(config, data, device=place, workers=workers)
+        weights = initial.weights if initial is not None and existing is None else None
+        trainer = Trainer(config, data, device=place, workers=workers, initial=weights)
     # No worker may write before all workers have looked.
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.is_rank_zero:
         several = f", {workers.world_size} workers" if workers.world_size > 1 else ""
         log.info(
-            "training %s on %s: %s%s, %s, matrices by %s, %s parameters",
+            "training %s on %s: %s%s, %s, matrices by %s, %s",
             run_path,
             data.path,
             describe_device(place),
             several,
             trainer.precision,
             trainer.matmul_backend,
-            f"{sum(parameter_counts(trainer.model).values()):,}",
+            _parameters(trainer),
         )
         if existing is None:
-            manifest = _manifest(config, data, command)
+            manifest = _manifest(config, data, command, initial)
+            if initial is not None:
+                log.info("starting from %s of %s", initial.origin.weights, initial.origin.run)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
         folder.guard(held)
@@ -148,7 +180,7 @@ def _run_locked(
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
             if workers.is_rank_zero:
-                _report_finished(run_path, config.train, trainer.step)
+                _report_finished(run_path, config, trainer.step)
             return True
         if workers.is_rank_zero:
             folder.write_config()
@@ -168,7 +200,13 @@ def _run_locked(
 
 
 def _existing_run(
-    workers: Workers, path: Path, config: Config, data: PreparedData, *, restart: bool
+    workers: Workers,
+    path: Path,
+    config: Config,
+    data: PreparedData,
+    initial: Initial | None,
+    *,
+    restart: bool,
 ) -> Run | None:
     """The run that all workers continue, as the first one decides; None to start a new one."""
     restarted = workers.any(is_restarted())
@@ -176,26 +214,26 @@ def _existing_run(
         workers.run_on_all_ranks(
             lambda: (
                 workers.is_rank_zero
-                and _continues(path, config, data, restart=restart, restarted=restarted)
+                and _continues(path, config, data, initial, restart=restart, restarted=restarted)
             )
         )
     )
     return workers.run_on_all_ranks(
-        lambda: _run_to_continue(path, config, data) if continues else None
+        lambda: _run_to_continue(path, config, data, initial) if continues else None
     )
 
 
-def _report_finished(run_path: Path, settings: TrainConfig, step: int) -> None:
+def _report_finished(run_path: Path, config: Config, step: int) -> None:
     """Say that a run is finished, and how to train further."""
     further = "to train further, set train.max_steps above that"
-    decayed = first_decayed(settings.max_steps, settings.decay_steps)
+    decayed = Schedule.of(config).first_tied_to_end()
     if decayed is not None and step >= decayed:
         further = (
             "its learning rate has decayed, so it cannot continue: start a new run with a higher "
             "train.max_steps (--run, or --restart)"
         )
     log.info(
-        "%s has reached step %d of %d already; %s", run_path, step, settings.max_steps, further
+        "%s has reached step %d of %d already; %s", run_path, step, config.train.max_steps, further
     )
 
 
@@ -223,8 +261,18 @@ def check_room(
         )
 
 
-def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> RunManifest:
+def _parameters(trainer: Trainer) -> str:
+    """Such as "60,000 parameters, 2,000 trained"."""
+    count = sum(parameter_counts(trainer.model).values())
+    trained = trainer.trained.count
+    return f"{count:,} parameters" + (f", {trained:,} trained" if trained != count else "")
+
+
+def _manifest(
+    config: Config, data: PreparedData, command: list[str] | None, initial: Initial | None
+) -> RunManifest:
     return RunManifest(
+        started_from=initial and initial.origin,
         data=DataOrigin(
             name=data.name,
             path=str(data.path.resolve()),
@@ -245,7 +293,12 @@ def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> 
 
 
 def forecast(
-    config: Config, data: PreparedData, *, device: str = "auto", world_size: int = 1
+    config: Config,
+    data: PreparedData,
+    *,
+    device: str = "auto",
+    world_size: int = 1,
+    init_from: str | None = None,
 ) -> str:
     """The output of `--dry-run`: the full configuration as YAML, with the forecast as comments.
 
@@ -257,7 +310,9 @@ def forecast(
         data: the training data.
         device: `auto`, `cpu` or `cuda`.
         world_size: number of workers in the training.
+        init_from: as in `run`.
     """
+    config, initial = _start(config, data, None, init_from)
     _check_task(config, data)
     data.verify()
     place = choose_device(device)
@@ -292,6 +347,7 @@ def forecast(
         for weight, src, tgt in pairs.epoch_lengths()
     )
     epochs = config.train.max_steps / updates
+    count = sum(parameter_counts(trainer.model).values())
     seconds = epochs * tokens / speed / world_size
     several = world_size > 1
     micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
@@ -300,6 +356,8 @@ def forecast(
         [
             f"data: {one_line(str(data.path))} ({data.src_lang} to {data.tgt_lang})",
             *_facts_of_model(trainer.model),
+            *([f"trained: {_parameters(trainer)}"] if trainer.trained.count != count else []),
+            *([f"start: {initial.origin.weights} of {initial.origin.run}"] if initial else []),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
             f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}",
@@ -375,22 +433,34 @@ def _cost(flops: float, seconds: float | None, config: Config) -> str:
     return text
 
 
-def _check_agreed(workers: Workers, config: Config, data: PreparedData) -> None:
-    """Refuse workers that were started with different settings or data."""
-    for what, value in (("data", data.fingerprint), ("settings", dump_config(config))):
+def _check_agreed(
+    workers: Workers, config: Config, data: PreparedData, initial: Initial | None
+) -> None:
+    """Refuse workers that were started with different settings, data or weights."""
+    for what, value in (
+        ("data", data.fingerprint),
+        ("settings", dump_config(config)),
+        ("initial weights", initial and initial.origin.sha256),
+    ):
         values = workers.gather(value)
         if others := [rank for rank, theirs in enumerate(values) if theirs != values[0]]:
             raise MtkitError(f"{worker_names(others)}: started with other {what} than worker 0")
 
 
 def _continues(
-    path: Path, config: Config, data: PreparedData, *, restart: bool, restarted: bool
+    path: Path,
+    config: Config,
+    data: PreparedData,
+    initial: Initial | None,
+    *,
+    restart: bool,
+    restarted: bool,
 ) -> bool:
     """Whether there is a run to continue.
 
     Args:
         path: the run folder.
-        config, data: the configuration and data of this training.
+        config, data, initial: the configuration, data and initial weights of this training.
         restart: whether the command line has --restart.
         restarted: whether these workers are restarted after a failure.
 
@@ -404,14 +474,16 @@ def _continues(
     if not Run(path, config, RunManifest()).checkpoints():
         if not restart:
             # The same run, killed before its first checkpoint, has nothing to lose.
-            _run_to_continue(path, config, data)
+            _run_to_continue(path, config, data, initial)
         return False
     # Restarted workers continue the run that they began themselves, and never an older one,
     # regardless of --restart.
     return not restart or Run.open(path).manifest.launch == launch_id()
 
 
-def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
+def _run_to_continue(
+    path: Path, config: Config, data: PreparedData, initial: Initial | None
+) -> Run:
     run = Run.open(path)
     if run.manifest.exported is not None:
         raise MtkitError(
@@ -422,6 +494,12 @@ def _run_to_continue(path: Path, config: Config, data: PreparedData) -> Run:
         raise MtkitError(
             f"{run.path}: was trained on other data than {data.path} "
             f"({run.manifest.data.name}, by checksum); give another --run, or --restart"
+        )
+    begun = run.manifest.started_from
+    if initial is not None and (begun is None or begun.sha256 != initial.origin.sha256):
+        raise MtkitError(
+            f"{run.path}: was not started from {initial.origin.weights} of {initial.origin.run}; "
+            "give another --run, or --restart"
         )
     changed = differences(run.config, config, ignore=MAY_CHANGE)
     if changed:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.config import Config, TrainConfig
-from mtkit.train.loss import learning_rate, peak
+from mtkit.train.schedule import Schedule, learning_rate, setting_of_rate
 
 # A model has learned below perplexity 5 on the validation set, where the paper's own models end
 # (Table 3: 4.3 to 6.1), and below half the loss of guessing, which matters for small vocabularies.
@@ -147,6 +147,8 @@ def rate_in_words(config: Config) -> str:
         f"peak {rate:.1e} at update {step:,}, {factor:.2g} times the paper's for d_model "
         f"{config.model.d_model:,}"
     )
+    if settings.schedule in ("linear", "cosine"):
+        text += f"; {settings.schedule} to zero after update {settings.max_steps:,}"
     if settings.decay_steps:
         decay = min(settings.decay_steps, settings.max_steps)
         text += f"; linear decay to zero over the last {decay:,} updates"
@@ -170,7 +172,7 @@ def unusual_rate(config: Config) -> str | None:
     return (
         f"the learning rate will rise to {rate:.1e} at update {step:,}, {factor:.2g} times what "
         f"the paper's formula and warm-up give for d_model {config.model.d_model:,}; if the loss "
-        "does not fall, lower train.learning_rate_scale or raise train.warmup_steps"
+        f"does not fall, lower {setting_of_rate(config.train)} or raise train.warmup_steps"
     )
 
 
@@ -384,24 +386,27 @@ def _settings(config: Config, trained: Trained) -> Iterator[str]:
 
 def _learning_rate(config: Config, steps: int) -> Iterator[str]:
     settings = config.train
-    scale, warmup = settings.learning_rate_scale, settings.warmup_steps
+    setting, warmup = setting_of_rate(settings), settings.warmup_steps
     _, rate, factor = _highest_rate(config, steps)
     reached = (
         f"The learning rate reached {rate:.1e}, {factor:.2g} times what the paper's formula and "
         f"warm-up give a width of {config.model.d_model:,}"
     )
     if factor > RATE_HIGH:
-        yield f"{reached}: lower train.learning_rate_scale or raise train.warmup_steps."
+        yield f"{reached}: lower {setting} or raise train.warmup_steps."
     elif steps < warmup:
         cure = "wait for its end" if settings.max_steps > warmup else "raise train.max_steps"
-        full = scale * learning_rate(warmup, config.model.d_model, warmup)
+        full = Schedule.of(config).rate(warmup)
         yield (
             f"The learning rate has reached {_percent(rate, full)} of its peak, after "
             f"{steps:,} of {warmup:,} updates of warm-up: {cure}, or lower train.warmup_steps."
         )
+    elif settings.schedule != "paper":
+        # Fine-tuning needs low rates.
+        return
     elif factor < RATE_LOW:
-        yield f"{reached}: raise train.learning_rate_scale or lower train.warmup_steps."
-    elif not RATE_LOW <= scale <= RATE_HIGH:
+        yield f"{reached}: raise {setting} or lower train.warmup_steps."
+    elif not RATE_LOW <= (scale := settings.learning_rate_scale) <= RATE_HIGH:
         yield (
             f"The learning rate is {scale:g} times the paper's formula: "
             "set train.learning_rate_scale nearer to 1."
@@ -410,17 +415,9 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
 
 def _highest_rate(config: Config, steps: int) -> tuple[int, float, float]:
     """The update with the highest rate among the first, that rate, and its ratio to the paper's."""
-    settings, width = config.train, config.model.d_model
-    step, rate = peak(
-        steps,
-        width,
-        settings.warmup_steps,
-        max_steps=settings.max_steps,
-        decay_steps=settings.decay_steps,
-    )
-    rate *= settings.learning_rate_scale
+    step, rate = Schedule.of(config).highest(steps)
     warmup = TrainConfig().warmup_steps
-    return step, rate, rate / learning_rate(warmup, width, warmup)
+    return step, rate, rate / learning_rate(warmup, config.model.d_model, warmup)
 
 
 def _overfitting(trained: Trained) -> Iterator[str]:

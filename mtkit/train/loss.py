@@ -1,4 +1,4 @@
-"""The learning rate schedule (Section 5.3) and the label-smoothed loss (Section 5.4).
+"""The label-smoothed loss (Section 5.4).
 
 Pure functions of numbers and tensors, with explicit gradients; `trainer` calls them.
 """
@@ -18,43 +18,6 @@ from mtkit import bf16
 # that they stay in a cache.
 MOST_BYTES = 2**26
 CACHED_BYTES = 2**20
-
-
-def learning_rate(
-    step: int, d_model: int, warmup_steps: int, *, max_steps: int = 0, decay_steps: int = 0
-) -> float:
-    """The rate of update `step`, counted from 1 (Section 5.3, equation 3).
-
-    With `decay_steps`, which the paper does not have, the rate falls linearly over the last
-    `decay_steps` updates, or over all `max_steps` if those are fewer: the first of them still has
-    the rate of the formula, and the update after the last one would have zero.
-    """
-    rate = float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
-    if not decay_steps:
-        return rate
-    return rate * min(1.0, (max_steps - step + 1) / min(decay_steps, max_steps))
-
-
-def first_decayed(max_steps: int, decay_steps: int) -> int | None:
-    """The first update whose rate is below the formula's; None without a decay."""
-    return max_steps - min(decay_steps, max_steps) + 2 if decay_steps else None
-
-
-def peak(
-    last: int, d_model: int, warmup_steps: int, *, max_steps: int, decay_steps: int
-) -> tuple[int, float]:
-    """The update with the highest rate among the first `last` ones, and that rate."""
-    # The rate rises in the warm-up and falls after it. If the decay begins within the warm-up, it
-    # is the product of a rising and a falling line, highest midway between their zeros.
-    turns = [warmup_steps, max_steps // 2, max_steps // 2 + 1]
-    if (decayed := first_decayed(max_steps, decay_steps)) is not None:
-        turns.append(decayed - 1)
-    steps = sorted({max(1, min(step, last)) for step in (*turns, last)})
-    rates = [
-        learning_rate(step, d_model, warmup_steps, max_steps=max_steps, decay_steps=decay_steps)
-        for step in steps
-    ]
-    return steps[rates.index(max(rates))], max(rates)
 
 
 def label_smoothed_loss(

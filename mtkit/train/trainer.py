@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,15 +44,17 @@ from mtkit.train.distributed import (
 )
 from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.guided_alignment import GuidedAlignment, alignment_loss
-from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states
+from mtkit.train.loss import label_smoothed_loss, loss_of_states
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares, padded_tokens
 from mtkit.train.observer import Observer
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
+from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
+from mtkit.train.trained import TrainedParameters, is_of_optimizer
 from mtkit.train.validation import Validation, ValidationHistory, Validator
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,7 @@ class Trainer:
         data: the training data.
         device: the device of this process.
         workers: the group of workers; by default only this process.
+        initial: the weights to start from; by default random ones.
     """
 
     def __init__(
@@ -93,9 +96,11 @@ class Trainer:
         *,
         device: torch.device,
         workers: Workers | None = None,
+        initial: Tensors | None = None,
     ) -> None:
         self.config = config
         self.settings = config.train
+        self.schedule = Schedule.of(config)
         self.device = device
         self.workers = workers or Workers()
         self.vocabularies = data.tokenizers()
@@ -117,14 +122,18 @@ class Trainer:
         self.micro_batches.choose(self.batches, self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
+        if initial is not None:
+            self.model.load_state_dict(initial)
         if self.settings.compile:
             self.model.compile_layers()
         if self.settings.fsdp:
+            # This replaces the parameters.
             self._parallel = self.workers.shard(self.model, self.model.layers())
-        else:
+        self.trained = TrainedParameters(self.model, self.settings)
+        if not self.settings.fsdp:
             self._parallel = self.workers.share_gradients(self.model)
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(),
+            self.trained.named.values(),
             betas=(self.settings.adam_beta1, self.settings.adam_beta2),
             eps=self.settings.adam_epsilon,
             fused=True,
@@ -212,7 +221,7 @@ class Trainer:
         settings, workers = self.settings, self.workers
         self.step += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(self.step)
+            group["lr"] = self.schedule.rate(self.step)
         self.model.train()
         if shares is None:
             shares = self._shares(batches, self.step)
@@ -234,8 +243,10 @@ class Trainer:
                     loss = loss + guided.weight * alignment[0]
                 # Gradients are averaged over the workers.
                 torch.autograd.backward(loss * (workers.world_size / tokens))
+        self.trained.before_update()
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
+        self.trained.after_update(self.step)
         return Losses(summed, None if guided is None else aligned)
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
@@ -270,7 +281,7 @@ class Trainer:
             if not self.workers.is_rank_zero:
                 self.workers.barrier()
                 return Validation(math.nan, {}, [])
-        with torch.inference_mode():
+        with self.trained.averaged(), torch.inference_mode():
             validation = self._validator.run(
                 model.eval(),
                 workers,
@@ -306,7 +317,7 @@ class Trainer:
             if not is_out_of_memory(error):
                 raise
         finally:
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
         for some in self.micro_batches.smaller(indices):
             if self._fits(some):
                 fits = padded_tokens(self.pairs, some)
@@ -354,15 +365,15 @@ class Trainer:
         writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
 
     def state_dict(self) -> tuple[Tensors, Tensors]:
-        """Copies of the weights and of the optimizer's state by parameter name, on the CPU.
+        """Copies of the weights, and of what else a resumed training needs, by name, on the CPU.
 
         If the model is sharded, the first worker gets all of it.
         """
         if self.settings.fsdp:
             weights, moments = whole_state(self.model, self.optimizer)
         elif self.workers.is_rank_zero:
-            weights = dict(self.model.state_dict())
-            named = self.model.named_parameters()
+            weights = self.trained.weights()
+            named = self.trained.named.items()
             moments = {name: self.optimizer.state[parameter] for name, parameter in named}
         else:
             return {}, {}
@@ -371,6 +382,7 @@ class Trainer:
             for name, state in moments.items()
             for key, value in state.items()
         }
+        flat |= dict(self.trained.state())
         return (
             {name: copy_to_cpu(tensor) for name, tensor in weights.items()},
             {name: copy_to_cpu(tensor) for name, tensor in flat.items()},
@@ -440,11 +452,13 @@ class Trainer:
         if old == new:
             return
         for end, verb in ((old, "began"), (new, "would have begun")):
-            decayed = first_decayed(end, self.settings.decay_steps)
+            settings = self.settings.model_copy(update={"max_steps": end})
+            decayed = replace(self.schedule, settings=settings).first_tied_to_end()
             if decayed is not None and step >= decayed:
+                why = "train.decay_steps" if settings.decay_steps else "train.schedule"
                 raise MtkitError(
                     f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
-                    f"learning rate {verb} to decay at step {decayed} (train.decay_steps); keep "
+                    f"learning rate {verb} to decay at step {decayed} ({why}); keep "
                     f"train.max_steps={old}, or give another --run, or --restart"
                 )
 
@@ -465,28 +479,17 @@ class Trainer:
     def _on_worker(self) -> str:
         return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
 
-    def _rate(self, step: int) -> float:
-        """The learning rate of an update."""
-        settings = self.settings
-        rate = learning_rate(
-            step,
-            self.config.model.d_model,
-            settings.warmup_steps,
-            max_steps=settings.max_steps,
-            decay_steps=settings.decay_steps,
-        )
-        return rate * settings.learning_rate_scale
-
     def _load(self, weights: Tensors, optimizer: Tensors) -> None:
-        moments: dict[str, Tensors] = {name: {} for name in weights}
+        moments: dict[str, Tensors] = {name: {} for name in self.trained.named}
         for name, value in optimizer.items():
-            owner, _, key = name.rpartition(".")
-            moments[owner][key] = value
+            if is_of_optimizer(name):
+                owner, _, key = name.rpartition(".")
+                moments[owner][key] = value
         if self.settings.fsdp:
             load_whole_state(self.model, self.optimizer, weights, moments)
             return
-        self.model.load_state_dict(weights)
-        for name, parameter in self.model.named_parameters():
+        self.trained.load(weights, optimizer)
+        for name, parameter in self.trained.named.items():
             self.optimizer.state[parameter] = {
                 # Adam's step count must be on the device of its kernel.
                 key: value.to(self.device)
@@ -589,7 +592,7 @@ class Trainer:
                 raise
             return False
         finally:
-            self.optimizer.zero_grad()
+            self.model.zero_grad()
         return True
 
     def _log(
@@ -625,9 +628,11 @@ class Trainer:
             raise
 
     def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
+        rate = self.schedule.rate(step)
+        setting = setting_of_rate(self.settings)
         return MtkitError(
-            f"step {step}: {what} at learning rate {self._rate(step):.3g}; {writer.last_good()}; "
-            "try a longer train.warmup_steps or a lower train.learning_rate_scale"
+            f"step {step}: {what} at learning rate {rate:.3g}; {writer.last_good()}; "
+            f"try a longer train.warmup_steps or a lower {setting}"
         )
 
     def _record(

@@ -7,86 +7,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from mtkit.train import loss as loss_module
-from mtkit.train.loss import first_decayed, label_smoothed_loss, learning_rate, loss_of_states, peak
-
-# ---------------------------------------------------------------------------------------------
-# The schedule
-
-
-def test_the_learning_rate_equals_values_worked_by_hand():
-    # 4^-½ · min(s^-½, s · 16^-1.5) = ½ · min(s^-½, s/64)
-    assert learning_rate(1, 4, 16) == pytest.approx(1 / 128, rel=1e-12)
-    assert learning_rate(8, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
-    assert learning_rate(16, 4, 16) == pytest.approx(1 / 8, rel=1e-12)
-    assert learning_rate(64, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
-    assert learning_rate(10_000, 4, 16) == pytest.approx(1 / 200, rel=1e-12)
-
-
-@pytest.mark.parametrize("warmup_steps", [1, 7, 4000])
-def test_the_learning_rate_peaks_at_warm_up(warmup_steps: int):
-    rates = [learning_rate(step, 512, warmup_steps) for step in range(1, 3 * warmup_steps + 3)]
-    assert rates.index(max(rates)) + 1 == warmup_steps
-    peak = warmup_steps - 1
-    assert rates[: peak + 1] == sorted(rates[: peak + 1])
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
-
-
-@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
-def test_the_peaks_of_base_and_big_are_those_of_the_paper(d_model: int, peak: float):
-    assert learning_rate(4000, d_model, 4000) == pytest.approx(peak, abs=0.005e-4)
-
-
-def test_with_a_decay_the_rate_falls_linearly_to_zero_over_the_last_updates():
-    def factor(step: int) -> float:
-        decayed = learning_rate(step, 4, 16, max_steps=100, decay_steps=40)
-        return decayed / learning_rate(step, 4, 16)
-
-    # Updates 61 to 100 are the last forty: 40/40, 39/40, ..., 1/40, and 101 would have none.
-    assert [factor(step) for step in (1, 16, 60, 61)] == [1.0] * 4
-    assert factor(62) == pytest.approx(39 / 40, rel=1e-12)
-    assert factor(81) == pytest.approx(1 / 2, rel=1e-12)
-    assert factor(100) == pytest.approx(1 / 40, rel=1e-12)
-    assert factor(101) == 0.0
-    assert first_decayed(100, 40) == 62
-
-
-def test_without_a_decay_the_rate_is_the_formulas_to_the_last_bit():
-    for step in (1, 3999, 4000, 100_000):
-        assert learning_rate(step, 512, 4000, max_steps=100_000, decay_steps=0) == learning_rate(
-            step, 512, 4000
-        )
-    assert first_decayed(100_000, 0) is None
-
-
-def test_a_decay_longer_than_the_run_takes_all_of_it():
-    rates = [learning_rate(step, 4, 1, max_steps=4, decay_steps=40) for step in range(1, 6)]
-    # 4^-½ · s^-½, times 4/4, 3/4, 2/4, 1/4 and nothing.
-    expected = [0.5, 0.75 / 8**0.5, 0.5 / 12**0.5, 0.25 / 4, 0.0]
-    assert rates == pytest.approx(expected, rel=1e-12)
-    assert first_decayed(4, 40) == 2
-
-
-@given(
-    st.integers(1, 60),
-    st.integers(1, 80),
-    st.integers(1, 60),
-    st.integers(0, 80),
-    st.integers(1, 9),
-)
-def test_the_peak_is_what_looking_at_every_update_finds(
-    last: int, warmup_steps: int, max_steps: int, decay_steps: int, d_model: int
-):
-    last = min(last, max_steps)
-    how: dict[str, int] = {"max_steps": max_steps, "decay_steps": decay_steps}
-    rates = [learning_rate(step, d_model, warmup_steps, **how) for step in range(1, last + 1)]
-    step, rate = peak(last, d_model, warmup_steps, **how)
-    assert rate == rates[step - 1] == pytest.approx(max(rates), rel=1e-12)
-
+from mtkit.train.loss import label_smoothed_loss, loss_of_states
 
 # ---------------------------------------------------------------------------------------------
 # The loss

@@ -1,0 +1,92 @@
+"""The weights that a run starts from, if they are not random: those of another run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from mtkit.checkpoint import Tensors
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.run_folder import Initialisation, Run
+
+_CHECKPOINT = re.compile(r"(?P<run>.+?):(?P<which>last|best|average:\d+|\d+)", re.DOTALL)
+
+
+class Initial(NamedTuple):
+    """Weights to start from.
+
+    Attributes:
+        weights: by name.
+        origin: where they come from, for the manifest.
+    """
+
+    weights: Tensors
+    origin: Initialisation
+
+
+def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
+    """The weights of a run, to be trained further with other data.
+
+    Args:
+        run: the run.
+        which: its checkpoint, as for `Run.select`.
+        data: the data of the new run.
+
+    Raises:
+        MtkitError: if the data has another task, or was not prepared with the subwords of the run,
+            and as `Run.select`.
+    """
+    if run.manifest.data.task != data.task:
+        raise MtkitError(
+            f"{run.path}: its task is {run.manifest.data.task}, and that of {data.path} is "
+            f"{data.task}"
+        )
+    own, other = run.tokenizers(), data.tokenizers()
+    if own.is_joint != other.is_joint or not own.is_same(other):
+        raise MtkitError(
+            f"{data.path}: was prepared with other subwords than those of {run.path}; prepare it "
+            f"with --tokenizer-from {run.path}"
+        )
+    weights, description = run.select(which)
+    run.check_sizes(weights)
+    return Initial(
+        weights,
+        Initialisation(
+            run=str(run.path.resolve()),
+            weights=description,
+            sha256=_sha256(weights),
+            data=run.manifest.data.name,
+        ),
+    )
+
+
+def split_checkpoint(text: str) -> tuple[Path, str | None]:
+    """The run and the checkpoint in RUN or RUN:CHECKPOINT.
+
+    A folder of the full name is a run, whatever follows its last colon.
+    """
+    match = _CHECKPOINT.fullmatch(text)
+    if match is None or Path(text).is_dir():
+        return Path(text), None
+    return Path(match["run"]), match["which"]
+
+
+def config_to_start(config: Config, run: Run) -> Config:
+    """The configuration of a training that starts from the weights of a run.
+
+    Raises:
+        MtkitError: for a setting of the model that contradicts the run.
+    """
+    return config.with_model_of(run.config, origin=str(run.path))
+
+
+def _sha256(weights: Tensors) -> str:
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        found.update(tensor.contiguous().view(-1).numpy().tobytes())
+    return found.hexdigest()

@@ -1,0 +1,95 @@
+"""The learning rate of each update: the formula of Section 5.3, and the schedules of fine-tuning.
+
+Pure functions of the number of an update, which is counted from 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mtkit.config import Config, TrainConfig
+
+
+def learning_rate(step: int, d_model: int, warmup_steps: int) -> float:
+    """The rate of update `step` in the paper (Section 5.3, equation 3)."""
+    return float(d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rates of a run.
+
+    `paper` is the formula of Section 5.3 times `train.learning_rate_scale`. The others rise
+    linearly to `train.learning_rate` over the warm-up, then stay (`constant`), or fall to the end
+    of the training in a line (`linear`) or in half a cosine (`cosine`). The update after the last
+    one would have zero.
+
+    With `train.decay_steps` the rate also falls linearly over the last updates, or over all of them
+    if those are fewer: the first of them still has the full rate, and the update after the last one
+    would have zero.
+
+    Attributes:
+        settings: of the training.
+        d_model: D of the model, for the formula.
+    """
+
+    settings: TrainConfig
+    d_model: int
+
+    @classmethod
+    def of(cls, config: Config) -> Schedule:
+        """That of a configuration."""
+        return cls(config.train, config.model.d_model)
+
+    def rate(self, step: int) -> float:
+        """The rate of an update."""
+        settings = self.settings
+        rate = self._undecayed(step)
+        if not settings.decay_steps:
+            return rate
+        last = min(settings.decay_steps, settings.max_steps)
+        return rate * min(1.0, (settings.max_steps - step + 1) / last)
+
+    def _undecayed(self, step: int) -> float:
+        settings, warmup = self.settings, self.settings.warmup_steps
+        if settings.schedule == "paper":
+            return learning_rate(step, self.d_model, warmup) * settings.learning_rate_scale
+        assert settings.learning_rate is not None
+        if step <= warmup:
+            return settings.learning_rate * step / warmup
+        if settings.schedule == "constant":
+            return settings.learning_rate
+        # From 0 at the end of the warm-up to 1 after the last update.
+        progress = min(1.0, (step - warmup) / (settings.max_steps + 1 - warmup))
+        if settings.schedule == "linear":
+            return settings.learning_rate * (1.0 - progress)
+        return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+    def first_tied_to_end(self) -> int | None:
+        """The first update whose rate depends on `train.max_steps`; None if there is none."""
+        settings = self.settings
+        found = []
+        if settings.schedule in ("linear", "cosine"):
+            found.append(settings.warmup_steps + 1)
+        if settings.decay_steps:
+            found.append(settings.max_steps - min(settings.decay_steps, settings.max_steps) + 2)
+        return min(found, default=None)
+
+    def highest(self, last: int) -> tuple[int, float]:
+        """The update with the highest rate among the first `last` ones, and that rate."""
+        # The rate rises in the warm-up and falls after it. If the decay begins within the warm-up,
+        # it is the product of a rising and a falling line, highest midway between their zeros.
+        settings = self.settings
+        turns = [settings.warmup_steps, settings.max_steps // 2, settings.max_steps // 2 + 1]
+        if settings.decay_steps:
+            turns.append(settings.max_steps - min(settings.decay_steps, settings.max_steps) + 1)
+        steps = sorted({max(1, min(step, last)) for step in (*turns, last)})
+        rates = [self.rate(step) for step in steps]
+        return steps[rates.index(max(rates))], max(rates)
+
+
+def setting_of_rate(settings: TrainConfig) -> str:
+    """The setting that all learning rates of a run are proportional to."""
+    by_formula = settings.schedule == "paper"
+    return "train.learning_rate_scale" if by_formula else "train.learning_rate"

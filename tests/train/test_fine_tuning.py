@@ -1,0 +1,402 @@
+"""Fine-tuning: other initial weights, and training only a part of the weights."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import Place
+from conftest import changed, random_run
+from torch import Tensor, nn
+from training import assert_same_state, before_update, interrupt, rows_of
+
+from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_config
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.plain_yaml import dump_yaml
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train.initial import split_checkpoint
+from mtkit.train.trained import TrainedParameters
+
+LORA = {"lora_rank": 4}
+FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}
+MEAN = {"ema": 0.9}
+PARTS: list[dict[str, Any]] = [LORA, FROZEN, MEAN, {**LORA, **MEAN}, {**FROZEN, **MEAN}]
+
+
+@pytest.fixture
+def fine(training_config: Config) -> Config:
+    """Fine-tuning of a tiny model; the model section comes from the run that it starts from."""
+    settings = changed(
+        training_config, "train", schedule="constant", learning_rate=1e-3, warmup_steps=2
+    )
+    tree = settings.model_dump() | {"model": {}}
+    return parse_config(tree, origin="test")
+
+
+def last_weights(run: Path) -> dict[str, Tensor]:
+    return Run.open(run).checkpoints()[-1].load_weights()
+
+
+def tune(config: Config, data: PreparedData, place: Path, base: Run, **given: Any) -> None:
+    """Train from the weights of a run."""
+    train.run(config, data, place, device="cpu", init_from=f"{base.path}:last", **given)
+
+
+# ---------------------------------------------------------------------------------------------
+# Initial weights
+
+
+def test_a_rate_of_zero_leaves_the_initial_weights_as_they_are_to_the_last_bit(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    tune(changed(fine, "train", learning_rate=0.0), tiny_data, tmp_path / "same", tiny_run)
+    base, same = last_weights(tiny_run.path), last_weights(tmp_path / "same")
+    assert base.keys() == same.keys()
+    assert all(torch.equal(base[name], same[name]) for name in base)
+
+
+def test_by_default_it_starts_from_the_weights_that_translate(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    config = changed(fine, "train", learning_rate=0.0)
+    train.run(config, tiny_data, tmp_path / "r", device="cpu", init_from=str(tiny_run.path))
+    expected, _ = tiny_run.select(None)
+    found = last_weights(tmp_path / "r")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+    begun = Run.open(tmp_path / "r").manifest.started_from
+    assert begun is not None
+    assert begun.weights == "the average of 2 checkpoints, steps 2 to 4"
+    assert Path(begun.run) == tiny_run.path.resolve()
+    assert len(begun.sha256) == 64
+
+
+def test_the_model_and_the_vocabulary_come_from_the_run(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    tune(fine, tiny_data, tmp_path / "r", tiny_run)
+    made = Run.open(tmp_path / "r")
+    assert made.config.model == tiny_run.config.model
+    assert made.tokenizers().is_same(tiny_run.tokenizers())
+    # And the optimizer is fresh: the steps count from 1, with the rates of the new schedule.
+    assert rows_of(tmp_path / "r", "lr")[:3] == [(1, 5e-4), (2, 1e-3), (3, 1e-3)]
+
+
+def test_dropout_may_differ_and_other_settings_of_the_model_may_not(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    tree = fine.model_dump() | {"model": {"dropout": 0.3, "d_model": 16}}
+    config = parse_config(tree, origin="test")
+    tune(config, tiny_data, tmp_path / "r", tiny_run)
+    expected = tiny_run.config.model.model_copy(update={"dropout": 0.3})
+    assert Run.open(tmp_path / "r").config.model == expected
+    for key, value, theirs in (("d_model", 32, 16), ("norm", "pre", "post")):
+        other = parse_config(fine.model_dump() | {"model": {key: value}}, origin="test")
+        with pytest.raises(MtkitError, match=f"model.{key}: {value} contradicts .* is {theirs}"):
+            tune(other, tiny_data, tmp_path / "other", tiny_run)
+    assert not (tmp_path / "other").exists()
+
+
+def test_other_data_goes_on_from_the_weights_if_it_has_the_same_subwords(
+    fine: Config, tiny_data: PreparedData, greek_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    with pytest.raises(MtkitError, match=r"prepare it with --tokenizer-from "):
+        tune(fine, greek_data, tmp_path / "r", tiny_run)
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_parser_does_not_start_from_a_translation_model(
+    fine: Config, tree_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    config = changed(fine, "train", best_metric="f1")
+    with pytest.raises(MtkitError, match=r"its task is translation, and that of .* is parsing"):
+        tune(config, tree_data, tmp_path / "r", tiny_run)
+
+
+@pytest.mark.parametrize("part", [{}, *PARTS])
+def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
+    part: dict[str, Any],
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = changed(fine, "train", **part)
+    tune(config, tiny_data, tmp_path / "whole", tiny_run)
+    tune(config, tiny_data, tmp_path / "again", tiny_run)
+    assert_same_state(tmp_path / "whole", tmp_path / "again")
+    with monkeypatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        tune(config, tiny_data, tmp_path / "stopped", tiny_run)
+    assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 3
+    tune(config, tiny_data, tmp_path / "stopped", tiny_run)
+    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+    changed_ones = last_weights(tmp_path / "whole")
+    base = last_weights(tiny_run.path)
+    assert any(not torch.equal(base[name], changed_ones[name]) for name in base)
+
+
+def test_a_run_resumes_without_the_run_that_it_was_started_from(
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    tune(fine, tiny_data, tmp_path / "whole", tiny_run)
+    with monkeypatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        tune(fine, tiny_data, tmp_path / "stopped", tiny_run)
+    train.run(fine, tiny_data, tmp_path / "stopped", device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_run_is_not_continued_with_other_initial_weights(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    other = random_run(tmp_path / "other", tiny_data, 7, config=tiny_run.config)
+    tune(fine, tiny_data, tmp_path / "r", tiny_run)
+    with pytest.raises(MtkitError, match=r"was not started from step 1 of .*other"):
+        tune(fine, tiny_data, tmp_path / "r", other)
+    shutil.copytree(tiny_run.path, tmp_path / "random")
+    config = tiny_run.config
+    with pytest.raises(MtkitError, match=r"random: was not started from step 1 of"):
+        tune(config, tiny_data, tmp_path / "random", other)
+
+
+@pytest.mark.parametrize(
+    ("text", "run", "which"),
+    [
+        ("runs/a", "runs/a", None),
+        ("runs/a:best", "runs/a", "best"),
+        ("runs/a:last", "runs/a", "last"),
+        ("runs/a:1500", "runs/a", "1500"),
+        ("runs/a:average:3", "runs/a", "average:3"),
+        ("C:/runs/a", "C:/runs/a", None),
+        ("a:b:best", "a:b", "best"),
+    ],
+)
+def test_a_checkpoint_is_named_behind_a_colon(text: str, run: str, which: str | None):
+    assert split_checkpoint(text) == (Path(run), which)
+
+
+def test_a_folder_with_a_colon_in_its_name_is_the_run(tmp_path: Path):
+    (tmp_path / "a:best").mkdir()
+    assert split_checkpoint(f"{tmp_path}/a:best") == (tmp_path / "a:best", None)
+    assert split_checkpoint(f"{tmp_path}/a:best:last") == (tmp_path / "a:best", "last")
+
+
+def test_the_command_starts_from_a_run_and_says_so(
+    trained: Place, tmp_path: Path, fine: Config, tiny_run: Run
+):
+    tree = fine.model_dump(exclude={"model"})
+    config = tmp_path / "fine.yaml"
+    config.write_text(dump_yaml(tree))
+    out = trained.mtkit("train", "--config", config, "--init-from", "runs/tiny:best")
+    assert out.status == 0
+    assert "starting from step 4, the best of " in out.err
+    out = trained.mtkit("train", "--config", config, "--init-from", "runs/tiny", "--dry-run")
+    assert "start: the average of 2 checkpoints, steps 2 to 4 of " in out.out
+    assert "d_model: 16" in out.out
+    for wrong, message in (
+        ("runs/none", "runs/none: there is no such run folder; mtkit train makes one"),
+        ("runs/tiny:77", "--checkpoint 77: runs/tiny has steps 2, 4"),
+    ):
+        out = trained.mtkit("train", "--config", config, "--init-from", wrong, "--run", "r")
+        assert (out.status, out.err.splitlines()[-1]) == (1, f"mtkit: error: {message}")
+        assert not (trained.folder / "r").exists()
+
+
+# ---------------------------------------------------------------------------------------------
+# Parts of the weights
+
+
+class Two(nn.Module):
+    """A linear map after another, with a gradient that is easy to have from PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 5)
+        self.second = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.second(self.first(x).tanh())
+        return hidden.square().sum()
+
+
+def settings(**given: Any) -> TrainConfig:
+    return TrainConfig(**given)
+
+
+def test_a_low_rank_change_is_trained_as_if_the_matrix_were_composed_in_the_forward_pass(
+    in_float64: None,
+):
+    torch.manual_seed(1)
+    model, x = Two(), torch.randn(7, 3)
+    trained = TrainedParameters(
+        model, settings(lora_rank=2, lora_alpha=3.0, lora_matrices=("first",))
+    )
+    assert list(trained.named) == ["first.weight.lora_a", "first.weight.lora_b"]
+    assert trained.count == 2 * 3 + 5 * 2
+    fixed = {name: value.clone() for name, value in model.state_dict().items()}
+    a, b = (parameter.detach().clone() for parameter in trained.named.values())
+    assert not b.any()
+    ours = torch.optim.Adam(trained.named.values(), lr=0.1)
+    a.requires_grad_()
+    b.requires_grad_()
+    theirs = torch.optim.Adam([a, b], lr=0.1)
+    for step in range(1, 4):
+        model(x).backward()
+        trained.before_update()
+        ours.step()
+        model.zero_grad()
+        trained.after_update(step)
+
+        composed = fixed["first.weight"] + 1.5 * b @ a
+        hidden = torch.tanh(x @ composed.t() + fixed["first.bias"])
+        loss = (hidden @ fixed["second.weight"].t() + fixed["second.bias"]).square().sum()
+        theirs.zero_grad()
+        loss.backward()
+        theirs.step()
+        expected = fixed["first.weight"] + 1.5 * b.detach() @ a.detach()
+        torch.testing.assert_close(model.first.weight.detach(), expected, rtol=1e-12, atol=1e-12)
+    for name, value in model.state_dict().items():
+        assert (name == "first.weight") != torch.equal(value, fixed[name])
+
+
+def test_a_low_rank_change_of_a_run_has_that_rank(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    tune(changed(fine, "train", lora_rank=3), tiny_data, tmp_path / "r", tiny_run)
+    base, found = last_weights(tiny_run.path), last_weights(tmp_path / "r")
+    for name, weight in found.items():
+        change = weight.double() - base[name].double()
+        if weight.ndim == 2 and "embedding" not in name:
+            sizes = torch.linalg.svdvals(change)
+            assert sizes[2] > 1e-6
+            assert sizes[3] < 1e-6 * sizes[0] + 1e-7
+        else:
+            assert not change.any()
+
+
+def test_frozen_parameters_stay_and_the_others_change(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    tune(changed(fine, "train", **FROZEN), tiny_data, tmp_path / "r", tiny_run)
+    base, found = last_weights(tiny_run.path), last_weights(tmp_path / "r")
+    for name, weight in found.items():
+        frozen = name.startswith("embedding") or (
+            name.startswith("encoder") and "self_attention" in name
+        )
+        assert torch.equal(weight, base[name]) == frozen, name
+
+
+def test_frozen_parameters_have_nothing_in_the_optimizer(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    tune(changed(fine, "train", freeze=("encoder", "decoder")), tiny_data, tmp_path / "r", tiny_run)
+    names = Run.open(tmp_path / "r").checkpoints()[-1].load_optimizer()
+    assert {name.rpartition(".")[0] for name in names} == {"embedding.weight"}
+
+
+def test_the_moving_average_is_the_mean_of_the_weights_with_falling_shares(in_float64: None):
+    torch.manual_seed(1)
+    model = Two()
+    trained = TrainedParameters(model, settings(ema=0.5))
+    expected = model.first.weight.detach().clone()
+    for step in range(1, 8):
+        with torch.no_grad():
+            model.first.weight.add_(step)
+        trained.after_update(step)
+        # 2/11, 3/12, 4/13 ... until a half.
+        share = min(0.5, (1 + step) / (10 + step))
+        expected = share * expected + (1 - share) * model.first.weight.detach()
+    torch.testing.assert_close(trained.weights()["first.weight"], expected)
+    raw = model.first.weight.detach().clone()
+    with trained.averaged():
+        torch.testing.assert_close(model.first.weight.detach(), expected)
+    assert torch.equal(model.first.weight.detach(), raw)
+
+
+def test_the_moving_average_is_what_is_validated_and_saved(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    # So slow an average of so many steps stays near the beginning.
+    tune(fine, tiny_data, tmp_path / "plain", tiny_run)
+    tune(changed(fine, "train", ema=0.999), tiny_data, tmp_path / "mean", tiny_run)
+    plain, mean = last_weights(tmp_path / "plain"), last_weights(tmp_path / "mean")
+    name = "decoder.0.feed_forward.inner.weight"
+    base = last_weights(tiny_run.path)[name]
+    assert 0 < (mean[name] - base).norm() < (plain[name] - base).norm()
+    state = Run.open(tmp_path / "mean").checkpoints()[-1].load_optimizer()
+    # The same training, which does not depend on the average.
+    assert torch.equal(state[f"{name}.value"], plain[name])
+    losses = [rows_of(tmp_path / run, "valid_loss") for run in ("plain", "mean")]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"freeze": ("encodr",)}, "train.freeze: no parameter has the name encodr; they begin"),
+        ({"freeze": ("first", "second")}, "train.freeze: nothing is left to train"),
+        ({"lora_rank": 4}, "train.lora_matrices: no parameter has the name .attention"),
+        (
+            {"lora_rank": 4, "lora_matrices": ("first",)},
+            "train.lora_rank: 4 is more than the smaller side of a matrix of 5 by 3",
+        ),
+        (
+            {"lora_rank": 1, "lora_matrices": ("first",), "freeze": ("first",)},
+            "train.freeze: nothing is left to train",
+        ),
+    ],
+)
+def test_names_that_are_not_there_and_nothing_to_train_are_refused(
+    given: dict[str, Any], message: str
+):
+    with pytest.raises(MtkitError, match=message):
+        TrainedParameters(Two(), settings(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["train.learning_rate=1e-4"], "train.learning_rate: the schedule paper has a formula"),
+        (["train.schedule=linear"], "train.learning_rate: the schedule linear needs it"),
+        (["train.fsdp=true", "train.ema=0.9"], "train.ema: cannot be combined with train.fsdp"),
+        (["train.fsdp=true", "train.freeze=x"], "train.freeze: cannot be combined"),
+        (["train.freeze=[1]"], "train.freeze.0: expected a valid string, not 1"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(given: list[str], message: str):
+    with pytest.raises(MtkitError, match=message):
+        load_config("base", given)
+
+
+def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path: Path):
+    config = load_config("base", ["train.freeze=encoder", "train.lora_matrices=[a, b]"])
+    assert config.train.freeze == ("encoder",)
+    assert config.train.lora_matrices == ("a", "b")
+    (tmp_path / "c.yaml").write_text(dump_config(config))
+    assert load_config(str(tmp_path / "c.yaml")) == config
+
+
+def test_the_count_of_trained_parameters_is_reported(
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO, "mtkit")
+    tune(changed(fine, "train", lora_rank=2), tiny_data, tmp_path / "r", tiny_run)
+    # D 16, F 32. Each matrix has 2 · (rows + columns) values: self-attention 48 by 16 and 16 by 16,
+    # twice; cross-attention 16, 32 and 16 by 16; feed-forward 32 by 16 and 16 by 32, twice.
+    expected = 2 * (2 * (64 + 32) + (32 + 48 + 32) + 2 * (48 + 48))
+    assert f" parameters, {expected:,} trained" in caplog.text

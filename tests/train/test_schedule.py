@@ -1,0 +1,141 @@
+"""The learning rate of each update: the paper's formula by hand, and the other schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtkit.config import TrainConfig
+from mtkit.train.schedule import Schedule, learning_rate
+
+
+def schedule(d_model: int = 4, **settings: Any) -> Schedule:
+    """The schedule of a training with these settings."""
+    return Schedule(TrainConfig(**settings), d_model)
+
+
+def test_the_learning_rate_equals_values_worked_by_hand():
+    # 4^-½ · min(s^-½, s · 16^-1.5) = ½ · min(s^-½, s/64)
+    assert learning_rate(1, 4, 16) == pytest.approx(1 / 128, rel=1e-12)
+    assert learning_rate(8, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(16, 4, 16) == pytest.approx(1 / 8, rel=1e-12)
+    assert learning_rate(64, 4, 16) == pytest.approx(1 / 16, rel=1e-12)
+    assert learning_rate(10_000, 4, 16) == pytest.approx(1 / 200, rel=1e-12)
+
+
+@pytest.mark.parametrize("warmup_steps", [1, 7, 4000])
+def test_the_learning_rate_peaks_at_warm_up(warmup_steps: int):
+    rates = [learning_rate(step, 512, warmup_steps) for step in range(1, 3 * warmup_steps + 3)]
+    assert rates.index(max(rates)) + 1 == warmup_steps
+    peak = warmup_steps - 1
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+
+
+@pytest.mark.parametrize(("d_model", "peak"), [(512, 6.99e-4), (1024, 4.94e-4)])
+def test_the_peaks_of_base_and_big_are_those_of_the_paper(d_model: int, peak: float):
+    assert learning_rate(4000, d_model, 4000) == pytest.approx(peak, abs=0.005e-4)
+
+
+def test_with_a_decay_the_rate_falls_linearly_to_zero_over_the_last_updates():
+    decayed = schedule(warmup_steps=16, max_steps=100, decay_steps=40)
+
+    def factor(step: int) -> float:
+        return decayed.rate(step) / learning_rate(step, 4, 16)
+
+    # Updates 61 to 100 are the last forty: 40/40, 39/40, ..., 1/40, and 101 would have none.
+    assert [factor(step) for step in (1, 16, 60, 61)] == [1.0] * 4
+    assert factor(62) == pytest.approx(39 / 40, rel=1e-12)
+    assert factor(81) == pytest.approx(1 / 2, rel=1e-12)
+    assert factor(100) == pytest.approx(1 / 40, rel=1e-12)
+    assert factor(101) == 0.0
+    assert decayed.first_tied_to_end() == 62
+
+
+def test_by_default_the_rate_is_the_formulas_to_the_last_bit():
+    plain = schedule(512)
+    for step in (1, 3999, 4000, 100_000):
+        assert plain.rate(step) == learning_rate(step, 512, 4000)
+    assert plain.first_tied_to_end() is None
+
+
+def test_the_scale_is_a_factor_on_the_formula():
+    assert schedule(512, learning_rate_scale=0.5).rate(9) == 0.5 * learning_rate(9, 512, 4000)
+
+
+def test_a_decay_longer_than_the_run_takes_all_of_it():
+    decayed = schedule(warmup_steps=1, max_steps=4, decay_steps=40)
+    # 4^-½ · s^-½, times 4/4, 3/4, 2/4, 1/4 and nothing.
+    expected = [0.5, 0.75 / 8**0.5, 0.5 / 12**0.5, 0.25 / 4, 0.0]
+    assert [decayed.rate(step) for step in range(1, 6)] == pytest.approx(expected, rel=1e-12)
+    assert decayed.first_tied_to_end() == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("constant", [0.1, 0.2, 0.2, 0.2, 0.2, 0.2]),
+        # Of the five steps from the warm-up to the update after the last one: 4/5, 3/5, ...
+        ("linear", [0.1, 0.2, 0.16, 0.12, 0.08, 0.04]),
+        ("cosine", [0.1, 0.2, *(0.1 + 0.1 * math.cos(math.pi * k / 5) for k in (1, 2, 3, 4))]),
+    ],
+)
+def test_other_schedules_rise_to_the_given_rate_and_stay_or_fall_to_the_end(
+    form: str, expected: list[float]
+):
+    given = schedule(schedule=form, learning_rate=0.2, warmup_steps=2, max_steps=6)
+    assert [given.rate(step) for step in range(1, 7)] == pytest.approx(expected, rel=1e-12)
+    assert given.rate(7) == pytest.approx(0.2 if form == "constant" else 0.0, abs=1e-17)
+    assert given.first_tied_to_end() == (None if form == "constant" else 3)
+
+
+def test_a_decay_is_a_factor_on_every_schedule():
+    for form in ("constant", "linear", "cosine"):
+        settings = {"schedule": form, "learning_rate": 0.2, "warmup_steps": 2, "max_steps": 6}
+        plain, decayed = schedule(**settings), schedule(**settings, decay_steps=2)
+        factors = [decayed.rate(step) / plain.rate(step) for step in range(1, 7)]
+        assert factors == pytest.approx([1, 1, 1, 1, 1, 0.5], rel=1e-12)
+
+
+@given(
+    st.sampled_from(["paper", "constant", "linear", "cosine"]),
+    st.integers(1, 60),
+    st.integers(1, 80),
+    st.integers(1, 60),
+    st.integers(0, 80),
+    st.integers(1, 9),
+)
+def test_the_highest_rate_is_what_looking_at_every_update_finds(
+    form: str, last: int, warmup_steps: int, max_steps: int, decay_steps: int, d_model: int
+):
+    last = min(last, max_steps)
+    how = schedule(
+        d_model,
+        schedule=form,
+        learning_rate=None if form == "paper" else 0.5,
+        warmup_steps=warmup_steps,
+        max_steps=max_steps,
+        decay_steps=decay_steps,
+    )
+    rates = [how.rate(step) for step in range(1, last + 1)]
+    step, rate = how.highest(last)
+    assert rate == rates[step - 1] == pytest.approx(max(rates), rel=1e-12)
+
+
+@given(st.sampled_from(["linear", "cosine"]), st.integers(1, 30), st.integers(0, 40))
+def test_before_the_first_update_tied_to_the_end_another_end_changes_no_rate(
+    form: str, warmup_steps: int, decay_steps: int
+):
+    settings = {"schedule": form, "learning_rate": 0.5, "warmup_steps": warmup_steps}
+    short = schedule(**settings, decay_steps=decay_steps, max_steps=50)
+    longer = schedule(**settings, decay_steps=decay_steps, max_steps=90)
+    tied = short.first_tied_to_end()
+    assert tied is not None
+    for step in range(1, tied):
+        assert short.rate(step) == longer.rate(step)
+    if tied <= 50:
+        assert short.rate(tied) != longer.rate(tied)
