@@ -194,6 +194,7 @@ class DataManifest(Record):
         sources: of each split, where its pairs come from.
         counts: pairs read, kept and dropped.
         misaligned: segments of the training files whose lines are misaligned.
+        tokenizer_from: the folder that the vocabularies were copied from, and their checksums.
         token_type: how ids are stored, as numpy names it.
         files: all files but the manifest, by their names.
     """
@@ -210,6 +211,7 @@ class DataManifest(Record):
     sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     counts: dict[str, Any] = Field(default_factory=dict)
     misaligned: list[dict[str, Any]] = Field(default_factory=list)
+    tokenizer_from: dict[str, Any] | None = None
     token_type: Literal["<u2", "<u4"]
     files: dict[str, FileFacts]
 

@@ -36,6 +36,8 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 FIXED_PIECES = len(_SPECIAL) + 256
+# The type of a symbol among the types of SentencePiece's subwords.
+_USER_DEFINED = 4
 
 _SPACES = re.compile(" {2,}")
 # In SentencePiece's refusal of a vocabulary that is too large.
@@ -212,6 +214,28 @@ class Tokenizer:
         """Ids of each line, as from `encode`, and where each comes from in the line."""
         found = self._pieces.encode(list(lines), return_type="offset_mapping")
         return [SpannedIds(line["ids"], line["offsets"]) for line in found]
+
+    @property
+    def model_type(self) -> ModelType:
+        """The kind of the subword model."""
+        return "bpe" if _is_bpe(self.model) else "unigram"
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that are always one subword (`learn`), in the order of their ids."""
+        return tuple(
+            piece.decode()
+            for field, value in _fields(self.model)
+            if field == 1 and isinstance(value, bytes)
+            for facts in [dict(_fields(value))]
+            if facts.get(3) == _USER_DEFINED and isinstance(piece := facts[1], bytes)
+        )
+
+    @cached_property
+    def is_fallback(self) -> npt.NDArray[np.bool_]:
+        """(V,): whether a subword is a byte, or stands for anything unknown."""
+        sp = self._pieces
+        return np.array([sp.is_byte(i) or sp.is_unknown(i) for i in range(len(self))])
 
     @property
     def fixed_pieces(self) -> int:

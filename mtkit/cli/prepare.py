@@ -120,6 +120,13 @@ output_option = option_group("Output")
     " trees, that of their sentences, by default 16,000.",
 )
 @cleaning_option(
+    "--tokenizer-from",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Run folder or prepared folder whose subwords are used, instead of learning new ones. To"
+    " train a model further, its data needs the subwords of its run.",
+)
+@cleaning_option(
     "--set",
     "overrides",
     multiple=True,
@@ -165,6 +172,7 @@ def prepare(
     force: bool,
     workers: int | None,
     vocab_size: int | None,
+    tokenizer_from: Path | None,
     overrides: tuple[str, ...],
     no_cleaning: bool,
     trees: tuple[Path, ...],
@@ -209,6 +217,7 @@ def prepare(
         "dry_run": dry_run,
         "on_finished": _page_writer(page_path) if page_path else None,
         "vocab_size": vocab_size,
+        "tokenizer_from": tokenizer_from,
         "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }
     if is_treebank:

@@ -32,6 +32,7 @@ from mtkit.prepare.encoding import (
     model_texts,
     taken,
 )
+from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -205,15 +206,29 @@ class _Encode:
 
 
 class Passes:
-    """The passes of one preparation."""
+    """The passes of one preparation.
+
+    Args:
+        sources: of the pairs.
+        config: of filters and subwords.
+        writer: of the prepared folder.
+        workers: number of processes.
+        existing: vocabularies to use instead of learning them.
+    """
 
     def __init__(
-        self, sources: Sources, config: PrepareConfig, writer: PreparedWriter, workers: int
+        self,
+        sources: Sources,
+        config: PrepareConfig,
+        writer: PreparedWriter,
+        workers: int,
+        existing: ExistingVocabularies | None = None,
     ) -> None:
         self._sources = sources
         self._config = config
         self._writer = writer
         self._workers = workers
+        self._existing = existing
         self._seconds: dict[str, float] = {}
 
     def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
@@ -226,6 +241,11 @@ class Passes:
             self._refuse_changed(split, origins[split])
         if not held_out["valid"]:
             raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+        if self._existing is not None:
+            # Before hours of work.
+            lines = ([pair[side].encode() for pair in held_out["valid"]] for side in (0, 1))
+            words = _count_block(self._sources.target_text, (next(lines), next(lines)))
+            self._existing.refuse_unseen(*words, where=self._sources.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
@@ -373,9 +393,13 @@ class Passes:
                     LanguageOdds(arrays[side]) for side in ("src", "tgt")
                 ]
         src, tgt = self._counted(check)
-        vocabularies = learn_vocabularies(
-            src, tgt, self._config, writes_trees=self._sources.target_text is not None
-        )
+        if self._existing is None:
+            vocabularies = learn_vocabularies(
+                src, tgt, self._config, writes_trees=self._sources.target_text is not None
+            )
+        else:
+            self._existing.refuse_unseen(src, tgt, where="the training text")
+            vocabularies = self._existing.vocabularies
         self._writer.add_tokenizers(vocabularies)
         odds = language_odds(vocabularies, src, tgt)
         malloc_trim()

@@ -33,9 +33,10 @@ import numpy as np
 
 import mtkit
 from mtkit.config import FOR_TREES, PrepareConfig, prepare_config
-from mtkit.data import LINK_TYPE, PreparedData, check_free
+from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.prepare.catalogue import find_corpus
+from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import (
     BLOCK,
@@ -74,6 +75,7 @@ def prepare_corpus(
     force: bool = False,
     dry_run: bool = False,
     on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -86,6 +88,8 @@ def prepare_corpus(
         force: replace the folder if it exists.
         dry_run: do everything, then delete the result.
         on_finished: called with the finished data and its report.
+        tokenizer_from: a run folder or a prepared folder whose subwords are used, instead of
+            learning new ones.
         overrides: settings as text, such as `max_ratio=3`.
         settings: of `PrepareConfig`; the default `vocab_size` is that of the catalogue.
 
@@ -94,9 +98,10 @@ def prepare_corpus(
             written, or a vocabulary size that is too large for the text.
     """
     corpus = find_corpus(name)
-    if settings.get("vocab_size") is None:
+    existing = _existing(tokenizer_from, corpus.src_lang, corpus.tgt_lang)
+    if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = corpus.vocab_size
-    config = prepare_config(settings, overrides)
+    config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
@@ -112,6 +117,7 @@ def prepare_corpus(
     return _prepare(
         sources,
         config,
+        existing,
         out,
         facts,
         workers=workers,
@@ -135,6 +141,7 @@ def prepare_files(
     force: bool = False,
     dry_run: bool = False,
     on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -149,16 +156,17 @@ def prepare_files(
         valid, test: likewise, one each.
         alignments: for each training source the word alignments of its pairs, in the Pharaoh
             format, for `train.guided_alignment`; or none.
-        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
+        workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
         settings: of `PrepareConfig`.
 
     Raises:
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
-    config = prepare_config(settings, overrides)
-    _check_place(out, force=force, dry_run=dry_run)
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         _check_language(option, language)
+    existing = _existing(tokenizer_from, src_lang, tgt_lang)
+    config = _settings(existing, settings, overrides)
+    _check_place(out, force=force, dry_run=dry_run)
     if not train:
         raise MtkitError("there is no training data; give at least one training source")
     sources = Sources(
@@ -173,6 +181,7 @@ def prepare_files(
     return _prepare(
         sources,
         config,
+        existing,
         out,
         facts,
         workers=workers,
@@ -194,6 +203,7 @@ def prepare_trees(
     force: bool = False,
     dry_run: bool = False,
     on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -210,17 +220,18 @@ def prepare_trees(
         src_lang: code of the language that is parsed.
         train: treebanks; those that another parser wrote likewise, each with its weight.
         valid, test: treebanks.
-        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
+        workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
         settings: of `PrepareConfig`.
 
     Raises:
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
-    if settings.get("vocab_size") is None:
-        settings["vocab_size"] = WSJ_VOCABULARY
-    config = prepare_config(settings, [*FOR_TREES, *overrides])
-    _check_place(out, force=force, dry_run=dry_run)
     _check_language("src_lang", src_lang)
+    existing = _existing(tokenizer_from, src_lang, TREES, task="parsing")
+    if settings.get("vocab_size") is None and existing is None:
+        settings["vocab_size"] = WSJ_VOCABULARY
+    config = _settings(existing, settings, overrides, base=FOR_TREES)
+    _check_place(out, force=force, dry_run=dry_run)
     if not train:
         raise MtkitError("there is no training data; give at least one treebank")
     target_text = functools.partial(linearised, tags=config.tree_tags)
@@ -228,6 +239,7 @@ def prepare_trees(
     return _prepare(
         sources,
         config,
+        existing,
         out,
         {"name": encodable(name), "task": "parsing"},
         workers=workers,
@@ -284,9 +296,32 @@ def _as_source(source: Source | tuple[Path, Path]) -> Source:
     return parallel_files(*source) if isinstance(source, tuple) else source
 
 
+def _existing(
+    folder: Path | None, src_lang: str, tgt_lang: str, *, task: Task = "translation"
+) -> ExistingVocabularies | None:
+    """The vocabularies of `tokenizer_from`, if it is given."""
+    if folder is None:
+        return None
+    return ExistingVocabularies.open(Path(folder), src_lang=src_lang, tgt_lang=tgt_lang, task=task)
+
+
+def _settings(
+    existing: ExistingVocabularies | None,
+    settings: dict[str, Any],
+    overrides: Sequence[str],
+    *,
+    base: Sequence[str] = (),
+) -> PrepareConfig:
+    """The settings of a preparation; `base` are overrides that the user has not given."""
+    if existing is None:
+        return prepare_config(settings, [*base, *overrides])
+    return existing.config(settings, overrides, base=base)
+
+
 def _prepare(
     sources: Sources,
     config: PrepareConfig,
+    existing: ExistingVocabularies | None,
     out: Path,
     facts: dict[str, Any],
     *,
@@ -302,13 +337,15 @@ def _prepare(
         "settings": config.model_dump(mode="json"),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
+    if existing is not None:
+        facts["tokenizer_from"] = existing.facts
     origins = {split: sources.facts(split) for split in SPLITS}
     depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)
         try:
-            report = Passes(sources, config, writer, number).run(out, origins)
+            report = Passes(sources, config, writer, number, existing).run(out, origins)
         except KeyboardInterrupt:
             if not dry_run:
                 log.warning("stopped; run the same command again to continue")

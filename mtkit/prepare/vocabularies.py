@@ -86,7 +86,7 @@ def language_odds(
     """The odds of the subwords of each side, from the words of both sides and their counts."""
     # Both sides segmented with each vocabulary; a joint vocabulary is the same for both.
     counts = {
-        tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
+        tokenizer: [piece_counts(tokenizer, words) for words in (src, tgt)]
         for tokenizer in vocabularies.distinct
     }
     return [
@@ -95,7 +95,7 @@ def language_odds(
     ]
 
 
-def _piece_counts(tokenizer: Tokenizer, words: Mapping[str, int]) -> IntArray:
+def piece_counts(tokenizer: Tokenizer, words: Mapping[str, int]) -> IntArray:
     """(V,): how often each subword occurs, given the counts of the words."""
     counts = np.zeros(len(tokenizer))
     # Rare words are included, because frequent words consist of few subwords and rarely contain the
