@@ -197,8 +197,10 @@ class ModelConfig(_Section):
     activation_dropout: Probability = Field(
         0.0, description="dropout inside the feed-forward network; 0 in the paper"
     )
-    positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="positional encoding: sinusoidal, or learned (Table 3, row E)"
+    positions: Literal["sinusoidal", "learned", "words"] = Field(
+        "sinusoidal",
+        description="positional encoding: sinusoidal, learned (Table 3, row E), or words, for "
+        "parsers: half of it tells which word of the sentence is read",
     )
     max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
@@ -228,6 +230,10 @@ class ModelConfig(_Section):
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, not {self.d_model}"
+            )
+        if self.positions == "words" and self.d_model % 4:
+            raise ValueError(
+                f"d_model: positions of words need a width that 4 divides, not {self.d_model}"
             )
         return self
 

@@ -54,6 +54,7 @@ from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
 from mtkit.train.validation import Validation, ValidationHistory, Validator
+from mtkit.translate import counted_words
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +118,8 @@ class Trainer:
         self.micro_batches.choose(self.batches, self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
+        if config.model.positions == "words":
+            self.model.count_words(*counted_words(self.vocabularies, device=device))
         if self.settings.compile:
             self.model.compile_layers()
         if self.settings.fsdp:
