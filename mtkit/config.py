@@ -223,8 +223,10 @@ class ModelConfig(_Section):
     activation_dropout: Probability = Field(
         0.0, description="dropout inside the feed-forward network; 0 in the paper"
     )
-    positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="positional encoding: sinusoidal, or learned (Table 3, row E)"
+    positions: Literal["sinusoidal", "learned", "words"] = Field(
+        "sinusoidal",
+        description="positional encoding: sinusoidal, learned (Table 3, row E), or words, for "
+        "parsers: half of it tells which word of the sentence is read",
     )
     max_positions: Width = Field(1024, description="maximum sequence length with learned positions")
     norm: Literal["post", "pre"] = Field(
@@ -254,6 +256,10 @@ class ModelConfig(_Section):
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, not {self.d_model}"
+            )
+        if self.positions == "words" and self.d_model % 4:
+            raise ValueError(
+                f"d_model: positions of words need a width that 4 divides, not {self.d_model}"
             )
         return self
 
@@ -328,7 +334,8 @@ class TrainConfig(_Section):
     guided_alignment: Annotated[float, Field(ge=0.0)] = Field(
         0.0,
         description="weight of the loss that trains one attention head on the word alignments of "
-        "the data (prepare --alignments); 0 is off, others use 0.05 to 0.1",
+        "the data (prepare --alignments), or of a parser on the word that it reads next; 0 is off, "
+        "others use 0.05 to 0.1 for word alignments",
     )
     guided_layer: Layers | None = Field(
         None,

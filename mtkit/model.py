@@ -424,6 +424,11 @@ class Transformer(nn.Module):
         self.decoder_norm = _layer_norm(config) if final else nn.Identity()
         if config.positions == "learned":
             self.learned_positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        if config.positions == "words":
+            # (V,): the tokens that words are counted by. Part of the weights, though not trained.
+            sizes = {"src": src_vocab_size or vocab_size, "tgt": vocab_size}
+            for side, size in sizes.items():
+                self.register_buffer(f"{side}_words", torch.zeros(size, dtype=torch.bool))
         # Takes the place of the output layer where inference has another form of the matrix.
         self.output: nn.Module | None = None
         self._sinusoids: Tensor | None = None
@@ -515,23 +520,59 @@ class Transformer(nn.Module):
         """Those of the decoder, as what they are."""
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
+    def count_words(self, src: Tensor, tgt: Tensor) -> None:
+        """Say which tokens words are counted by; with `positions: words`.
+
+        Args:
+            src: (V,), True for the tokens that begin a word, and EOS.
+            tgt: (V,), True for the tokens that read a word of the source.
+        """
+        self.register_buffer("src_words", src)
+        self.register_buffer("tgt_words", tgt)
+
     def embed_src(self, src: Tensor) -> Tensor:
         """The encoder's input (B, S, D): scaled embeddings plus positions."""
-        return self._embed(src, self.src_embedding or self.embedding)
+        words = None
+        if self.config.positions == "words":
+            words = (self.get_buffer("src_words")[src].cumsum(1) - 1).clamp_min(0)
+        return self._embed(src, self.src_embedding or self.embedding, words)
 
     def embed_tgt(self, tgt_in: Tensor) -> Tensor:
         """The decoder's input (B, T, D), likewise."""
-        return self._embed(tgt_in, self.embedding)
+        words = None
+        if self.config.positions == "words":
+            words = self.get_buffer("tgt_words")[tgt_in].cumsum(1)
+        return self._embed(tgt_in, self.embedding, words)
 
-    def _embed(self, ids: Tensor, embedding: nn.Embedding) -> Tensor:
+    def _embed(self, ids: Tensor, embedding: nn.Embedding, words: Tensor | None) -> Tensor:
         """Scaled embeddings plus positions, (B, T, D)."""
         # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
         x = embedding(ids) * math.sqrt(self.config.d_model)
-        dropped: Tensor = self.dropout(x + self.positions(0, ids.shape[1], like=x))
+        positions = self.positions(0, ids.shape[1], like=x, words=words)
+        dropped: Tensor = self.dropout(x + positions)
         return dropped
 
-    def positions(self, start: int, end: int, *, like: Tensor) -> Tensor:
-        """Encodings of the positions `start` to `end`, (end - start, D)."""
+    def positions(
+        self, start: int, end: int, *, like: Tensor, words: Tensor | None = None
+    ) -> Tensor:
+        """Encodings of positions.
+
+        Args:
+            start, end: the positions, without the last.
+            like: a tensor of their type and device.
+            words: (..., end - start), with `positions: words` the number of the word of the source
+                at each position, from 0: that of a subword, or the one to be read next. By default
+                the number of the position.
+
+        Returns:
+            (end - start, D), or (..., end - start, D) with `words`.
+        """
+        if self.config.positions == "words":
+            if words is None:
+                words = torch.arange(start, end, device=like.device)
+            halves = self._sinusoids_to(max(end, int(words.max()) + 1), like=like)
+            tokens = halves[start:end].expand(*words.shape, -1)
+            return torch.cat((tokens, halves[words]), dim=-1)
         if self.config.positions == "learned":
             if end > self.config.max_positions:
                 raise MtkitError(
@@ -539,12 +580,17 @@ class Transformer(nn.Module):
                     f"({self.config.max_positions}), the limit of learned positions"
                 )
             return self.learned_positions[start:end]
+        return self._sinusoids_to(end, like=like)[start:end]
+
+    def _sinusoids_to(self, end: int, *, like: Tensor) -> Tensor:
+        """The encodings of at least so many positions, (length, D), or half as wide for words."""
+        width = self.config.d_model // (2 if self.config.positions == "words" else 1)
         table = self._sinusoids
         # Kept between calls, no part of the weights, and as long as the longest sequence so far.
         if table is None or len(table) < end or table.dtype != like.dtype:
-            table = sinusoidal_positions(max(2 * end, 256), self.config.d_model)
+            table = sinusoidal_positions(max(2 * end, 256), width)
         self._sinusoids = table = table.to(like)
-        return table[start:end]
+        return table
 
     def logits(self, x: Tensor) -> Tensor:
         """Of the next token, (..., V), from the last decoder layer's states (..., D)."""

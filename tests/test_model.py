@@ -35,6 +35,7 @@ VARIANTS = [
     {},
     {"norm": "pre"},
     {"positions": "learned", "max_positions": 40},
+    {"positions": "words"},
     {"attention_window": 1},
     {"attention_window": 3, "norm": "pre"},
     {"d_k": 3, "d_v": 5},
@@ -62,6 +63,9 @@ def build(*, src_vocab_size: int | None = None, **changes: object) -> Transforme
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter, std=0.1)
+    if config.positions == "words":
+        src_ids, tgt_ids = torch.arange(src_vocab_size or V), torch.arange(V)
+        model.count_words((src_ids % 2 == 0) | (src_ids == EOS), tgt_ids % 3 == 0)
     return model
 
 
@@ -268,6 +272,25 @@ def test_position_encodings_equal_values_worked_by_hand() -> None:
         [0.9092974268, -0.4161468365, 0.0199986667, 0.9998000067],
     ]
     assert torch.allclose(table, torch.tensor(expected, dtype=torch.float64), atol=1e-10)
+
+
+def test_positions_of_words_are_half_the_token_and_half_the_word_that_is_read() -> None:
+    model = build(positions="words")
+    halves = sinusoidal_positions(9, 8).float()
+
+    def encoded(tokens: list[int], words: list[int]) -> Tensor:
+        rows = [torch.cat((halves[t], halves[w])) for t, w in zip(tokens, words, strict=True)]
+        return torch.stack(rows)
+
+    # Even ids begin a word of the source, and so does EOS, which is 2; 5 goes on with a word.
+    src = torch.tensor([[4, 5, 8, EOS], [5, EOS, PAD, PAD]])
+    x = model.embed_src(src) - 4 * model.embedding(src)
+    torch.testing.assert_close(x[0], encoded([0, 1, 2, 3], [0, 0, 1, 2]))
+    torch.testing.assert_close(x[1, :2], encoded([0, 1], [0, 0]))
+    # Multiples of 3 read a word of the source: after two of them the third word is next.
+    tgt_in = torch.tensor([[BOS, 4, 3, 6, 5]])
+    x = model.embed_tgt(tgt_in) - 4 * model.embedding(tgt_in)
+    torch.testing.assert_close(x[0], encoded([0, 1, 2, 3, 4], [0, 0, 1, 2, 2]))
 
 
 def test_initial_values_are_glorot_over_the_matrices_of_the_papers_code() -> None:

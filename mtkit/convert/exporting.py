@@ -174,6 +174,7 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
         "d_k": (config.key_width != width, f"has keys of d_model / n_heads, {width:g}"),
         "d_v": (config.value_width != width, f"has values of d_model / n_heads, {width:g}"),
     }
+    impossible["positions"] = (config.positions == "words", "does not count words")
     if format == "huggingface":
         impossible["norm"] = (config.norm != "post", "normalises after the residual sum")
         impossible["positions"] = (config.positions != "sinusoidal", "has sinusoidal ones")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from mtkit.prepare.filters import KEPT, LanguageOdds, ReasonCodes, reason_code
 from mtkit.prepare.links import LinkLines, encode_links
 from mtkit.prepare.source import Block
 from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.prepare.treebank import Linearisation
 from mtkit.tokenizer import Vocabularies
 
 # Memory for the cache of encoded words of a process.
@@ -61,9 +61,9 @@ class BlockEncoding:
         odds: list[LanguageOdds],
         config: PrepareConfig,
         dtype: np.dtype[Any],
-        target_text: Callable[[str], str] | None,
+        linearisation: Linearisation | None,
     ) -> None:
-        self._target_text = target_text
+        self._linearisation = linearisation
         self._vocabularies = vocabularies
         self._odds = odds
         self._config = config
@@ -79,19 +79,27 @@ class BlockEncoding:
         codes = decided.codes.copy()
         (indices,) = np.nonzero(codes == KEPT)
         src, tgt, codes[indices] = self._encode(taken(decided.block, indices.tolist()))
-        links: list[bytes] = []
-        if decided.links is not None:
-            kept = np.flatnonzero(codes == KEPT).tolist()
-            lines = [[line.decode() for line in side] for side in taken(decided.block, kept)]
-            links = encode_links(self._vocabularies, lines, decided.links.parsed(kept))
+        kept = np.flatnonzero(codes == KEPT).tolist()
+        links = self._links(taken(decided.block, kept), decided.links, kept)
         return EncodedBlock(src, tgt, links, codes)
+
+    def _links(self, block: Block, lines: LinkLines | None, indices: list[int]) -> list[bytes]:
+        """The links of a block of kept pairs, which had these indices in `lines`."""
+        texts = model_texts(block, self._linearisation)
+        if self._linearisation is not None:
+            links = [self._linearisation.links(text) for text in texts[1]]
+        elif lines is not None:
+            links = lines.parsed(indices)
+        else:
+            return []
+        return encode_links(self._vocabularies, texts, links)
 
     def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The same for a block whose pairs were all kept so far."""
         ids = [
             encoder.encode(lines)
             for encoder, lines in zip(
-                self._encoders, model_texts(block, self._target_text), strict=True
+                self._encoders, model_texts(block, self._linearisation), strict=True
             )
         ]
         # With EOS, as the model sees them.
@@ -111,10 +119,10 @@ class BlockEncoding:
         return src_ids, tgt_ids, codes
 
 
-def model_texts(block: Block, target_text: Callable[[str], str] | None) -> list[list[str]]:
-    """What the model reads and writes for each pair: the text of both sides, or `target_text`."""
+def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
+    """What the model reads and writes: the text of both sides, or a linearised tree."""
     src, tgt = ([line.decode() for line in lines] for lines in block)
-    return [src, tgt if target_text is None else list(map(target_text, tgt))]
+    return [src, tgt if linearisation is None else list(map(linearisation.text, tgt))]
 
 
 def taken(block: Block, indices: list[int]) -> Block:

@@ -11,7 +11,7 @@ import os
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -49,6 +49,7 @@ from mtkit.prepare.filters import (
 from mtkit.prepare.links import LinkFile, LinkLines
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.source import Block, Source
+from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
 from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
@@ -82,9 +83,8 @@ class Sources:
     Attributes:
         src_lang, tgt_lang: language codes.
         train, valid, test: the sources.
-        links: the word alignments of each training source; empty if there are none.
-        target_text: what the model learns to write for a target side, if that is another text;
-            processes must be able to import it.
+        links: files of word alignments, for each training source; empty if there are none.
+        linearisation: of the trees on the target side; None for translations.
     """
 
     src_lang: str
@@ -93,7 +93,12 @@ class Sources:
     valid: Source
     test: Source | None = None
     links: Sequence[LinkFile] = ()
-    target_text: Callable[[str], str] | None = None
+    linearisation: Linearisation | None = None
+
+    @property
+    def has_links(self) -> bool:
+        """Whether the training pairs have links."""
+        return bool(self.links) or self.linearisation is not None
 
     def blocks(
         self, number: int, blocks: Generator[Block, None, None]
@@ -395,7 +400,7 @@ class Passes:
         src, tgt = self._counted(check)
         if self._existing is None:
             vocabularies = learn_vocabularies(
-                src, tgt, self._config, writes_trees=self._sources.target_text is not None
+                src, tgt, self._config, writes_trees=self._sources.linearisation is not None
             )
         else:
             self._existing.refuse_unseen(src, tgt, where="the training text")
@@ -426,7 +431,7 @@ class Passes:
                 seen += len(indices)
 
         counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
-        count = functools.partial(_count_block, self._sources.target_text)
+        count = functools.partial(_count_block, self._sources.linearisation)
         with _bar("counting words", total=-(-kept // stride)) as bar:
             for block, of_sides in ordered_map(count, chosen(), workers=self._workers):
                 for side, of_side in zip(counts, of_sides, strict=True):
@@ -447,7 +452,7 @@ class Passes:
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
         encoding = BlockEncoding(
-            vocabularies, odds, self._config, self._writer.token_type, self._sources.target_text
+            vocabularies, odds, self._config, self._writer.token_type, self._sources.linearisation
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         with _bar("encoding", total=len(records)) as bar:
@@ -456,7 +461,7 @@ class Passes:
                 encoding, rest, workers=self._workers
             ):
                 self._writer.add_pairs("train", src, tgt)
-                if self._sources.links:
+                if self._sources.has_links:
                     self._writer.add_links("train", links)
                 self._list_dropped(done, place, block, codes)
                 done.kept[place.source] += len(src)
@@ -496,7 +501,9 @@ class Passes:
         src, tgt = (
             encoder.encode(lines)
             for encoder, lines in zip(
-                encoders, model_texts((block[0], block[1]), self._sources.target_text), strict=True
+                encoders,
+                model_texts((block[0], block[1]), self._sources.linearisation),
+                strict=True,
             )
         )
         self._writer.add_pairs("valid", src, tgt)
@@ -559,9 +566,9 @@ def _check_block(cleaner: Cleaner, numbered: _Numbered) -> PairChecks:
 
 
 def _count_block(
-    target_text: Callable[[str], str] | None, block: Block
+    linearisation: Linearisation | None, block: Block
 ) -> tuple[Counter[str], Counter[str]]:
-    src, tgt = map(count_words, model_texts(block, target_text))
+    src, tgt = map(count_words, model_texts(block, linearisation))
     return src, tgt
 
 

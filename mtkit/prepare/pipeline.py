@@ -19,7 +19,6 @@ reused as a whole, the third in parts.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
@@ -47,14 +46,14 @@ from mtkit.prepare.passes import (
 )
 from mtkit.prepare.readers import catalogue_sources, parallel_files
 from mtkit.prepare.source import Source
-from mtkit.prepare.treebank import Treebank, linearised
+from mtkit.prepare.treebank import Linearisation, Treebank
 from mtkit.processes import available_cores
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
 
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 5
+_RECORDS_FORMAT = 6
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -234,8 +233,9 @@ def prepare_trees(
     _check_place(out, force=force, dry_run=dry_run)
     if not train:
         raise MtkitError("there is no training data; give at least one treebank")
-    target_text = functools.partial(linearised, tags=config.tree_tags)
-    sources = Sources(src_lang, TREES, train, valid, test, target_text=target_text)
+    _check_links(config)
+    linearisation = Linearisation(config.tree_tags)
+    sources = Sources(src_lang, TREES, train, valid, test, linearisation=linearisation)
     return _prepare(
         sources,
         config,
@@ -287,9 +287,14 @@ def _link_files(paths: Sequence[Path], *, sources: int, config: PrepareConfig) -
         raise MtkitError(
             f"alignments: give a file for each of the {sources} training sources, not {len(paths)}"
         )
-    if paths and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
-        raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
+    if paths:
+        _check_links(config)
     return [LinkFile(Path(path)) for path in paths]
+
+
+def _check_links(config: PrepareConfig) -> None:
+    if config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
+        raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
 
 
 def _as_source(source: Source | tuple[Path, Path]) -> Source:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mtkit.prepare.source import Block, Reading, Source, check_file, file_sha256
 from mtkit.text import decode_lines
-from mtkit.trees import linearise, parse_trees
+from mtkit.trees import linearise, parse_trees, read_bracket
+from mtkit.word_alignment import Links
 
 
 class Treebank(Source):
@@ -43,7 +45,31 @@ class Treebank(Source):
         return {"kind": "trees", "path": str(self._path), "sha256": file_sha256(self._path)}
 
 
-def linearised(line: str, *, tags: bool) -> str:
-    """The linearised form of a tree in brackets on one line; `tags` as in `linearise`."""
-    (tree,) = parse_trees([line], name="tree")
-    return linearise(tree, tags=tags)
+@dataclass(frozen=True)
+class Linearisation:
+    """The form of a tree that a model learns to write.
+
+    Attributes:
+        tags: as in `linearise`.
+    """
+
+    tags: bool
+
+    def text(self, line: str) -> str:
+        """The linearised form of a tree in brackets on one line."""
+        (tree,) = parse_trees([line], name="tree")
+        return linearise(tree, tags=self.tags)
+
+    @staticmethod
+    def links(text: str) -> Links:
+        """Which word of the sentence a model needs after each part of a linearised tree.
+
+        It is the first word that the parts up to there have not read. So a head with
+        `train.guided_alignment` learns where in the sentence the tree is, which is hard to learn
+        from the trees alone, because the words are not copied. Parts after the last word have no
+        link.
+        """
+        parts = list(map(read_bracket, text.split()))
+        is_word = [part is not None and part.kind == "word" for part in parts]
+        read = list(itertools.accumulate(is_word))
+        return frozenset((word, place) for place, word in enumerate(read) if word < read[-1])

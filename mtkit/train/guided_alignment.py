@@ -1,10 +1,11 @@
 """Guided alignment: one attention head learns the word alignments of the training pairs.
 
-The alignments come from an aligner (`mtkit prepare --alignments`). A head of cross-attention gets
-one more loss: the cross-entropy of its weights against the links of the word it reads (Chen et al.
-2016, https://arxiv.org/abs/1607.01628; Garg et al. 2019, https://aclanthology.org/D19-1453). The
-head is read where the target subword is the decoder's input, so it knows the word that it aligns
-(Chen et al. 2020, https://aclanthology.org/2020.emnlp-main.42).
+The alignments come from an aligner (`mtkit prepare --alignments`), or from the trees of a treebank.
+A head of cross-attention gets one more loss: the cross-entropy of its weights against the links of
+the word it reads (Chen et al. 2016, https://arxiv.org/abs/1607.01628; Garg et al. 2019,
+https://aclanthology.org/D19-1453). The head is read where the target subword is the decoder's
+input, so it knows the word that it aligns (Chen et al. 2020,
+https://aclanthology.org/2020.emnlp-main.42).
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
 from mtkit.train.trained import TrainedParameters, is_of_optimizer
 from mtkit.train.validation import Validation, ValidationHistory, Validator
+from mtkit.translate import counted_words
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +123,8 @@ class Trainer:
         self.micro_batches.choose(self.batches, self.workers.world_size)
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
+        if config.model.positions == "words":
+            self.model.count_words(*counted_words(self.vocabularies, device=device))
         if initial is not None:
             self.model.load_state_dict(initial)
         if self.settings.compile:

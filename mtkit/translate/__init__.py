@@ -14,7 +14,7 @@ from mtkit.translate.alignment import (
 from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
 from mtkit.translate.markup import translate_markup
-from mtkit.translate.parsing import TreeText
+from mtkit.translate.parsing import TreeText, counted_words
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.resumable import ResumableOutput
 from mtkit.translate.terms import Glossary
@@ -34,6 +34,7 @@ __all__ = [
     "Window",
     "all_heads",
     "choose_heads",
+    "counted_words",
     "default_heads",
     "heads_of",
     "ready_lines",

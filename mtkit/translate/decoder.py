@@ -288,7 +288,7 @@ class Decoder:
     @cached_property
     def _brackets(self) -> BracketTokens:
         brackets = BracketTokens(self.tokenizer)
-        brackets.check()
+        brackets.check(needed_by="decode.well_formed_trees")
         return brackets
 
     def _translation(self, found: Hypothesis, seconds: float, terms: Sequence[str]) -> Translation:

@@ -57,11 +57,21 @@ class Engine:
         """
         model = self.model
         x = torch.embedding(model.embedding.weight, tokens) * math.sqrt(model.config.d_model)
-        x = x + model.positions(cache.steps, cache.steps + 1, like=x)
+        x = x + self._positions(tokens, rows, cache, like=x)
         cache.advance(rows, self.window)
         for layer, memory_kv, own in zip(self.layers, cache.memory_kv, cache.layers, strict=True):
             x = layer.step(x, memory_kv, own, cache)
         return upcast_logits(model.logits(x)).log_softmax(-1)
+
+    def _positions(
+        self, tokens: Tensor, rows: Tensor, cache: DecoderCache, *, like: Tensor
+    ) -> Tensor:
+        """The encodings of the position of these tokens, (R, D) or (1, D)."""
+        model, step = self.model, cache.steps
+        if model.config.positions != "words":
+            return model.positions(step, step + 1, like=like)
+        words = cache.read_words(model.get_buffer("tgt_words")[tokens], rows)
+        return model.positions(step, step + 1, like=like, words=words.unsqueeze(1)).squeeze(1)
 
 
 def upcast_logits(logits: Tensor) -> Tensor:
@@ -188,6 +198,8 @@ class DecoderCache:
             bias = like.new_zeros(B, 1, memory_mask.shape[-1])
             self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
         self.ancestors = like.new_zeros(B, beam_size, 0)
+        # (B, W): words of the source that each hypothesis has read, if they are counted.
+        self._words = torch.zeros(B, beam_size, dtype=torch.int64, device=like.device)
         self._own = like.new_full((beam_size, beam_size), -torch.inf).fill_diagonal_(0)
         self._rows: Tensor | None = None
 
@@ -195,6 +207,7 @@ class DecoderCache:
         """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W)."""
         rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
         self.ancestors = self.ancestors.gather(1, rows)
+        self._words = self._words.gather(1, parents)
 
     def select(self, sentences: Tensor) -> None:
         """Keep these sentences (an int64 vector of indices), in that order."""
@@ -208,8 +221,19 @@ class DecoderCache:
         if len(self.memory_bias) > 1:
             self.memory_bias = self.memory_bias.index_select(0, rows)
         self.ancestors = self.ancestors.index_select(0, sentences)
+        self._words = self._words.index_select(0, sentences)
         for layer in self.layers:
             layer.select(sentences, rows)
+
+    def read_words(self, is_word: Tensor, rows: Tensor) -> Tensor:
+        """Count the newest tokens; returns the words read by each live hypothesis, (R,).
+
+        Args:
+            is_word: (R,), whether the newest token of each hypothesis reads a word.
+            rows: (R,), their slots.
+        """
+        self._words.view(-1).index_add_(0, rows, is_word.long())
+        return self._words.view(-1)[rows]
 
     def advance(self, rows: Tensor, window: int | None) -> None:
         """Start the next step, in which the slots `rows` (R,) of all B·W are live."""

@@ -143,6 +143,9 @@ def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
         if isinstance(module, DenseLinear):
             yield module, "transposed"
             yield module, "bias"
+        if isinstance(module, Transformer) and module.config.positions == "words":
+            yield module, "src_words"
+            yield module, "tgt_words"
 
 
 @functools.cache

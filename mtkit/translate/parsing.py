@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
+import torch
+from torch import Tensor
+
 from mtkit.errors import MtkitError
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
 from mtkit.translate.decoder import Translation
 from mtkit.translate.tree_mask import BracketTokens
 from mtkit.trees import (
@@ -22,6 +25,27 @@ from mtkit.trees import (
     split_words,
     treebank_words,
 )
+
+
+def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The tokens that words are counted by, with `model.positions: words`.
+
+    Args:
+        vocabularies: of sentences and of linearised trees.
+        device: of the results.
+
+    Returns:
+        (V,) of the source, True for a subword that begins a word, and EOS; (V,) of the target, True
+        for the tokens that are words of the sentence.
+
+    Raises:
+        MtkitError: if these are not the vocabularies of a parser.
+    """
+    src = torch.from_numpy(vocabularies.src.begins_word.copy())
+    src[EOS_ID] = True
+    tgt = BracketTokens(vocabularies.tgt)
+    tgt.check(needed_by="model.positions")
+    return src.to(device), torch.from_numpy(tgt.reads_word).to(device)
 
 
 class TreeText:

@@ -57,22 +57,32 @@ class BracketTokens:
         }
         self.words = {token: b.label for token, b in brackets.items() if b.kind == "word"}
 
-    def check(self) -> None:
+    def check(self, *, needed_by: str) -> None:
         """Refuse a vocabulary in which no tree can be written with one token for each part.
 
+        Args:
+            needed_by: the setting that needs such a vocabulary.
+
         Raises:
-            MtkitError: for the setting that needs such a vocabulary.
+            MtkitError: naming the setting.
         """
         if not (self.words and self.closing_of):
             raise MtkitError(
-                "decode.well_formed_trees: brackets are cut into several subwords in the "
-                "vocabulary of this run; set it to false, or prepare without tgt_vocab_size"
+                f"{needed_by}: the vocabulary of the target has no whole brackets; change this "
+                "setting, or prepare a treebank without tgt_vocab_size"
             )
 
     @property
     def has_tags(self) -> bool:
         """Whether words have part-of-speech tags."""
         return any(tag != ANY_TAG for tag in self.words.values())
+
+    @property
+    def reads_word(self) -> NDArray[np.bool_]:
+        """(V,): the tokens that read a word of the sentence."""
+        mask = np.zeros(self.size, bool)
+        mask[list(self.words)] = True
+        return mask
 
     @functools.lru_cache(4096)  # noqa: B019 - lives as long as the decoder
     def mask(self, *, opening: bool, word: bool, closing: int | None) -> NDArray[np.bool_]:

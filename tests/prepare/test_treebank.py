@@ -6,6 +6,7 @@ import gzip
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import Place
 from treebank import TREEBANK, needs_treebank, small_trees
@@ -13,13 +14,15 @@ from treebank import TREEBANK, needs_treebank, small_trees
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.prepare import Treebank, prepare_trees
-from mtkit.prepare.treebank import linearised
+from mtkit.prepare.treebank import Linearisation
 from mtkit.trees import linearise, read_trees
+
+WITH_TAGS = Linearisation(tags=True)
 
 
 def brackets(trees: list[str]) -> int:
     """Openings, closings and words of linearised trees."""
-    return sum(len(linearised(tree, tags=True).split()) for tree in trees)
+    return sum(len(WITH_TAGS.text(tree).split()) for tree in trees)
 
 
 def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
@@ -32,7 +35,7 @@ def test_a_pair_is_the_words_of_a_sentence_and_its_linearised_tree(
     for place, tree in enumerate(trees):
         words = " ".join(re.findall(r" ([^() ]+)\)", tree))
         assert src.decode(pairs.src[place]) == words
-        assert tgt.decode(pairs.tgt[place]) == linearised(tree, tags=True)
+        assert tgt.decode(pairs.tgt[place]) == WITH_TAGS.text(tree)
 
 
 def test_the_folder_says_that_its_task_is_parsing_and_has_the_trees_as_text(
@@ -43,6 +46,37 @@ def test_the_folder_says_that_its_task_is_parsing_and_has_the_trees_as_text(
     sentences, trees = tree_data.text("test")
     assert trees == tree_files["test"].read_text().splitlines()
     assert [re.sub(r"\S*\(\S+ |\)", "", tree) for tree in trees] == sentences
+
+
+def test_each_part_of_a_tree_is_linked_with_the_word_that_follows_the_words_read_so_far():
+    # S NP xDT xNN zNP VP xVB zVP zS: nothing is read after S and NP, the first word after xDT.
+    places = [0, 0, 1, 2, 2, 2]
+    links = WITH_TAGS.links(WITH_TAGS.text("(S (NP (DT the) (NN dog)) (VP (VB barks)))"))
+    assert links == {(word, part) for part, word in enumerate(places)}
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_a_prepared_tree_has_the_links_of_its_parts(
+    tree_files: dict[str, Path], tmp_path: Path, tags: bool
+):
+    prepare_trees(
+        "some",
+        tmp_path / "out",
+        train=[Treebank(tree_files["train"])],
+        valid=Treebank(tree_files["valid"]),
+        vocab_size=300,
+        tree_tags=tags,
+    )
+    pairs = PreparedData.open(tmp_path / "out").pairs("train")
+    assert pairs.links is not None
+    for place, tree in enumerate(read_trees(tree_files["train"])):
+        numbers = np.reshape(pairs.links[place], (-1, 2)).tolist()
+        parts = linearise(tree, tags=tags).split()
+        # The number of words before each part, counted from the openings and closings.
+        words = [part == "XX" if not tags else part.startswith("x") for part in parts]
+        read = [sum(words[: part + 1]) for part in range(len(parts))]
+        unread = [[word, part] for part, word in enumerate(read) if word < len(tree.words)]
+        assert numbers == sorted(unread)
 
 
 def test_each_bracket_is_one_subword_and_the_sizes_of_the_sides_differ(tree_data: PreparedData):
@@ -146,7 +180,7 @@ def test_tags_are_learned_or_not(tree_files: dict[str, Path], tmp_path: Path, ta
     data = PreparedData.open(tmp_path / "t")
     line = data.tokenizers().tgt.decode(data.pairs("train").tgt[0])
     tree = tree_files["train"].read_text().splitlines()[0]
-    assert line == linearised(tree, tags=tags)
+    assert line == Linearisation(tags).text(tree)
     assert ("XX" in line.split()) is not tags
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from command_line import Place
 from conftest import changed
+from training import assert_same_state, before_update, interrupt
 
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
+from mtkit.tokenizer import EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate import Translator
-from mtkit.trees import parse_trees, treebank_words
+from mtkit.trees import linearise, parse_trees, treebank_words
 
 
 def leaves(tree: str) -> list[str]:
@@ -142,3 +144,64 @@ def test_a_metric_of_another_task_is_refused(
     config = changed(tiny_config, "train", best_metric="f1")
     with pytest.raises(MtkitError, match="best_metric: f1 is not a metric of translation"):
         train.run(config, tiny_data, tmp_path / "run", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def counting(
+    tree_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A parser of two layers that counts words, trained for a few updates with guided attention."""
+    place = tmp_path_factory.mktemp("counting") / "counting"
+    settings = {"best_metric": "f1", "guided_alignment": 0.5, "max_steps": 6}
+    config = changed(changed(tiny_config, "train", **settings), "model", positions="words")
+    train.run(config, tree_data, place, device="cpu")
+    return place
+
+
+def test_a_parser_that_counts_words_parses_alone_with_workers_and_in_an_ensemble(
+    counting: Path, tree_data: PreparedData
+):
+    lines = tree_data.text("test")[0]
+    alone = Translator.load(counting, tokenized=True)
+    expected = list(alone.translate_nbest(lines, n_best=2))
+    with Translator.load(counting, tokenized=True, workers=2) as several:
+        found = list(several.translate_nbest(lines, n_best=2))
+    twice = Translator.load([counting, counting], tokenized=True)
+    for other in (found, list(twice.translate_nbest(lines, n_best=2))):
+        assert [one[0].text for one in other] == [one[0].text for one in expected]
+        assert [one[0].log_prob for one in other] == pytest.approx(
+            [one[0].log_prob for one in expected], abs=1e-4
+        )
+
+
+def test_words_are_counted_by_the_parts_of_a_tree_that_are_words(
+    counting: Path, tree_data: PreparedData
+):
+    weights = Run.open(counting).checkpoints()[-1].load_weights()
+    src, tgt = tree_data.tokenizers()
+    for tree in parse_trees(tree_data.text("test")[1], name="test"):
+        ids = tgt.encode(linearise(tree, tags=True))
+        parts = linearise(tree, tags=True).split()
+        assert weights["tgt_words"][ids].tolist() == [part.startswith("x") for part in parts]
+        assert int(weights["src_words"][src.encode(tree.sentence)].sum()) == len(tree.words)
+    assert weights["src_words"][EOS_ID]
+
+
+def test_a_parser_that_counts_words_resumes_to_the_last_bit(
+    counting: Path, tree_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = Run.open(counting).config
+    with monkeypatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        train.run(config, tree_data, tmp_path / "run", device="cpu")
+    train.run(config, tree_data, tmp_path / "run", device="cpu")
+    assert_same_state(counting, tmp_path / "run")
+
+
+def test_a_translation_model_cannot_count_words(
+    tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
+):
+    config = changed(tiny_config, "model", positions="words")
+    with pytest.raises(MtkitError, match=r"model.positions: the vocabulary of the target has no"):
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()

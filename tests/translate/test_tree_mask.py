@@ -56,7 +56,7 @@ def test_a_mask_allows_every_tree_of_the_treebank(brackets: BracketTokens, tree_
 
 def test_a_vocabulary_without_whole_brackets_is_refused(tiny_data: PreparedData):
     with pytest.raises(MtkitError, match=r"decode.well_formed_trees: .* tgt_vocab_size"):
-        BracketTokens(tiny_data.tokenizers().tgt).check()
+        BracketTokens(tiny_data.tokenizers().tgt).check(needed_by="decode.well_formed_trees")
 
 
 def test_a_single_word_needs_no_phrase(brackets: BracketTokens):
