@@ -249,7 +249,7 @@ class Passes:
         if self._existing is not None:
             # Before hours of work.
             lines = ([pair[side].encode() for pair in held_out["valid"]] for side in (0, 1))
-            words = _count_block(self._sources.target_text, (next(lines), next(lines)))
+            words = _count_block(self._sources.linearisation, (next(lines), next(lines)))
             self._existing.refuse_unseen(*words, where=self._sources.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
