@@ -273,7 +273,8 @@ def in_small(arguments: list[str]) -> list[str]:
     if "--vocab-size" in arguments:
         arguments[arguments.index("--vocab-size") + 1] = "300"
     if arguments[0] == "train":
-        arguments += [word for setting in SMALL for word in ("--set", setting)]
+        settings = [s for s in SMALL if "--init-from" not in arguments or s[:6] != "model."]
+        arguments += [word for setting in settings for word in ("--set", setting)]
     return arguments
 
 
