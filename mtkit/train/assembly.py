@@ -80,7 +80,7 @@ def run(
         MtkitError: if the folder has a run with another configuration, other data or other
             initial weights, which the message names, or if the workers have different ones.
     """
-    config, initial = _start(config, data, None if restart else run_path, init_from)
+    config, initial = _start(config, data, run_path, init_from, restart=restart)
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
         return _run(
@@ -89,22 +89,32 @@ def run(
 
 
 def _start(
-    config: Config, data: PreparedData, existing: Path | None, init_from: str | None
+    config: Config,
+    data: PreparedData,
+    run_path: Path | None,
+    init_from: str | None,
+    *,
+    restart: bool = False,
 ) -> tuple[Config, Initial | None]:
     """The configuration with the model of the weights that training starts from, and the weights.
 
-    Args:
-        config, data, init_from: as in `run`.
-        existing: the run folder, if a run in it may continue.
+    The arguments are as in `run`; without `run_path` nothing is trained.
     """
     if init_from is not None:
         path, which = split_checkpoint(init_from)
         run = Run.open(path)
+        if run_path is not None and run_path.exists() and path.samefile(run_path):
+            raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
         return config_to_start(config, run), initial_weights(run, which, data)
-    if existing is not None and Run.is_run(existing):
+    if run_path is not None and Run.is_run(run_path) and not restart:
         # It continues without the weights that it was started from, but with their model.
-        begun = Run.open(existing)
-        if begun.manifest.started_from is not None:
+        begun = Run.open(run_path)
+        if (origin := begun.manifest.started_from) is not None:
+            if not begun.checkpoints():
+                raise MtkitError(
+                    f"{run_path}: has no checkpoint yet; give --init-from {origin.run} again, or "
+                    "--restart"
+                )
             return config_to_start(config, begun), None
     return config, None
 

@@ -12,7 +12,7 @@ import torch
 from command_line import Place
 from conftest import changed, random_run
 from torch import Tensor, nn
-from training import assert_same_state, before_update, interrupt, rows_of
+from training import assert_same_state, before_update, content, interrupt, kill, rows_of
 
 from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_config
 from mtkit.data import PreparedData
@@ -168,6 +168,33 @@ def test_a_run_is_not_continued_with_other_initial_weights(
     config = tiny_run.config
     with pytest.raises(MtkitError, match=r"random: was not started from step 1 of"):
         tune(config, tiny_data, tmp_path / "random", other)
+
+
+def test_a_run_without_checkpoints_needs_its_initial_weights_again(
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    tune(fine, tiny_data, tmp_path / "whole", tiny_run)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        before_update(patch, 2, kill)
+        tune(fine, tiny_data, tmp_path / "killed", tiny_run)
+    with pytest.raises(MtkitError, match=r"no checkpoint yet; give --init-from .* again, or"):
+        train.run(fine, tiny_data, tmp_path / "killed", device="cpu")
+    tune(fine, tiny_data, tmp_path / "killed", tiny_run)
+    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(
+    fine: Config, tiny_data: PreparedData, begun: Path, restart: bool
+):
+    before = content(begun)
+    with pytest.raises(MtkitError, match="a run cannot start from itself; give another --run"):
+        tune(fine, tiny_data, begun, Run.open(begun), restart=restart)
+    assert content(begun) == before
 
 
 @pytest.mark.parametrize(
