@@ -38,6 +38,8 @@ from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 log = logging.getLogger(__name__)
 
 Split = Literal["train", "valid", "test"]
+# Before the names of further validation sets, in the names of their splits: valid@news.
+_ALSO = "valid@"
 # What a model does: with parsing, the target text is trees in brackets, one per line, and the
 # encoded targets are those trees linearised.
 Task = Literal["translation", "parsing"]
@@ -329,8 +331,15 @@ class PreparedData:
                 self._verify_file(name)
         return Vocabularies.load(self.path)
 
-    def pairs(self, split: Split) -> SentencePairs:
-        """The encoded pairs of `train` or `valid`.
+    @property
+    def valid_also(self) -> tuple[str, ...]:
+        """The names of the further validation sets, in the order in which they were given."""
+        return tuple(
+            split.removeprefix(_ALSO) for split in self.manifest.sources if split.startswith(_ALSO)
+        )
+
+    def pairs(self, split: str) -> SentencePairs:
+        """The encoded pairs of `train`, of `valid`, or of a further set (`also_split`).
 
         Raises:
             MtkitError: if the manifest gives the sources of other pairs than there are.
@@ -371,8 +380,8 @@ class PreparedData:
                 src, tgt = sides
                 yield SentencePairs(src, tgt)
 
-    def text(self, split: Split) -> tuple[list[str], list[str]]:
-        """Raw source and target lines of `valid` or `test`.
+    def text(self, split: str) -> tuple[list[str], list[str]]:
+        """Raw source and target lines of `valid` or `test`, or of a further set (`also_split`).
 
         Raises:
             MtkitError: if the data was prepared without that split, or a file was changed.
@@ -452,7 +461,7 @@ class PreparedWriter:
         """The saved vocabularies."""
         return Vocabularies.load(self._folder)
 
-    def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
+    def add_pairs(self, split: str, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
         for side, sentences in (("src", src), ("tgt", tgt)):
             self._add_rows(split, side, sentences, self._token_type)
@@ -461,15 +470,13 @@ class PreparedWriter:
         """Write the word alignments of pairs, of `LINK_TYPE`, in the order of `add_pairs`."""
         self._add_rows(split, LINKS, links, LINK_TYPE)
 
-    def _add_rows(
-        self, split: Split, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]
-    ) -> None:
+    def _add_rows(self, split: str, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> None:
         numbers, lengths = _array_names(split, side)
         self._file(numbers).write(b"".join(rows))
         of_each = np.fromiter(map(len, rows), np.uint32, len(rows))
         self._file(lengths).write((of_each // dtype.itemsize).astype("<u4").tobytes())
 
-    def add_text(self, split: Split, pairs: Sequence[tuple[str, str]]) -> None:
+    def add_text(self, split: str, pairs: Sequence[tuple[str, str]]) -> None:
         """Write the raw lines of a split."""
         for index, side in enumerate(("src", "tgt")):
             text = "".join(f"{pair[index]}\n" for pair in pairs)
@@ -506,6 +513,8 @@ class PreparedWriter:
             for side in ("src", "tgt", LINKS)
             for name in _array_names(split, side)
         ]
+        # Those of further validation sets are written last, after the last part.
+        arrays += sorted(file.name for file in self._folder.glob(f"{_ALSO}*.bin"))
         for name in (*arrays, _DROPPED):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
@@ -590,6 +599,11 @@ def find_data(root: Path) -> Path:
             "mtkit prepare demo-en-de, or give --data"
         )
     return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
+
+
+def also_split(name: str) -> str:
+    """The name of the split of a further validation set."""
+    return f"{_ALSO}{name}"
 
 
 def _array_names(split: str, side: str) -> tuple[str, str]:

@@ -141,6 +141,7 @@ class _MetricsRow(Record):
     valid_bleu: float | None = None
     valid_chrf: float | None = None
     valid_f1: float | None = None
+    valid_also: dict[str, dict[str, float]] | None = None  # of further sets, by their names
 
 
 class _Sample(Record):
@@ -568,7 +569,7 @@ class Run:
 
     # Metrics
 
-    def log(self, row: dict[str, float | int]) -> None:
+    def log(self, row: dict[str, Any]) -> None:
         """Append one row to `metrics.jsonl`."""
         self._append(_METRICS, row)
 
@@ -659,19 +660,15 @@ def find_run(root: Path) -> Run:
     Raises:
         MtkitError: if there is no run with a checkpoint.
     """
-    newest: tuple[int, Path] | None = None
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
-    for folder in folders:
-        for checkpoint in (folder / _CHECKPOINTS).glob(COMPLETE):
-            when = checkpoint.stat().st_mtime_ns
-            if newest is None or when > newest[0]:
-                newest = (when, folder)
-    if newest is None:
+    saved = [(one, folder) for folder in folders for one in (folder / _CHECKPOINTS).glob(COMPLETE)]
+    if not saved:
         what = (
             f"the runs under {root}/ have no checkpoint yet" if folders else f"no run under {root}/"
         )
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
-    return Run.open(newest[1])
+    _, newest = max(saved, key=lambda one: one[0].stat().st_mtime_ns)  # the first of equal ones
+    return Run.open(newest)
 
 
 def seed_groups(runs: Sequence[Run]) -> list[list[int]]:

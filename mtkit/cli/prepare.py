@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,14 @@ output_option = option_group("Output")
     help="Validation set as two files.",
 )
 @data_option("--valid-from", metavar="SOURCE", help="Validation set in a form of --train-from.")
+@data_option(
+    "--valid-also",
+    type=(str, PathArgument, PathArgument),
+    multiple=True,
+    metavar="NAME SRC TGT",
+    help="A further validation set, as two files, that training measures too: with general text,"
+    " for example, it shows what fine-tuning forgets. Repeatable.",
+)
 @data_option(
     "--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set as two files."
 )
@@ -247,6 +256,7 @@ class _OwnData:
     alignments: tuple[Path, ...]
     valid: tuple[Path, Path] | None
     valid_from: str | None
+    valid_also: tuple[tuple[str, Path, Path], ...]
     test: tuple[Path, Path] | None
     test_from: str | None
 
@@ -267,12 +277,15 @@ class _OwnData:
             "--valid or --valid-from": self.valid or self.valid_from,
         }
         missing = [option for option, value in required.items() if not value]
-        optional = self.test or self.test_from or self.alignments
+        optional = self.test or self.test_from or self.valid_also or self.alignments
         is_given = len(missing) < len(required) or bool(optional)
         if is_given and missing:
             raise click.UsageError(
                 f"your own data requires {', '.join(required)}; missing: {', '.join(missing)}"
             )
+        names = Counter(name for name, _, _ in self.valid_also)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise click.UsageError(f"--valid-also: the name {twice[0]} is given twice")
         corpora = len(self.train) + len(self.train_from)
         if self.alignments and len(self.alignments) != corpora:
             raise click.UsageError(
@@ -303,6 +316,7 @@ class _OwnData:
             "train": list(map(source, train, self.weight or [1.0] * len(train))),
             "valid": source(valid),
             "test": source(test) if test else None,
+            "valid_also": {name: (src, tgt) for name, src, tgt in self.valid_also},
             "alignments": self.alignments,
         }
 

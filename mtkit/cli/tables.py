@@ -69,6 +69,9 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
                 f"  with {what} in validation or test", f"{count:,}", f"{count / read:.2%}"
             )
     table.add_row("validation pairs", f"{report.pairs['valid']:,}")
+    for split, count in report.pairs.items():
+        if split not in ("train", "valid", "test"):
+            table.add_row(f"{split} pairs", f"{count:,}")
     table.add_row("test pairs", f"{report.pairs['test']:,}")
     table.add_row("vocabulary", ", ".join(f"{size:,}" for size in report.vocab_sizes))
     for stage, seconds in report.seconds.items():

@@ -21,7 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mtkit.config import PrepareConfig
-from mtkit.data import PreparedWriter, Split
+from mtkit.data import PreparedWriter, also_split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Record, read_record, write_record
 from mtkit.prepare.encoding import (
@@ -60,7 +60,6 @@ log = logging.getLogger(__name__)
 
 Pair = tuple[str, str]
 _BlockWithLinks = tuple[Block, LinkLines | None]
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 # Pairs that are sent to a process at a time.
 BLOCK = 10_000
@@ -82,6 +81,7 @@ class Sources:
     Attributes:
         src_lang, tgt_lang: language codes.
         train, valid, test: the sources.
+        valid_also: further validation sets, by name.
         links: the word alignments of each training source; empty if there are none.
         target_text: what the model learns to write for a target side, if that is another text;
             processes must be able to import it.
@@ -92,6 +92,7 @@ class Sources:
     train: Sequence[Source]
     valid: Source
     test: Source | None = None
+    valid_also: Mapping[str, Source] = field(default_factory=dict)
     links: Sequence[LinkFile] = ()
     target_text: Callable[[str], str] | None = None
 
@@ -103,7 +104,17 @@ class Sources:
             return zip(blocks, itertools.repeat(None))
         return self.links[number].beside(blocks, of=self.train[number].name)
 
-    def facts(self, split: Split) -> list[dict[str, Any]]:
+    @property
+    def splits(self) -> list[str]:
+        """The names of all splits, the training data first."""
+        return ["train", *self.held_out]
+
+    @property
+    def held_out(self) -> list[str]:
+        """The names of the validation and test sets, also where there is no test set."""
+        return ["valid", "test", *map(also_split, self.valid_also)]
+
+    def facts(self, split: str) -> list[dict[str, Any]]:
         """The entries of the sources of a split in the manifest."""
         of_split = [source.facts() for source in self.of(split)]
         if split == "train":
@@ -111,11 +122,12 @@ class Sources:
                 facts["alignments"] = links.facts()
         return of_split
 
-    def of(self, split: Split) -> list[Source]:
+    def of(self, split: str) -> list[Source]:
         """The sources of a split."""
         if split == "train":
             return list(self.train)
-        source = self.valid if split == "valid" else self.test
+        also = {also_split(name): source for name, source in self.valid_also.items()}
+        source = {"valid": self.valid, "test": self.test, **also}[split]
         return [source] if source else []
 
 
@@ -149,7 +161,7 @@ class Report:
     """
 
     path: Path
-    pairs: dict[Split, int]
+    pairs: dict[str, int]
     dropped: dict[str, int]
     overlaps: tuple[int, int, int]
     fixed: dict[str, int]
@@ -231,20 +243,20 @@ class Passes:
         self._existing = existing
         self._seconds: dict[str, float] = {}
 
-    def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
+    def run(self, out: Path, origins: dict[str, list[dict[str, Any]]]) -> Report:
         """Run all stages, and give the writer the contents of the manifest."""
-        held_out: dict[Split, list[Pair]] = {
+        held_out: dict[str, list[Pair]] = {
             split: [pair for source in self._sources.of(split) for pair in _texts(source)]
-            for split in SPLITS[1:]
+            for split in self._sources.held_out
         }
-        for split in SPLITS[1:]:
+        for split, pairs_of_split in held_out.items():
             self._refuse_changed(split, origins[split])
-        if not held_out["valid"]:
-            raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+            if split != "test" and not pairs_of_split:
+                (source,) = self._sources.of(split)
+                raise MtkitError(f"{source.name}: no valid pairs in it")
         if self._existing is not None:
             # Before hours of work.
-            lines = ([pair[side].encode() for pair in held_out["valid"]] for side in (0, 1))
-            words = _count_block(self._sources.target_text, (next(lines), next(lines)))
+            words = _count_block(self._sources.target_text, _as_block(held_out["valid"]))
             self._existing.refuse_unseen(*words, where=self._sources.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
@@ -253,9 +265,9 @@ class Passes:
         with self._timed("encoding"):
             encode = self._encoded(check, vocabularies, odds)
             self._add_held_out(held_out, vocabularies)
-        pairs: dict[Split, int] = {"train": sum(check.pairs)}
+        pairs: dict[str, int] = {"train": sum(check.pairs)}
         pairs |= {split: len(texts) for split, texts in held_out.items()}
-        for split in SPLITS[1:]:
+        for split in held_out:
             for facts in origins[split]:
                 facts["pairs"] = pairs[split]
         for facts, count, kept, (src, tgt), fixed in zip(
@@ -300,7 +312,7 @@ class Passes:
 
     # -- Check
 
-    def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
+    def _checked(self, held_out: dict[str, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
         saved = self._writer.scratch / "check.json"
         if (found := _read_stage(saved)) is not None:
             return _Check(**found)
@@ -486,20 +498,17 @@ class Passes:
                 bisect.insort(samples, [chance, one_line(name), line, *texts])
                 del samples[_SAMPLES:]
 
-    def _add_held_out(self, held_out: dict[Split, list[Pair]], vocabularies: Vocabularies) -> None:
+    def _add_held_out(self, held_out: dict[str, list[Pair]], vocabularies: Vocabularies) -> None:
+        encoders = block_encoders(vocabularies, self._writer.token_type)
         for split, pairs in held_out.items():
             if pairs:
                 self._writer.add_text(split, pairs)
-        # As training pairs, so that both are encoded in the same way.
-        block = tuple([pair[side].encode() for pair in held_out["valid"]] for side in (0, 1))
-        encoders = block_encoders(vocabularies, self._writer.token_type)
-        src, tgt = (
-            encoder.encode(lines)
-            for encoder, lines in zip(
-                encoders, model_texts((block[0], block[1]), self._sources.target_text), strict=True
-            )
-        )
-        self._writer.add_pairs("valid", src, tgt)
+            if split == "test":
+                continue
+            # As training pairs, so that both are encoded in the same way.
+            lines = model_texts(_as_block(pairs), self._sources.target_text)
+            src, tgt = (encoder.encode(side) for encoder, side in zip(encoders, lines, strict=True))
+            self._writer.add_pairs(split, src, tgt)
 
     # -- All stages
 
@@ -528,7 +537,7 @@ class Passes:
                 first += len(block[0])
                 start += len(block[0])
 
-    def _refuse_changed(self, split: Split, origins: Sequence[dict[str, Any]]) -> None:
+    def _refuse_changed(self, split: str, origins: Sequence[dict[str, Any]]) -> None:
         """Refuse sources that have changed since `origins` was recorded."""
         sources = self._sources
         for source, now, facts in zip(
@@ -589,6 +598,10 @@ def _changed(source: Source, why: str = "") -> MtkitError:
     return MtkitError(
         f"{source.name}: changed while it was being prepared; run the same command again{why}"
     )
+
+
+def _as_block(pairs: Sequence[Pair]) -> Block:
+    return [src.encode() for src, _ in pairs], [tgt.encode() for _, tgt in pairs]
 
 
 def _texts(source: Source) -> Iterator[Pair]:

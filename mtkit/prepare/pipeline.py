@@ -25,8 +25,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,6 @@ from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import (
     BLOCK,
-    SPLITS,
     Passes,
     Report,
     Sources,
@@ -136,6 +136,7 @@ def prepare_files(
     train: Sequence[Source | tuple[Path, Path]],
     valid: Source | tuple[Path, Path],
     test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
     alignments: Sequence[Path] = (),
     workers: int | None = None,
     force: bool = False,
@@ -154,6 +155,8 @@ def prepare_files(
         train: sources, from `readers`, or pairs of a source and a target file, plain or
             compressed, one sentence per line.
         valid, test: likewise, one each.
+        valid_also: further validation sets by name, which training measures too. They do not
+            select the best checkpoint.
         alignments: for each training source the word alignments of its pairs, in the Pharaoh
             format, for `train.guided_alignment`; or none.
         workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
@@ -175,6 +178,7 @@ def prepare_files(
         [_as_source(source) for source in train],
         _as_source(valid),
         _as_source(test) if test else None,
+        _named_sources(valid_also),
         _link_files(alignments, sources=len(train), config=config),
     )
     facts = {"name": encodable(name)}
@@ -292,6 +296,22 @@ def _link_files(paths: Sequence[Path], *, sources: int, config: PrepareConfig) -
     return [LinkFile(Path(path)) for path in paths]
 
 
+def _named_sources(
+    given: Mapping[str, Source | tuple[Path, Path]],
+) -> dict[str, Source]:
+    """Further validation sets; refuses names that cannot be part of a file name."""
+    for name in given:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}", name):
+            raise MtkitError(
+                f"valid_also: {name!r} cannot be the name of a validation set; use at most 50 "
+                "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
+            )
+    # Not all file systems distinguish them.
+    if len({name.lower() for name in given}) < len(given):
+        raise MtkitError("valid_also: two names differ only in capital letters; change one")
+    return {name: _as_source(source) for name, source in given.items()}
+
+
 def _as_source(source: Source | tuple[Path, Path]) -> Source:
     return parallel_files(*source) if isinstance(source, tuple) else source
 
@@ -339,7 +359,7 @@ def _prepare(
     }
     if existing is not None:
         facts["tokenizer_from"] = existing.facts
-    origins = {split: sources.facts(split) for split in SPLITS}
+    origins = {split: sources.facts(split) for split in sources.splits}
     depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:

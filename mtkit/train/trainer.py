@@ -53,7 +53,12 @@ from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
-from mtkit.train.validation import Validation, ValidationHistory, Validator
+from mtkit.train.validation import (
+    Validation,
+    ValidationHistory,
+    ValidationSet,
+    Validator,
+)
 
 log = logging.getLogger(__name__)
 
@@ -131,13 +136,13 @@ class Trainer:
         )
         self.data_name = data.name
         self.direction = f"{data.src_lang} to {data.tgt_lang}"
-        valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
+        sets = ValidationSet.all_of(data)
+        self._valid = sets[0]
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
-        self._validator = Validator(
-            config, self.vocabularies, valid_pairs, self.valid_text, device=device, task=data.task
-        )
+        self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
+        valid = self._valid
         self._observer = Observer(
-            config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
+            config, self.vocabularies, self.pairs, valid.pairs, (valid.src, valid.tgt)
         )
 
     def fit(self, run: Run) -> bool:
@@ -261,7 +266,7 @@ class Trainer:
         return int(tokens)
 
     def validate(self) -> Validation:
-        """Loss and scores on the validation set; workers share the work."""
+        """Loss and scores on the validation sets; workers share the work."""
         model, workers = self.model, self.workers
         if self.settings.fsdp:
             # The number of search steps is not predictable, so the shards cannot be gathered
@@ -642,7 +647,9 @@ class Trainer:
         if self.workers.is_rank_zero:
             row = self.history.add(self.step, validation)
             metrics.log(row)
-            metrics.add_samples(self.step, *self.valid_text, validation.translations)
+            metrics.add_samples(
+                self.step, self._valid.src, self._valid.tgt, validation.translations
+            )
             early, best = self.history.should_stop(), self.history.is_best()
             found = self._observer.findings(
                 validation,
