@@ -181,6 +181,35 @@ class _SourceFacts(Record):
     weight: float = Field(1.0, gt=0)
 
 
+class Direction(Record):
+    """A direction of a multilingual model.
+
+    Attributes:
+        src_lang, tgt_lang: language codes.
+    """
+
+    src_lang: str
+    tgt_lang: str
+
+    @property
+    def name(self) -> str:
+        """Its name in tables and of its validation set."""
+        return f"{self.src_lang}-{self.tgt_lang}"
+
+
+class PreparedDirection(Direction):
+    """A direction of a prepared folder, whose pairs are together, in the order of the directions.
+
+    Attributes:
+        valid, test: the number of its pairs in these sets.
+        also: the names of its further validation sets.
+    """
+
+    valid: int = Field(ge=1)
+    test: int = Field(ge=0)
+    also: list[str] = Field(default_factory=list)
+
+
 class DataManifest(Record):
     """The manifest of a prepared folder.
 
@@ -190,7 +219,9 @@ class DataManifest(Record):
         name: of the corpus.
         licence: of the corpus, if the catalogue knows it.
         task: what a model learns from it.
-        src_lang, tgt_lang: language codes.
+        src_lang, tgt_lang: language codes; of multilingual data all of them, with commas.
+        directions: of multilingual data.
+        temperature: of sampling between the directions.
         settings: of `PrepareConfig`.
         versions: of the software.
         sources: of each split, where its pairs come from.
@@ -208,6 +239,8 @@ class DataManifest(Record):
     task: Task = "translation"
     src_lang: str = ""
     tgt_lang: str = ""
+    directions: list[PreparedDirection] | None = None
+    temperature: float | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
@@ -295,6 +328,17 @@ class PreparedData:
     def tgt_lang(self) -> str:
         """Code of the target language."""
         return self.manifest.tgt_lang
+
+    @property
+    def directions(self) -> list[PreparedDirection]:
+        """The directions of multilingual data; of other data none."""
+        return self.manifest.directions or []
+
+    @property
+    def language_pairs(self) -> list[tuple[str, str]]:
+        """Source and target language of each direction; one unless the data is multilingual."""
+        found = [(one.src_lang, one.tgt_lang) for one in self.directions]
+        return found or [(self.src_lang, self.tgt_lang)]
 
     @property
     def task(self) -> Task:

@@ -37,7 +37,7 @@ from mtkit.checkpoint import (
     write_checkpoint,
 )
 from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
-from mtkit.data import Task
+from mtkit.data import Direction, Task
 from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
     FileName,
@@ -80,7 +80,7 @@ class DataOrigin(Record):
         name: of the corpus.
         path: path of the folder when the run was created.
         fingerprint: checksum of all files that training uses.
-        src_lang, tgt_lang, task: of the data.
+        src_lang, tgt_lang, directions, task: of the data.
     """
 
     name: str = ""
@@ -88,6 +88,7 @@ class DataOrigin(Record):
     fingerprint: str = ""
     src_lang: str = ""
     tgt_lang: str = ""
+    directions: list[Direction] = Field(default_factory=list)
     task: Task = "translation"
 
 

@@ -61,6 +61,8 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
     for reason, count in report.dropped.items():
         table.add_row(f"  dropped: {reason}", f"{count:,}", f"{count / read:.2%}")
     table.add_row("training pairs kept", f"{kept:,}", f"{kept / read:.2%}")
+    for direction, (count, share) in report.shares.items():
+        table.add_row(f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch")
     table.add_row("  source tokens", f"{report.tokens[0]:,}")
     table.add_row("  target tokens", f"{report.tokens[1]:,}")
     for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):

@@ -23,7 +23,7 @@ from mtkit.config import PrepareConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, Split, also_split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import naming_file, write_whole
-from mtkit.prepare.passes import Report
+from mtkit.prepare.report import Report
 from mtkit.prepare.report_page import (
     RARE,
     RATIO_STEPS,

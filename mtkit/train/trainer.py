@@ -135,14 +135,13 @@ class Trainer:
             fused=True,
         )
         self.data_name = data.name
-        self.direction = f"{data.src_lang} to {data.tgt_lang}"
+        self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
         sets = ValidationSet.all_of(data)
-        self._valid = sets[0]
+        valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
         self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
-        valid = self._valid
         self._observer = Observer(
-            config, self.vocabularies, self.pairs, valid.pairs, (valid.src, valid.tgt)
+            config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
         )
 
     def fit(self, run: Run) -> bool:
@@ -647,9 +646,7 @@ class Trainer:
         if self.workers.is_rank_zero:
             row = self.history.add(self.step, validation)
             metrics.log(row)
-            metrics.add_samples(
-                self.step, self._valid.src, self._valid.tgt, validation.translations
-            )
+            metrics.add_samples(self.step, *self.valid_text, validation.translations)
             early, best = self.history.should_stop(), self.history.is_best()
             found = self._observer.findings(
                 validation,

@@ -6,8 +6,9 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,26 +32,53 @@ log = logging.getLogger(__name__)
 _NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ValidationSet:
     """Pairs that training measures a model on.
 
     Attributes:
         pairs: encoded, for the loss.
         src, tgt: their text: sources and references.
-        name: in messages; empty for the set that selects the best checkpoint.
+        name: in messages; empty for the only set that selects the best checkpoint.
+        indices: which of the pairs belong to it, one for each line of the text.
+        tgt_lang: the language to translate to, of a multilingual model.
+        is_main: whether it selects the best checkpoint. Of multilingual data each direction has
+            such a set.
     """
 
     pairs: SentencePairs
     src: Sequence[str]
     tgt: Sequence[str]
-    name: str = ""
+    name: str
+    indices: IntArray
+    tgt_lang: str | None = None
+    is_main: bool = False
 
     @classmethod
-    def all_of(cls, data: PreparedData) -> list[Self]:
-        """Those of a prepared folder, the one that selects the best checkpoint first."""
-        names = {"": "valid"} | {name: also_split(name) for name in data.valid_also}
-        return [cls(data.pairs(split), *data.text(split), name) for name, split in names.items()]
+    def all_of(cls, data: PreparedData) -> list[ValidationSet]:
+        """Those of a prepared folder, the ones that select the best checkpoint first."""
+
+        def whole(split: str, name: str = "", **more: Any) -> ValidationSet:
+            pairs = data.pairs(split)
+            return cls(pairs, *data.text(split), name, np.arange(len(pairs)), **more)
+
+        if not data.directions:
+            also = [whole(also_split(name), name) for name in data.valid_also]
+            return [whole("valid", is_main=True), *also]
+        pairs, start = data.pairs("valid"), 0
+        found: list[ValidationSet] = []
+        others: list[ValidationSet] = []
+        src, tgt = data.text("valid")
+        for one in data.directions:
+            end = start + one.valid
+            rows = np.arange(start, end)
+            language = one.tgt_lang
+            found.append(
+                cls(pairs, src[start:end], tgt[start:end], one.name, rows, language, is_main=True)
+            )
+            others += [whole(also_split(name), name, tgt_lang=language) for name in one.also]
+            start = end
+        return [*found, *others]
 
 
 @dataclass(frozen=True)
@@ -99,7 +127,7 @@ class Validator:
     Args:
         config: of the run.
         vocabularies: of both sides.
-        sets: the validation sets, the one that selects the best checkpoint first.
+        sets: the validation sets, those that select the best checkpoint first.
         device: the device of this process.
         task: of the data.
     """
@@ -150,20 +178,20 @@ class Validator:
         # Around all batches, so that autocast converts the weights once.
         with arithmetic(precision, device):
             losses = [
-                self._mean_loss(model, workers, one.pairs, loss, budget, progress)
-                for one in self._sets
+                self._mean_loss(model, workers, one, loss, budget, progress) for one in self._sets
             ]
         # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            translated = [self._translate(model, workers, one.src, progress) for one in self._sets]
-        main, *also = (
-            Validation(mean_loss, self._scores(translations, one.tgt), translations)
+            translated = [self._translate(model, workers, one, progress) for one in self._sets]
+        found = {
+            one: Validation(mean_loss, self._scores(translations, one.tgt), translations)
             for one, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
-        )
-        names = [one.name for one in self._sets[1:]]
-        return replace(main, also=dict(zip(names, also, strict=True)))
+        }
+        main = {one: validation for one, validation in found.items() if one.is_main}
+        also = {one.name: validation for one, validation in found.items() if one.name}
+        return replace(_joined(main), also=also)
 
     def _scores(self, found: list[Translation], tgt: Sequence[str]) -> dict[str, float]:
         texts = [translation.text for translation in found]
@@ -180,17 +208,18 @@ class Validator:
         self,
         model: Transformer,
         workers: Workers,
-        pairs: SentencePairs,
+        measured: ValidationSet,
         loss: SummedLoss,
         budget: int,
         progress: Callable[[], None],
     ) -> float:
-        src, tgt = pairs.src.lengths, pairs.tgt.lengths
+        pairs, rows = measured.pairs, measured.indices
+        src, tgt = pairs.src.lengths[rows], pairs.tgt.lengths[rows]
         longest = int(max(src.max(), tgt.max()))
         plan = plan_batches(src, tgt, budget=max(budget, longest))
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
-            summed += loss(model, pairs, indices).item()
+            summed += loss(model, pairs, rows[indices]).item()
             progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
@@ -198,10 +227,11 @@ class Validator:
         self,
         model: Transformer,
         workers: Workers,
-        src: Sequence[str],
+        measured: ValidationSet,
         progress: Callable[[], None],
     ) -> list[Translation]:
         """The translation of every line."""
+        tags = self._vocabularies.src.language_tags
         translator = Translator(
             model,
             self._vocabularies.tgt,
@@ -209,8 +239,9 @@ class Validator:
             device=self._device,
             src_tokenizer=self._vocabularies.src,
             trees=self._trees,
+            src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
         )
-        mine = []
+        src, mine = measured.src, []
         share = src[workers.rank :: workers.world_size]
         for (found,) in translator.translate_nbest(share, n_best=1):
             mine.append([found.text, found.score, found.log_prob, found.finished, found.repaired])
@@ -222,6 +253,20 @@ class Validator:
                 for text, score, log_prob, finished, repaired in rows
             ]
         return translations
+
+
+def _joined(found: Mapping[ValidationSet, Validation]) -> Validation:
+    """The validation of several directions: the loss per token of all, and the mean scores."""
+    (first, *others) = found.values()
+    if not others:
+        return first
+    tokens = [int(one.pairs.tgt.lengths[one.indices].sum()) for one in found]
+    summed = sum(one.loss * count for one, count in zip(found.values(), tokens, strict=True))
+    return Validation(
+        summed / sum(tokens),
+        {key: sum(one.scores[key] for one in found.values()) / len(found) for key in first.scores},
+        [translation for one in found.values() for translation in one.translations],
+    )
 
 
 class ValidationHistory:
