@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -251,6 +251,15 @@ class DataManifest(Record):
     files: dict[str, FileFacts]
 
 
+class DirectionText(NamedTuple):
+    """The raw text of a direction: its languages, sources and references."""
+
+    src_lang: str
+    tgt_lang: str
+    src: list[str]
+    tgt: list[str]
+
+
 class PreparedData:
     """A prepared folder, complete and immutable.
 
@@ -437,6 +446,20 @@ class PreparedData:
             self._verify_file(name)
         src, tgt = (list(read_lines(self.path / name)) for name in names)
         return src, tgt
+
+    def texts(self, split: Literal["valid", "test"]) -> list[DirectionText]:
+        """The text of each direction that has such a set; raises as `text`."""
+        src, tgt = self.text(split)
+        if not self.directions:
+            return [DirectionText(self.src_lang, self.tgt_lang, src, tgt)]
+        found, start = [], 0
+        for one in self.directions:
+            end = start + (one.valid if split == "valid" else one.test)
+            if start < end:
+                lines = slice(start, end)
+                found.append(DirectionText(one.src_lang, one.tgt_lang, src[lines], tgt[lines]))
+            start = end
+        return found
 
     def _verify_file(self, name: str) -> None:
         if sha256_of(self.path / name) != self.manifest.files[name].sha256:

@@ -155,6 +155,17 @@ def scores(
     return "".join(tables) + signatures
 
 
+def by_direction(printed: Mapping[str, str], *, as_json: bool) -> str:
+    """What `scores` gives for each direction, by the names of the directions, as one text."""
+    if as_json:
+        return _json({name: json.loads(text) for name, text in printed.items()})
+    # A line with a score begins with its direction, and a table stands below it.
+    return "".join(
+        f"{name} {text}" if text.count("\n") == 1 else f"{name}\n{text}"
+        for name, text in printed.items()
+    )
+
+
 def sentences(
     system: System,
     references: Sequence[Sequence[str]],
