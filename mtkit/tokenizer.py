@@ -39,6 +39,7 @@ FIXED_PIECES = len(_SPECIAL) + 256
 # The type of a symbol among the types of SentencePiece's subwords.
 _USER_DEFINED = 4
 
+_TAG = re.compile(">>(.+)<<")
 _SPACES = re.compile(" {2,}")
 # In SentencePiece's refusal of a vocabulary that is too large.
 _LIMIT = re.compile(r"value <= (\d+)")
@@ -104,6 +105,7 @@ class Tokenizer:
         *,
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
+        languages: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn `vocab_size` subwords from words and their counts.
 
@@ -114,6 +116,7 @@ class Tokenizer:
             model_type: `bpe`, or the unigram language model of Kudo (2018).
             symbols: strings that are always one subword, even if the normalisation would change
                 them. Of several that match at one position, the longest is used.
+            languages: the codes of `language_tags`.
 
         Returns:
             The tokenizer; it does not depend on the order of the words.
@@ -124,14 +127,15 @@ class Tokenizer:
         """
         if vocab_size is None:
             return cls._learn_whole_words(list(counts), symbols)
+        tags = [f">>{language}<<" for language in languages]
         model = io.BytesIO()
-        _check_symbols(symbols)
+        _check_symbols(symbols, tags)
         if vocab_size > LARGEST_VOCABULARY:
             raise MtkitError(
                 f"a vocabulary of {vocab_size} is larger than can be learned; "
                 f"the largest is {LARGEST_VOCABULARY}"
             )
-        fixed = FIXED_PIECES + len(symbols)
+        fixed = FIXED_PIECES + len(symbols) + len(tags)
         if vocab_size <= fixed:
             raise MtkitError(
                 f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed subwords "
@@ -148,6 +152,7 @@ class Tokenizer:
                 model_type=model_type,
                 vocab_size=vocab_size,
                 user_defined_symbols=list(symbols),
+                control_symbols=tags,
                 character_coverage=1.0 - 1e-6,
                 byte_fallback=True,
                 normalization_rule_name="nmt_nfkc",
@@ -230,6 +235,16 @@ class Tokenizer:
             for facts in [dict(_fields(value))]
             if facts.get(3) == _USER_DEFINED and isinstance(piece := facts[1], bytes)
         )
+
+    @cached_property
+    def language_tags(self) -> dict[str, int]:
+        """The ids of the tags of languages, such as `>>fr<<`, by the codes of the languages.
+
+        A tag is one subword, the first of a source, and says which language to translate to. No
+        text is encoded to a tag, and `decode` leaves tags out.
+        """
+        pieces = ((i, self.piece(i)) for i in range(len(self)) if self._pieces.is_control(i))
+        return {tag[1]: i for i, piece in pieces if (tag := _TAG.fullmatch(piece))}
 
     @cached_property
     def is_fallback(self) -> npt.NDArray[np.bool_]:
@@ -394,7 +409,7 @@ class Vocabularies(NamedTuple):
         return names
 
 
-def _check_symbols(symbols: Sequence[str]) -> None:
+def _check_symbols(symbols: Sequence[str], tags: Sequence[str]) -> None:
     for number, symbol in enumerate(symbols):
         if not symbol:
             raise MtkitError("a symbol is empty; leave it out")
@@ -404,7 +419,7 @@ def _check_symbols(symbols: Sequence[str]) -> None:
             )
         if symbol in symbols[:number]:
             raise MtkitError(f"the symbol {symbol!r} is given twice")
-        if symbol in _SPECIAL or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
+        if symbol in (*_SPECIAL, *tags) or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
             raise MtkitError(
                 f"the symbol {symbol!r} has the name of a fixed subword; choose another"
             )

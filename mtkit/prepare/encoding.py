@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,10 +23,17 @@ _CACHE_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """The origin of a block: its training source, and the number of its first pair, from 1."""
+    """The origin of a block.
+
+    Attributes:
+        source: the number of its training source, from 0.
+        first: the number of its first pair there, from 1.
+        direction: the number of its direction, from 0.
+    """
 
     source: int
     first: int
+    direction: int = 0
 
 
 class CheckedBlock(NamedTuple):
@@ -53,16 +61,27 @@ class EncodedBlock(NamedTuple):
 
 
 class BlockEncoding:
-    """Segments the kept pairs of a block into subwords, and applies the subword-level filters."""
+    """Segments the kept pairs of a block into subwords, and applies the subword-level filters.
+
+    Args:
+        vocabularies: of both sides.
+        odds: of the two sides of each direction.
+        config: of the filters.
+        dtype: of an id.
+        linearisation: as in `Sources`.
+        tags: what the sources of each direction begin with, as ids.
+    """
 
     def __init__(
         self,
         vocabularies: Vocabularies,
-        odds: list[LanguageOdds],
+        odds: Sequence[tuple[LanguageOdds, LanguageOdds]],
         config: PrepareConfig,
         dtype: np.dtype[Any],
         linearisation: Linearisation | None,
+        tags: Sequence[bytes],
     ) -> None:
+        self._tags = tags
         self._linearisation = linearisation
         self._vocabularies = vocabularies
         self._odds = odds
@@ -78,7 +97,8 @@ class BlockEncoding:
         """The kept pairs of a block, encoded."""
         codes = decided.codes.copy()
         (indices,) = np.nonzero(codes == KEPT)
-        src, tgt, codes[indices] = self._encode(taken(decided.block, indices.tolist()))
+        block = taken(decided.block, indices.tolist())
+        src, tgt, codes[indices] = self._encode(block, decided.place.direction)
         kept = np.flatnonzero(codes == KEPT).tolist()
         links = self._links(taken(decided.block, kept), decided.links, kept)
         return EncodedBlock(src, tgt, links, codes)
@@ -94,7 +114,7 @@ class BlockEncoding:
             return []
         return encode_links(self._vocabularies, texts, links)
 
-    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
+    def _encode(self, block: Block, direction: int) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The same for a block whose pairs were all kept so far."""
         ids = [
             encoder.encode(lines)
@@ -102,21 +122,24 @@ class BlockEncoding:
                 self._encoders, model_texts(block, self._linearisation), strict=True
             )
         ]
-        # With EOS, as the model sees them.
+        # With EOS; the tag, which every source has, counts for the limit of tokens alone.
+        tag = self._tags[direction]
+        tagged = len(tag) // self._dtype.itemsize
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         codes = np.zeros(len(longer), np.uint8)
         if self._config.drop_wrong_language:
-            for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
+            for odds, side, of_side in zip(self._odds[direction], ids, lengths, strict=True):
                 foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
                 codes[foreign] = reason_code("wrong language")
         codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
-        codes[longer > self._config.max_tokens] = reason_code("too long")
+        most = self._config.max_tokens
+        codes[(lengths[0] + tagged > most) | (lengths[1] > most)] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
         kept = np.flatnonzero(codes == KEPT).tolist()
         src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
-        return src_ids, tgt_ids, codes
+        return [tag + ids for ids in src_ids], tgt_ids, codes
 
 
 def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:

@@ -30,13 +30,19 @@ _ADVICE = "give another --tokenizer-from"
 _MOST_UNSEEN = 0.2
 
 
-class _Origin(Record):
-    """What a manifest says about the text that a vocabulary is for."""
+class _Languages(Record):
+    """The languages of a direction."""
 
     model_config = ConfigDict(extra="ignore")
 
     src_lang: str = ""
     tgt_lang: str = ""
+
+
+class _Origin(_Languages):
+    """What a manifest says about the text that a vocabulary is for."""
+
+    directions: list[_Languages] = Field(default_factory=list)
     task: Task = "translation"
 
 
@@ -65,7 +71,12 @@ class ExistingVocabularies:
 
     @classmethod
     def open(
-        cls, path: Path, *, src_lang: str, tgt_lang: str, task: Task = "translation"
+        cls,
+        path: Path,
+        directions: Sequence[tuple[str, str]],
+        *,
+        task: Task = "translation",
+        is_multilingual: bool = False,
     ) -> ExistingVocabularies:
         """Those of the folder at `path`.
 
@@ -73,7 +84,9 @@ class ExistingVocabularies:
 
         Args:
             path: a run folder or a prepared folder.
-            src_lang, tgt_lang, task: of the text.
+            directions: source and target language of the text; one unless it is multilingual.
+            task: of the text.
+            is_multilingual: whether its sources begin with a language tag.
 
         Raises:
             MtkitError: if there is no such folder, if a file of it was changed, or if its
@@ -106,7 +119,18 @@ class ExistingVocabularies:
         if names != list(VOCABULARY_FILES.of(is_joint=is_joint)):
             raise MtkitError(f"{path / _MANIFEST}: does not name the tokenizers; {_ADVICE}")
         found = Vocabularies.load(path, is_joint=is_joint)
-        reverse = _is_reverse(path, origin, (src_lang, tgt_lang), is_joint=is_joint)
+        tags = found.src.language_tags
+        reverse = False
+        if is_multilingual:
+            _check_tags(path, origin, directions, tags)
+        elif tags:
+            raise MtkitError(
+                f"{path}: its tokenizer is for a multilingual model, with tags for "
+                f"{', '.join(sorted(tags))}; give the languages with --pair instead of --src-lang "
+                "and --tgt-lang"
+            )
+        else:
+            reverse = _is_reverse(path, origin, directions[0], is_joint=is_joint)
         if reverse:
             found = Vocabularies(found.tgt, found.src)
         kind = "prepared folder" if manifest.data is None else "run folder"
@@ -194,6 +218,33 @@ class ExistingVocabularies:
                     f"{self.path}: its tokenizer does not suit the {side} side of {where}: "
                     f"{unseen / total:.0%} of the {what}; {_ADVICE}"
                 )
+
+
+def _check_tags(
+    path: Path,
+    origin: _Origin,
+    directions: Sequence[tuple[str, str]],
+    tags: Mapping[str, int],
+) -> None:
+    """Refuse target languages without a tag, and languages that the folder does not have."""
+    if not tags:
+        raise MtkitError(
+            f"{path}: its tokenizer has no language tags, which a multilingual model needs; "
+            f"{_ADVICE}, or --src-lang and --tgt-lang instead of --pair"
+        )
+    known = {code for one in origin.directions for code in (one.src_lang, one.tgt_lang)}
+    for src_lang, tgt_lang in directions:
+        if tgt_lang not in tags:
+            raise MtkitError(
+                f"{path}: its tokenizer has no tag for {tgt_lang}, but for "
+                f"{', '.join(sorted(tags))}; {_ADVICE}"
+            )
+        # An imported model may not say which languages it reads.
+        if known and src_lang not in known:
+            raise MtkitError(
+                f"{path}: its tokenizer was learned for {', '.join(sorted(known))}, not for "
+                f"{src_lang}; {_ADVICE}"
+            )
 
 
 def _is_reverse(path: Path, origin: _Origin, wanted: tuple[str, str], *, is_joint: bool) -> bool:

@@ -22,10 +22,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,15 +39,11 @@ from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.links import LinkFile
-from mtkit.prepare.passes import (
-    BLOCK,
-    SPLITS,
-    Passes,
-    Report,
-    Sources,
-)
+from mtkit.prepare.passes import BLOCK, Passes
 from mtkit.prepare.readers import catalogue_sources, parallel_files
+from mtkit.prepare.report import Report
 from mtkit.prepare.source import Source
+from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.treebank import Linearisation, Treebank
 from mtkit.processes import available_cores
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
@@ -97,7 +95,7 @@ def prepare_corpus(
             written, or a vocabulary size that is too large for the text.
     """
     corpus = find_corpus(name)
-    existing = _existing(tokenizer_from, corpus.src_lang, corpus.tgt_lang)
+    existing = _existing(tokenizer_from, [(corpus.src_lang, corpus.tgt_lang)])
     if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = corpus.vocab_size
     config = _settings(existing, settings, overrides)
@@ -114,7 +112,7 @@ def prepare_corpus(
     )
     facts = {"name": name, "licence": corpus.licence}
     return _prepare(
-        sources,
+        Corpus([sources]),
         config,
         existing,
         out,
@@ -135,6 +133,7 @@ def prepare_files(
     train: Sequence[Source | tuple[Path, Path]],
     valid: Source | tuple[Path, Path],
     test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
     alignments: Sequence[Path] = (),
     workers: int | None = None,
     force: bool = False,
@@ -153,6 +152,8 @@ def prepare_files(
         train: sources, from `readers`, or pairs of a source and a target file, plain or
             compressed, one sentence per line.
         valid, test: likewise, one each.
+        valid_also: further validation sets by name, which training measures too. They do not
+            select the best checkpoint.
         alignments: for each training source the word alignments of its pairs, in the Pharaoh
             format, for `train.guided_alignment`; or none.
         workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
@@ -163,22 +164,101 @@ def prepare_files(
     """
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         _check_language(option, language)
-    existing = _existing(tokenizer_from, src_lang, tgt_lang)
+    existing = _existing(tokenizer_from, [(src_lang, tgt_lang)])
     config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
-    if not train:
-        raise MtkitError("there is no training data; give at least one training source")
-    sources = Sources(
-        src_lang,
-        tgt_lang,
-        [_as_source(source) for source in train],
-        _as_source(valid),
-        _as_source(test) if test else None,
-        _link_files(alignments, sources=len(train), config=config),
+    sources = _sources(
+        config,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        train=train,
+        valid=valid,
+        test=test,
+        valid_also=valid_also,
+        alignments=alignments,
     )
     facts = {"name": encodable(name)}
     return _prepare(
-        sources,
+        Corpus([sources]),
+        config,
+        existing,
+        out,
+        facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
+    )
+
+
+def prepare_multilingual(
+    name: str,
+    out: Path,
+    *,
+    directions: Sequence[Mapping[str, Any]],
+    temperature: float = 1.0,
+    workers: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> Report:
+    """Prepare sentence pairs of several directions for one model.
+
+    The vocabulary of the source has a tag for each target language, `Tokenizer.language_tags`, and
+    every encoded source begins with the tag of its target language. Filters compare the pairs of
+    a direction with each other only; but a training pair counts as overlap with the sets of all
+    directions that have its languages.
+
+    Args:
+        name: the name of the data.
+        out: the folder to write.
+        directions: of each the arguments of `prepare_files` about its data: `src_lang`, `tgt_lang`,
+            `train`, `valid`, and if wanted `test`, `valid_also` and `alignments`.
+        temperature: of sampling between the directions, at least 1: an epoch has pairs of each in
+            proportion to ``size ** (1 / temperature)``; all pairs of the largest direction once.
+        workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
+        settings: of `PrepareConfig`.
+
+    Raises:
+        MtkitError: naming the file, and the line if there is one, that must be fixed.
+    """
+    pairs = [(one["src_lang"], one["tgt_lang"]) for one in directions]
+    for option, side in (("src_lang", 0), ("tgt_lang", 1)):
+        for pair in pairs:
+            _check_language(option, pair[side])
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
+                raise MtkitError(
+                    f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
+                    "use letters, digits, hyphens and underscores of ASCII"
+                )
+    if twice := [pair for number, pair in enumerate(pairs) if pair in pairs[:number]]:
+        raise MtkitError(
+            f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
+        )
+    if not (math.isfinite(temperature) and temperature >= 1):
+        raise MtkitError(f"temperature: must be at least 1, not {temperature}")
+    existing = _existing(tokenizer_from, pairs, is_multilingual=True)
+    config = _settings(existing, settings, overrides)
+    _check_place(out, force=force, dry_run=dry_run)
+    corpus = Corpus(
+        [_sources(config, **one) for one in directions],
+        is_multilingual=True,
+        temperature=float(temperature),
+    )
+    sets = [name for one in corpus.directions for name in one.valid_also]
+    for place, name_of_set in enumerate(sets):
+        if name_of_set in sets[:place] or name_of_set in [one.name for one in corpus.directions]:
+            raise MtkitError(
+                f"valid_also: {name_of_set} is already the name of a validation set; give another"
+            )
+    if corpus.has_links and not all(one.links for one in corpus.directions):
+        raise MtkitError("alignments: give them for all directions, or for none")
+    facts = {"name": encodable(name), "temperature": corpus.temperature}
+    return _prepare(
+        corpus,
         config,
         existing,
         out,
@@ -226,7 +306,7 @@ def prepare_trees(
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
     _check_language("src_lang", src_lang)
-    existing = _existing(tokenizer_from, src_lang, TREES, task="parsing")
+    existing = _existing(tokenizer_from, [(src_lang, TREES)], task="parsing")
     if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = WSJ_VOCABULARY
     config = _settings(existing, settings, overrides, base=FOR_TREES)
@@ -237,7 +317,7 @@ def prepare_trees(
     linearisation = Linearisation(config.tree_tags)
     sources = Sources(src_lang, TREES, train, valid, test, linearisation=linearisation)
     return _prepare(
-        sources,
+        Corpus([sources]),
         config,
         existing,
         out,
@@ -297,17 +377,64 @@ def _check_links(config: PrepareConfig) -> None:
         raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
 
 
+def _named_sources(
+    given: Mapping[str, Source | tuple[Path, Path]],
+) -> dict[str, Source]:
+    """Further validation sets; refuses names that cannot be part of a file name."""
+    for name in given:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}", name):
+            raise MtkitError(
+                f"valid_also: {name!r} cannot be the name of a validation set; use at most 50 "
+                "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
+            )
+    # Not all file systems distinguish them.
+    if len({name.lower() for name in given}) < len(given):
+        raise MtkitError("valid_also: two names differ only in capital letters; change one")
+    return {name: _as_source(source) for name, source in given.items()}
+
+
 def _as_source(source: Source | tuple[Path, Path]) -> Source:
     return parallel_files(*source) if isinstance(source, tuple) else source
 
 
 def _existing(
-    folder: Path | None, src_lang: str, tgt_lang: str, *, task: Task = "translation"
+    folder: Path | None,
+    directions: Sequence[tuple[str, str]],
+    *,
+    task: Task = "translation",
+    is_multilingual: bool = False,
 ) -> ExistingVocabularies | None:
     """The vocabularies of `tokenizer_from`, if it is given."""
     if folder is None:
         return None
-    return ExistingVocabularies.open(Path(folder), src_lang=src_lang, tgt_lang=tgt_lang, task=task)
+    return ExistingVocabularies.open(
+        Path(folder), directions, task=task, is_multilingual=is_multilingual
+    )
+
+
+def _sources(
+    config: PrepareConfig,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    train: Sequence[Source | tuple[Path, Path]],
+    valid: Source | tuple[Path, Path],
+    test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
+    alignments: Sequence[Path] = (),
+) -> Sources:
+    """The sources of a direction, from the arguments of `prepare_files`."""
+    if not train:
+        raise MtkitError("there is no training data; give at least one training source")
+    return Sources(
+        src_lang,
+        tgt_lang,
+        [_as_source(source) for source in train],
+        _as_source(valid),
+        _as_source(test) if test else None,
+        _named_sources(valid_also),
+        _link_files(alignments, sources=len(train), config=config),
+    )
 
 
 def _settings(
@@ -324,7 +451,7 @@ def _settings(
 
 
 def _prepare(
-    sources: Sources,
+    corpus: Corpus,
     config: PrepareConfig,
     existing: ExistingVocabularies | None,
     out: Path,
@@ -337,20 +464,21 @@ def _prepare(
 ) -> Report:
     number = _number_of_workers(workers)
     facts |= {
-        "src_lang": sources.src_lang,
-        "tgt_lang": sources.tgt_lang,
+        # Each once, in the order of the directions.
+        "src_lang": ",".join(dict.fromkeys(one.src_lang for one in corpus.directions)),
+        "tgt_lang": ",".join(dict.fromkeys(one.tgt_lang for one in corpus.directions)),
         "settings": config.model_dump(mode="json"),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
     if existing is not None:
         facts["tokenizer_from"] = existing.facts
-    origins = {split: sources.facts(split) for split in SPLITS}
+    origins = {split: corpus.facts(split) for split in corpus.sources()}
     depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)
         try:
-            report = Passes(sources, config, writer, number, existing).run(out, origins)
+            report = Passes(corpus, config, writer, number, existing).run(out, origins)
         except KeyboardInterrupt:
             if not dry_run:
                 log.warning("stopped; run the same command again to continue")

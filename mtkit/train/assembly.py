@@ -22,7 +22,7 @@ from mtkit.config import (
     differences,
     dump_config,
 )
-from mtkit.data import PreparedData
+from mtkit.data import Direction, PreparedData
 from mtkit.devices import (
     choose_device,
     describe_device,
@@ -289,6 +289,7 @@ def _manifest(
             fingerprint=data.fingerprint,
             src_lang=data.src_lang,
             tgt_lang=data.tgt_lang,
+            **({"directions": _directions(data)} if data.directions else {}),
             task=data.task,
         ),
         versions={
@@ -364,7 +365,8 @@ def forecast(
     return _forecast(
         config,
         [
-            f"data: {one_line(str(data.path))} ({data.src_lang} to {data.tgt_lang})",
+            f"data: {one_line(str(data.path))} "
+            f"({', '.join(f'{src} to {tgt}' for src, tgt in data.language_pairs)})",
             *_facts_of_model(trainer.model),
             *([f"trained: {_parameters(trainer)}"] if trainer.trained.count != count else []),
             *([f"start: {initial.origin.weights} of {initial.origin.run}"] if initial else []),
@@ -534,6 +536,10 @@ def _check_task(config: Config, data: PreparedData) -> None:
             f"train.best_metric: {metric} is not a metric of {data.task}, the task of {data.path}; "
             f"set it to {' or '.join(suitable)}"
         )
+
+
+def _directions(data: PreparedData) -> list[Direction]:
+    return [Direction(src_lang=one.src_lang, tgt_lang=one.tgt_lang) for one in data.directions]
 
 
 def _gigabytes(count: float) -> str:
