@@ -17,7 +17,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 
@@ -119,9 +119,7 @@ def export(
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
-    translator = Translator.load(
-        run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False
-    )
+    translator = _load_untagged(run, checkpoint=checkpoint, config=greedy, prepared=False)
     # Other software has what the model of a parser writes, and not the trees.
     translator.trees = None
     text, lines = _check_text(run, translator, check)
@@ -156,7 +154,7 @@ def export(
         # The local path of the text is left out.
         checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
         write_json(folder / _FACTS, asdict(facts) | {"check": checked})
-    return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
+    return _usage(out, format, run.config, vocabularies=translator.vocabularies)
 
 
 def check_expressible(config: ModelConfig, format: Format) -> None:
@@ -268,9 +266,20 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
-            exported = Translator.load(folder, config=greedy, device="cpu")
+            exported = _load_untagged(Run.open(folder), config=greedy)
             exported.trees = None
             return RunModel(exported)
+
+
+def _load_untagged(run: Run, **options: Any) -> Translator:
+    """The translator of a run on the CPU, which puts no language tag before a source.
+
+    For the check one text is as good as another, and other software gets the tag with the text.
+    """
+    tags = run.tokenizers().src.language_tags
+    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+    translator.src_prefix = []
+    return translator
 
 
 def _quoted(path: Path) -> str:
@@ -278,8 +287,13 @@ def _quoted(path: Path) -> str:
     return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
 
 
-def _usage(out: Path, format: Format, config: Config, *, is_joint: bool) -> str:
-    beam = config.decode.beam_size
+def _usage(out: Path, format: Format, config: Config, *, vocabularies: Vocabularies) -> str:
+    beam, is_joint = config.decode.beam_size, vocabularies.is_joint
+    tags = vocabularies.src.language_tags
+    # As the first of several languages.
+    language = min(tags, default="")
+    tag = f">>{language}<<"
+    text = f"{tag} Text to translate." if tags else "Text to translate."
     match format:
         case "ctranslate2":
             names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
@@ -292,7 +306,7 @@ def _usage(out: Path, format: Format, config: Config, *, is_joint: bool) -> str:
             return f"""\
 import ctranslate2, sentencepiece
 {load}translator = ctranslate2.Translator({_quoted(out)})
-source = {src}.encode("Text to translate.", out_type=str)
+source = {f'["{tag}"] + ' if tags else ""}{src}.encode("Text to translate.", out_type=str)
 found = translator.translate_batch([source], beam_size={beam})
 print({tgt}.decode(found[0].hypotheses[0]))
 """
@@ -301,9 +315,10 @@ print({tgt}.decode(found[0].hypotheses[0]))
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
 model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
-source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
+source = tokenizer(["{text}"], padding=True, return_tensors="pt")
 found = model.generate(**source, num_beams={beam})
 print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """
         case _:
-            return f"mtkit translate --run {shlex.quote(str(out))} < input.txt\n"
+            more = f" --tgt-lang {language}" if tags else ""
+            return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
