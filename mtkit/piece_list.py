@@ -68,9 +68,7 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], special_ids: dict[str, in
     written = [_field(_PIECES, _encoded(piece)) for piece in pieces]
     # The tests inside a model are for its own ids.
     written += [
-        _field(field, value)
-        for field, value in fields(model)
-        if field not in (_PIECES, _SELF_TEST)
+        _field(field, value) for field, value in fields(model) if field not in (_PIECES, _SELF_TEST)
     ]
     settings = b""
     for name, number in special_ids.items():
@@ -107,9 +105,7 @@ def _piece(message: bytes) -> Piece:
 
 def _encoded(piece: Piece) -> bytes:
     score = _number(_SCORE << 3 | _FIXED32) + struct.pack("<f", piece.score)
-    return (
-        _field(_TEXT, piece.text.encode()) + score + _field(_KIND, _KINDS.index(piece.kind) + 1)
-    )
+    return _field(_TEXT, piece.text.encode()) + score + _field(_KIND, _KINDS.index(piece.kind) + 1)
 
 
 def _field(number: int, value: int | bytes) -> bytes:

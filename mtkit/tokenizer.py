@@ -218,6 +218,11 @@ class Tokenizer:
         return [SpannedIds(line["ids"], line["offsets"]) for line in found]
 
     @property
+    def has_bytes(self) -> bool:
+        """Whether every character can be encoded, because the vocabulary has all bytes."""
+        return int(self._pieces.piece_to_id("<0xFF>")) != UNK_ID
+
+    @property
     def fixed_pieces(self) -> int:
         """Number of subwords before the learned ones: special ones, symbols and bytes."""
         # Without bytes, this is the id of the unknown token.
