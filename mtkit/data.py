@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 log = logging.getLogger(__name__)
 
 Split = Literal["train", "valid", "test"]
+# Before the names of further validation sets, in the names of their splits: valid@news.
+_ALSO = "valid@"
 # What a model does: with parsing, the target text is trees in brackets, one per line, and the
 # encoded targets are those trees linearised.
 Task = Literal["translation", "parsing"]
@@ -179,6 +181,35 @@ class _SourceFacts(Record):
     weight: float = Field(1.0, gt=0)
 
 
+class Direction(Record):
+    """A direction of a multilingual model.
+
+    Attributes:
+        src_lang, tgt_lang: language codes.
+    """
+
+    src_lang: str
+    tgt_lang: str
+
+    @property
+    def name(self) -> str:
+        """Its name in tables and of its validation set."""
+        return f"{self.src_lang}-{self.tgt_lang}"
+
+
+class PreparedDirection(Direction):
+    """A direction of a prepared folder, whose pairs are together, in the order of the directions.
+
+    Attributes:
+        valid, test: the number of its pairs in these sets.
+        also: the names of its further validation sets.
+    """
+
+    valid: int = Field(ge=1)
+    test: int = Field(ge=0)
+    also: list[str] = Field(default_factory=list)
+
+
 class DataManifest(Record):
     """The manifest of a prepared folder.
 
@@ -188,12 +219,15 @@ class DataManifest(Record):
         name: of the corpus.
         licence: of the corpus, if the catalogue knows it.
         task: what a model learns from it.
-        src_lang, tgt_lang: language codes.
+        src_lang, tgt_lang: language codes; of multilingual data all of them, with commas.
+        directions: of multilingual data.
+        temperature: of sampling between the directions.
         settings: of `PrepareConfig`.
         versions: of the software.
         sources: of each split, where its pairs come from.
         counts: pairs read, kept and dropped.
         misaligned: segments of the training files whose lines are misaligned.
+        tokenizer_from: the folder that the vocabularies were copied from, and their checksums.
         token_type: how ids are stored, as numpy names it.
         files: all files but the manifest, by their names.
     """
@@ -205,13 +239,25 @@ class DataManifest(Record):
     task: Task = "translation"
     src_lang: str = ""
     tgt_lang: str = ""
+    directions: list[PreparedDirection] | None = None
+    temperature: float | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     counts: dict[str, Any] = Field(default_factory=dict)
     misaligned: list[dict[str, Any]] = Field(default_factory=list)
+    tokenizer_from: dict[str, Any] | None = None
     token_type: Literal["<u2", "<u4"]
     files: dict[str, FileFacts]
+
+
+class DirectionText(NamedTuple):
+    """The raw text of a direction: its languages, sources and references."""
+
+    src_lang: str
+    tgt_lang: str
+    src: list[str]
+    tgt: list[str]
 
 
 class PreparedData:
@@ -293,6 +339,17 @@ class PreparedData:
         return self.manifest.tgt_lang
 
     @property
+    def directions(self) -> list[PreparedDirection]:
+        """The directions of multilingual data; of other data none."""
+        return self.manifest.directions or []
+
+    @property
+    def language_pairs(self) -> list[tuple[str, str]]:
+        """Source and target language of each direction; one unless the data is multilingual."""
+        found = [(one.src_lang, one.tgt_lang) for one in self.directions]
+        return found or [(self.src_lang, self.tgt_lang)]
+
+    @property
     def task(self) -> Task:
         """What a model learns from this data."""
         return self.manifest.task
@@ -327,8 +384,15 @@ class PreparedData:
                 self._verify_file(name)
         return Vocabularies.load(self.path)
 
-    def pairs(self, split: Split) -> SentencePairs:
-        """The encoded pairs of `train` or `valid`.
+    @property
+    def valid_also(self) -> tuple[str, ...]:
+        """The names of the further validation sets, in the order in which they were given."""
+        return tuple(
+            split.removeprefix(_ALSO) for split in self.manifest.sources if split.startswith(_ALSO)
+        )
+
+    def pairs(self, split: str) -> SentencePairs:
+        """The encoded pairs of `train`, of `valid`, or of a further set (`also_split`).
 
         Raises:
             MtkitError: if the manifest gives the sources of other pairs than there are.
@@ -369,8 +433,8 @@ class PreparedData:
                 src, tgt = sides
                 yield SentencePairs(src, tgt)
 
-    def text(self, split: Split) -> tuple[list[str], list[str]]:
-        """Raw source and target lines of `valid` or `test`.
+    def text(self, split: str) -> tuple[list[str], list[str]]:
+        """Raw source and target lines of `valid` or `test`, or of a further set (`also_split`).
 
         Raises:
             MtkitError: if the data was prepared without that split, or a file was changed.
@@ -382,6 +446,20 @@ class PreparedData:
             self._verify_file(name)
         src, tgt = (list(read_lines(self.path / name)) for name in names)
         return src, tgt
+
+    def texts(self, split: Literal["valid", "test"]) -> list[DirectionText]:
+        """The text of each direction that has such a set; raises as `text`."""
+        src, tgt = self.text(split)
+        if not self.directions:
+            return [DirectionText(self.src_lang, self.tgt_lang, src, tgt)]
+        found, start = [], 0
+        for one in self.directions:
+            end = start + (one.valid if split == "valid" else one.test)
+            if start < end:
+                lines = slice(start, end)
+                found.append(DirectionText(one.src_lang, one.tgt_lang, src[lines], tgt[lines]))
+            start = end
+        return found
 
     def _verify_file(self, name: str) -> None:
         if sha256_of(self.path / name) != self.manifest.files[name].sha256:
@@ -450,7 +528,7 @@ class PreparedWriter:
         """The saved vocabularies."""
         return Vocabularies.load(self._folder)
 
-    def add_pairs(self, split: Split, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
+    def add_pairs(self, split: str, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
         """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
         for side, sentences in (("src", src), ("tgt", tgt)):
             self._add_rows(split, side, sentences, self._token_type)
@@ -459,15 +537,13 @@ class PreparedWriter:
         """Write the word alignments of pairs, of `LINK_TYPE`, in the order of `add_pairs`."""
         self._add_rows(split, LINKS, links, LINK_TYPE)
 
-    def _add_rows(
-        self, split: Split, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]
-    ) -> None:
+    def _add_rows(self, split: str, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> None:
         numbers, lengths = _array_names(split, side)
         self._file(numbers).write(b"".join(rows))
         of_each = np.fromiter(map(len, rows), np.uint32, len(rows))
         self._file(lengths).write((of_each // dtype.itemsize).astype("<u4").tobytes())
 
-    def add_text(self, split: Split, pairs: Sequence[tuple[str, str]]) -> None:
+    def add_text(self, split: str, pairs: Sequence[tuple[str, str]]) -> None:
         """Write the raw lines of a split."""
         for index, side in enumerate(("src", "tgt")):
             text = "".join(f"{pair[index]}\n" for pair in pairs)
@@ -504,6 +580,8 @@ class PreparedWriter:
             for side in ("src", "tgt", LINKS)
             for name in _array_names(split, side)
         ]
+        # Those of further validation sets are written last, after the last part.
+        arrays += sorted(file.name for file in self._folder.glob(f"{_ALSO}*.bin"))
         for name in (*arrays, _DROPPED):
             if name in sizes:
                 os.truncate(self._folder / name, sizes[name])
@@ -588,6 +666,11 @@ def find_data(root: Path) -> Path:
             "mtkit prepare demo-en-de, or give --data"
         )
     return max(found, key=lambda manifest: manifest.stat().st_mtime_ns).parent
+
+
+def also_split(name: str) -> str:
+    """The name of the split of a further validation set."""
+    return f"{_ALSO}{name}"
 
 
 def _array_names(split: str, side: str) -> tuple[str, str]:

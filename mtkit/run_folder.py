@@ -37,7 +37,7 @@ from mtkit.checkpoint import (
     write_checkpoint,
 )
 from mtkit.config import MAY_CHANGE, Config, dump_config, load_config
-from mtkit.data import Task
+from mtkit.data import Direction, Task
 from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
     FileName,
@@ -81,7 +81,7 @@ class DataOrigin(Record):
         name: of the corpus.
         path: path of the folder when the run was created.
         fingerprint: checksum of all files that training uses.
-        src_lang, tgt_lang, task: of the data.
+        src_lang, tgt_lang, directions, task: of the data.
     """
 
     name: str = ""
@@ -89,6 +89,7 @@ class DataOrigin(Record):
     fingerprint: str = ""
     src_lang: str = ""
     tgt_lang: str = ""
+    directions: list[Direction] = Field(default_factory=list)
     task: Task = "translation"
 
 
@@ -144,6 +145,7 @@ class _MetricsRow(Record):
     valid_bleu: float | None = None
     valid_chrf: float | None = None
     valid_f1: float | None = None
+    valid_also: dict[str, dict[str, float]] | None = None  # of further sets, by their names
 
 
 class _Sample(Record):
@@ -571,7 +573,7 @@ class Run:
 
     # Metrics
 
-    def log(self, row: dict[str, float | int]) -> None:
+    def log(self, row: dict[str, Any]) -> None:
         """Append one row to `metrics.jsonl`."""
         self._append(_METRICS, row)
 
@@ -662,16 +664,12 @@ def find_run(root: Path) -> Run:
     Raises:
         MtkitError: if there is no run with a checkpoint.
     """
-    newest: tuple[int, Path] | None = None
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
-    for folder in folders:
-        for checkpoint in (folder / _CHECKPOINTS).glob(COMPLETE):
-            when = checkpoint.stat().st_mtime_ns
-            if newest is None or when > newest[0]:
-                newest = (when, folder)
-    if newest is None:
+    saved = [(one, folder) for folder in folders for one in (folder / _CHECKPOINTS).glob(COMPLETE)]
+    if not saved:
         what = (
             f"the runs under {root}/ have no checkpoint yet" if folders else f"no run under {root}/"
         )
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
-    return Run.open(newest[1])
+    _, newest = max(saved, key=lambda one: one[0].stat().st_mtime_ns)  # the first of equal ones
+    return Run.open(newest)

@@ -31,7 +31,7 @@ import sentencepiece as spm
 
 from mtkit.config import LARGEST_VOCABULARY
 from mtkit.errors import MtkitError, reason_of
-from mtkit.piece_list import is_bpe
+from mtkit.piece_list import is_bpe, pieces_in
 from mtkit.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
@@ -40,6 +40,7 @@ _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 FIXED_PIECES = len(_SPECIAL) + 256
 
+_TAG = re.compile(">>(.+)<<")
 _SPACES = re.compile(" {2,}")
 # In SentencePiece's refusal of a vocabulary that is too large.
 _LIMIT = re.compile(r"value <= (\d+)")
@@ -106,6 +107,7 @@ class Tokenizer:
         *,
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
+        languages: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn `vocab_size` subwords from words and their counts.
 
@@ -116,6 +118,7 @@ class Tokenizer:
             model_type: `bpe`, or the unigram language model of Kudo (2018).
             symbols: strings that are always one subword, even if the normalisation would change
                 them. Of several that match at one position, the longest is used.
+            languages: the codes of `language_tags`.
 
         Returns:
             The tokenizer; it does not depend on the order of the words.
@@ -126,14 +129,15 @@ class Tokenizer:
         """
         if vocab_size is None:
             return cls._learn_whole_words(list(counts), symbols)
+        tags = [f">>{language}<<" for language in languages]
         model = io.BytesIO()
-        _check_symbols(symbols)
+        _check_symbols(symbols, tags)
         if vocab_size > LARGEST_VOCABULARY:
             raise MtkitError(
                 f"a vocabulary of {vocab_size} is larger than can be learned; "
                 f"the largest is {LARGEST_VOCABULARY}"
             )
-        fixed = FIXED_PIECES + len(symbols)
+        fixed = FIXED_PIECES + len(symbols) + len(tags)
         if vocab_size <= fixed:
             raise MtkitError(
                 f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed subwords "
@@ -150,6 +154,7 @@ class Tokenizer:
                 model_type=model_type,
                 vocab_size=vocab_size,
                 user_defined_symbols=list(symbols),
+                control_symbols=tags,
                 character_coverage=1.0 - 1e-6,
                 byte_fallback=True,
                 normalization_rule_name="nmt_nfkc",
@@ -221,6 +226,32 @@ class Tokenizer:
     def has_bytes(self) -> bool:
         """Whether every character can be encoded, because the vocabulary has all bytes."""
         return int(self._pieces.piece_to_id("<0xFF>")) != UNK_ID
+
+    @property
+    def model_type(self) -> ModelType:
+        """The kind of the subword model."""
+        return "bpe" if is_bpe(self.model) else "unigram"
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that are always one subword (`learn`), in the order of their ids."""
+        return tuple(piece.text for piece in pieces_in(self.model) if piece.kind == "symbol")
+
+    @cached_property
+    def language_tags(self) -> dict[str, int]:
+        """The ids of the tags of languages, such as `>>fr<<`, by the codes of the languages.
+
+        A tag is one subword, the first of a source, and says which language to translate to. No
+        text is encoded to a tag, and `decode` leaves tags out.
+        """
+        pieces = ((i, self.piece(i)) for i in range(len(self)) if self._pieces.is_control(i))
+        return {tag[1]: i for i, piece in pieces if (tag := _TAG.fullmatch(piece))}
+
+    @cached_property
+    def is_fallback(self) -> npt.NDArray[np.bool_]:
+        """(V,): whether a subword is a byte, or stands for anything unknown."""
+        sp = self._pieces
+        return np.array([sp.is_byte(i) or sp.is_unknown(i) for i in range(len(self))])
 
     @property
     def fixed_pieces(self) -> int:
@@ -381,7 +412,7 @@ class Vocabularies(NamedTuple):
         return names
 
 
-def _check_symbols(symbols: Sequence[str]) -> None:
+def _check_symbols(symbols: Sequence[str], tags: Sequence[str]) -> None:
     for number, symbol in enumerate(symbols):
         if not symbol:
             raise MtkitError("a symbol is empty; leave it out")
@@ -391,7 +422,7 @@ def _check_symbols(symbols: Sequence[str]) -> None:
             )
         if symbol in symbols[:number]:
             raise MtkitError(f"the symbol {symbol!r} is given twice")
-        if symbol in _SPECIAL or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
+        if symbol in (*_SPECIAL, *tags) or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
             raise MtkitError(
                 f"the symbol {symbol!r} has the name of a fixed subword; choose another"
             )

@@ -144,7 +144,7 @@ def write_marian(folder: Path, shape: Shape = Shape()) -> Any:
                 parameter.div_(2)
                 parameter[pad] = 0
         bias = torch.randn(1, len(lists[-1])) * 0.5
-        bias[0, pad], bias[0, eos] = 0, 1.5
+        bias[0, pad], bias[0, eos] = 0, 0.5
         # A trained model never writes a tag.
         bias[0, [ids[-1][tag] for tag in tags if tag in ids[-1]]] = -50
         model.final_logits_bias = bias

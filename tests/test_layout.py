@@ -39,6 +39,7 @@ HOMES = {
         "train.state",
         "translate.resumable",
         "prepare.passes",
+        "prepare.existing",
     },
     "sacrebleu": {"score"},
     "sentencepiece": {"tokenizer"},

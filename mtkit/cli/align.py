@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from mtkit.cli.options import (
     hardware_option,
     in_out_option,
     in_step,
+    language_options,
     lines_of,
     name_of,
     open_run,
@@ -114,6 +116,7 @@ FEW_PAIRS = 100
     " takes the alignments of --reverse.",
 )
 @run_option
+@language_options
 @checkpoint_option
 @device_option
 @hardware_option(
@@ -159,11 +162,15 @@ def align(
     run = open_run(run_path)
     refuse_parser(run, "mtkit align")
     reverse = None if reverse_path is None else open_run(reverse_path)
-    _check_directions(run, reverse)
     options = DecodeOptions.parse(workers=1, **decode)
     with ExitStack() as stack:
         translator = stack.enter_context(options.load([run]))
-        backward = None if reverse is None else stack.enter_context(options.load([reverse]))
+        backward = None
+        if reverse is not None:
+            # Only a multilingual model needs the languages.
+            back = replace(options, src_lang=options.tgt_lang, tgt_lang=options.src_lang)
+            backward = stack.enter_context(back.load([reverse]))
+            _check_languages(run, translator, reverse, backward)
         names = name_of(src_path), name_of(tgt_path)
         pairs = in_step(lines_of(src_path), lines_of(tgt_path), names=names)
         if tune:
@@ -199,16 +206,17 @@ def align(
 # Input
 
 
-def _check_directions(run: Run, reverse: Run | None) -> None:
-    """Refuse a reverse run of other languages."""
-    if reverse is None:
+def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Translator) -> None:
+    """Refuse a reverse model of other languages."""
+    if (forward.src_lang, forward.tgt_lang) == (backward.tgt_lang, backward.src_lang):
         return
-    of_run, of_reverse = run.manifest.data, reverse.manifest.data
-    if (of_run.src_lang, of_run.tgt_lang) != (of_reverse.tgt_lang, of_reverse.src_lang):
-        raise MtkitError(
-            f"{reverse.path}: translates {of_reverse.src_lang} to {of_reverse.tgt_lang}, which is "
-            f"not the reverse of {run.path}, {of_run.src_lang} to {of_run.tgt_lang}"
-        )
+    advice = ""
+    if forward.src_prefix or backward.src_prefix:
+        advice = "; a model of several languages needs --src-lang and --tgt-lang here"
+    raise MtkitError(
+        f"{reverse.path}: translates {backward.src_lang} to {backward.tgt_lang}, which is "
+        f"not the reverse of {run.path}, {forward.src_lang} to {forward.tgt_lang}{advice}"
+    )
 
 
 def _joined(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -292,6 +300,8 @@ def _settings(runs: Sequence[tuple[Run, Translator]], aligner: _PairAligner) -> 
     for name, (run, translator), one in zip(("--run", "--reverse"), runs, aligners, strict=False):
         settings[name] = f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}"
         settings[f"checkpoint of {name}"] = translator.checkpoint
+        if translator.src_prefix:
+            settings[f"target language of {name}"] = translator.tgt_lang
         settings[f"heads of {name}"] = ", ".join(map(str, one.heads))
         for setting in ("max_source_tokens", "precision"):
             value = getattr(translator.config, setting)

@@ -22,6 +22,7 @@ from mtkit.cli.options import (
     examples,
     in_out_option,
     in_step,
+    language_options,
     lines_of,
     name_of,
     open_run,
@@ -111,6 +112,7 @@ FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
     "--word", metavar="WORD", help="Draw only the lines from this word of the upper row."
 )
 @run_option
+@language_options
 @checkpoint_option
 @device_option
 def inspect(

@@ -162,6 +162,25 @@ def checkpoint_option(function: Function) -> Function:
     )(function)
 
 
+def language_options(function: Function) -> Function:
+    """`--src-lang` and `--tgt-lang` of a multilingual model."""
+    for option in (
+        model_option(
+            "--tgt-lang",
+            metavar="L",
+            help="Target language, of a model with several.",
+        ),
+        model_option(
+            "--src-lang",
+            metavar="L",
+            help="Source language, of a model with several. It changes no translation, but a"
+            " direction that was not trained is reported.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def beam_options(function: Function) -> Function:
     """`--beam-size` and `--length-penalty`."""
     for option in (
@@ -228,6 +247,7 @@ class DecodeOptions:
         checkpoint: the value of --checkpoint.
         device: to compute on.
         workers: processes; None for the default.
+        src_lang, tgt_lang: the languages that are asked for, if they are.
         changes: settings of the run's `decode` section to change, by name.
     """
 
@@ -235,14 +255,23 @@ class DecodeOptions:
     device: str
     workers: int | None
     changes: dict[str, Any]
+    src_lang: str | None = None
+    tgt_lang: str | None = None
 
     @classmethod
     def parse(
-        cls, *, checkpoint: str | None, device: str, workers: int | None, **settings: Any
+        cls,
+        *,
+        checkpoint: str | None,
+        device: str,
+        workers: int | None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        **settings: Any,
     ) -> DecodeOptions:
         """From the values of the decoding options; None leaves the setting of the run."""
         changes = {key: value for key, value in settings.items() if value is not None}
-        return cls(checkpoint, device, workers, changes)
+        return cls(checkpoint, device, workers, changes, src_lang, tgt_lang)
 
     def setting(self, run: Run, name: str) -> Any:
         """The value that a setting has: that of the option, else that of the run."""
@@ -302,6 +331,8 @@ class DecodeOptions:
             workers=workers,
             glossary=glossary,
             tokenized=tokenized,
+            src_lang=self.src_lang,
+            tgt_lang=self.tgt_lang,
         )
 
 

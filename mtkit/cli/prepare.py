@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +30,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# In the context: the names of the parameters, in the order in which they are on the command line.
+_ORDER = "mtkit.prepare.order"
+
+
+class _OrderedCommand(Command):
+    """A command that knows the order of its options: those after a --pair belong to it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments as usual, and keep their order."""
+        *_, order = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[_ORDER] = [parameter.name for parameter in order]
+        return super().parse_args(ctx, args)
+
+
 data_option = option_group("Your data")
+several_option = option_group("Several languages")
 trees_option = option_group("Your treebank")
 cleaning_option = option_group("Cleaning and vocabulary")
 output_option = option_group("Output")
 
 
 @click.command(
-    cls=Command,
+    cls=_OrderedCommand,
     short_help="Clean and encode a parallel corpus.",
     epilog=examples(
         "mtkit prepare demo-en-de",
@@ -44,6 +60,9 @@ output_option = option_group("Output")
         "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
         "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
         "  --train-from pairs.tsv --valid-from valid.tsv --force",
+        "mtkit prepare many --vocab-size 8000 \\",
+        "  --pair en de --train train.en train.de --valid valid.en valid.de \\",
+        "  --pair de en --train train.de train.en --valid valid.de valid.en",
         "mtkit prepare parser --trees train.trees --valid-trees valid.trees \\",
         "  --vocab-size 8000",
     ),
@@ -86,14 +105,49 @@ output_option = option_group("Output")
 @data_option(
     "--valid",
     type=(PathArgument, PathArgument),
+    multiple=True,
     metavar="SRC TGT",
     help="Validation set as two files.",
 )
-@data_option("--valid-from", metavar="SOURCE", help="Validation set in a form of --train-from.")
 @data_option(
-    "--test", type=(PathArgument, PathArgument), metavar="SRC TGT", help="Test set as two files."
+    "--valid-from",
+    multiple=True,
+    metavar="SOURCE",
+    help="Validation set in a form of --train-from.",
 )
-@data_option("--test-from", metavar="SOURCE", help="Test set in a form of --train-from.")
+@data_option(
+    "--valid-also",
+    type=(str, PathArgument, PathArgument),
+    multiple=True,
+    metavar="NAME SRC TGT",
+    help="A further validation set, as two files, that training measures too: with general text,"
+    " for example, it shows what fine-tuning forgets. Repeatable.",
+)
+@data_option(
+    "--test",
+    type=(PathArgument, PathArgument),
+    multiple=True,
+    metavar="SRC TGT",
+    help="Test set as two files.",
+)
+@data_option(
+    "--test-from", multiple=True, metavar="SOURCE", help="Test set in a form of --train-from."
+)
+@several_option(
+    "--pair",
+    type=(str, str),
+    multiple=True,
+    metavar="SRC TGT",
+    help="Source and target language of a direction of a multilingual model, such as en de. The"
+    " options of its data follow, up to the next --pair. Repeatable.",
+)
+@several_option(
+    "--temperature",
+    type=click.FloatRange(1),
+    metavar="T",
+    help="Sample from each --pair in proportion to the number of its pairs to the power 1/T."
+    " 1 (default): as they are. 5, for example: much more of the small ones.",
+)
 @trees_option(
     "--trees",
     type=PathArgument,
@@ -118,6 +172,13 @@ output_option = option_group("Output")
     metavar="N",
     help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data. For"
     " trees, that of their sentences, by default 16,000.",
+)
+@cleaning_option(
+    "--tokenizer-from",
+    type=PathArgument,
+    metavar="FOLDER",
+    help="Run folder or prepared folder whose subwords are used, instead of learning new ones. To"
+    " train a model further, its data needs the subwords of its run.",
 )
 @cleaning_option(
     "--set",
@@ -165,19 +226,23 @@ def prepare(
     force: bool,
     workers: int | None,
     vocab_size: int | None,
+    tokenizer_from: Path | None,
     overrides: tuple[str, ...],
     no_cleaning: bool,
     trees: tuple[Path, ...],
     self_trained: tuple[Path, ...],
     valid_trees: Path | None,
     test_trees: Path | None,
+    pair: tuple[tuple[str, str], ...],
+    temperature: float | None,
     **data: Any,
 ) -> None:
     """Clean a parallel corpus, learn BPE, and encode it for training.
 
     NAME is a corpus of the catalogue, which --list prints. For your own data, NAME is any name;
-    give --src-lang, --tgt-lang, a training corpus and a validation set. For a parser, give --trees
-    and --valid-trees.
+    give --src-lang, --tgt-lang, a training corpus and a validation set. For a model of several
+    languages, give each direction as --pair, followed by its data. For a parser, give --trees and
+    --valid-trees.
 
     Every dropped pair is listed in dropped.tsv.gz, with file, line and reason. To resume an
     interrupted run, run the same command again.
@@ -195,13 +260,25 @@ def prepare(
         raise click.UsageError(f"NAME: {name!r} cannot be the name of a folder under data/")
     treebank = _OwnTrees(trees, self_trained, valid_trees, test_trees, data)
     is_treebank = treebank.is_given()
+    if not pair:
+        refuse_given(["temperature"], "requires --pair")
+    elif is_treebank:
+        raise click.UsageError(
+            "--pair is for a parallel corpus, and cannot be combined with --trees"
+        )
+    directions = _directions(pair, data) if pair else []
     own = _OwnData(**data)
-    is_own = not is_treebank and own.is_given()
+    is_own = not is_treebank and not directions and own.is_given()
     if dry_run:
         need_output()
     target = out or DATA_ROOT / name
     from mtkit.config import NO_CLEANING
-    from mtkit.prepare import prepare_corpus, prepare_files, prepare_trees
+    from mtkit.prepare import (
+        prepare_corpus,
+        prepare_files,
+        prepare_multilingual,
+        prepare_trees,
+    )
 
     common: dict[str, Any] = {
         "workers": workers,
@@ -209,10 +286,19 @@ def prepare(
         "dry_run": dry_run,
         "on_finished": _page_writer(page_path) if page_path else None,
         "vocab_size": vocab_size,
+        "tokenizer_from": tokenizer_from,
         "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }
     if is_treebank:
         done = prepare_trees(name, target, **treebank.sources(), **common)
+    elif directions:
+        done = prepare_multilingual(
+            name,
+            target,
+            directions=[one.sources() for one in directions],
+            temperature=temperature or 1.0,
+            **common,
+        )
     elif is_own:
         done = prepare_files(name, target, **own.sources(), **common)
     else:
@@ -228,18 +314,22 @@ def prepare(
 
 @dataclass(frozen=True)
 class _OwnData:
-    """The options that describe the user's own data; every field is the value of its option."""
+    """The options that describe the user's own data of one direction.
+
+    Every field but the languages has all values of its option.
+    """
 
     src_lang: str | None
     tgt_lang: str | None
-    train: tuple[tuple[Path, Path], ...]
-    train_from: tuple[str, ...]
-    weight: tuple[float, ...]
-    alignments: tuple[Path, ...]
-    valid: tuple[Path, Path] | None
-    valid_from: str | None
-    test: tuple[Path, Path] | None
-    test_from: str | None
+    train: Sequence[tuple[Path, Path]] = ()
+    train_from: Sequence[str] = ()
+    weight: Sequence[float] = ()
+    alignments: Sequence[Path] = ()
+    valid: Sequence[tuple[Path, Path]] = ()
+    valid_from: Sequence[str] = ()
+    valid_also: Sequence[tuple[str, Path, Path]] = ()
+    test: Sequence[tuple[Path, Path]] = ()
+    test_from: Sequence[str] = ()
 
     def is_given(self) -> bool:
         """Whether there are such options at all, which then must be complete.
@@ -247,10 +337,15 @@ class _OwnData:
         Raises:
             click.UsageError: if something is missing, or given twice.
         """
-        if self.valid:
-            refuse_given(["valid_from"], "cannot be combined with --valid")
-        if self.test:
-            refuse_given(["test_from"], "cannot be combined with --test")
+        for split in ("valid", "test"):
+            files, other = getattr(self, split), getattr(self, f"{split}_from")
+            if files and other:
+                raise click.UsageError(f"--{split}-from cannot be combined with --{split}")
+            if len(files) + len(other) > 1:
+                raise click.UsageError(
+                    f"--{split}: give one set, not {len(files) + len(other)}; further validation "
+                    "sets have a name, --valid-also NAME SRC TGT"
+                )
         required = {
             "--src-lang": self.src_lang,
             "--tgt-lang": self.tgt_lang,
@@ -258,12 +353,15 @@ class _OwnData:
             "--valid or --valid-from": self.valid or self.valid_from,
         }
         missing = [option for option, value in required.items() if not value]
-        optional = self.test or self.test_from or self.alignments
+        optional = self.test or self.test_from or self.valid_also or self.alignments
         is_given = len(missing) < len(required) or bool(optional)
         if is_given and missing:
             raise click.UsageError(
                 f"your own data requires {', '.join(required)}; missing: {', '.join(missing)}"
             )
+        names = Counter(name for name, _, _ in self.valid_also)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise click.UsageError(f"--valid-also: the name {twice[0]} is given twice")
         corpora = len(self.train) + len(self.train_from)
         if self.alignments and len(self.alignments) != corpora:
             raise click.UsageError(
@@ -286,16 +384,55 @@ class _OwnData:
             return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, weight=weight)
 
         train: list[tuple[Path, Path] | str] = [*self.train, *self.train_from]
-        valid, test = self.valid or self.valid_from, self.test or self.test_from
-        assert valid is not None
+        places: list[tuple[Path, Path] | str] = [*self.valid, *self.valid_from]
+        (valid,) = places
+        tests: list[tuple[Path, Path] | str] = [*self.test, *self.test_from]
         return {
             "src_lang": src_lang,
             "tgt_lang": tgt_lang,
             "train": list(map(source, train, self.weight or [1.0] * len(train))),
             "valid": source(valid),
-            "test": source(test) if test else None,
+            "test": source(tests[0]) if tests else None,
+            "valid_also": {name: (src, tgt) for name, src, tgt in self.valid_also},
             "alignments": self.alignments,
         }
+
+
+def _directions(pair: Sequence[tuple[str, str]], data: dict[str, Any]) -> list[_OwnData]:
+    """The options of each `--pair`: those that stand between it and the next one.
+
+    Args:
+        pair: the values of `--pair`.
+        data: the values of the other options, by the names of `_OwnData`.
+
+    Raises:
+        click.UsageError: if an option stands before the first `--pair`, or something is missing.
+    """
+    refuse_given(["src_lang", "tgt_lang"], "cannot be combined with --pair, which has both")
+    repeatable = [name for name in data if name not in ("src_lang", "tgt_lang")]
+    rest = {name: iter(data[name]) for name in repeatable}
+    found: list[dict[str, list[Any]]] = []
+    for name in click.get_current_context().meta[_ORDER]:
+        if name == "pair":
+            found.append({one: [] for one in repeatable})
+        elif name in rest:
+            if not found:
+                option = name.replace("_", "-")
+                raise click.UsageError(
+                    f"--{option} is before the first --pair; each --pair comes before its data"
+                )
+            found[-1][name].append(next(rest[name]))
+    directions = [
+        _OwnData(src_lang, tgt_lang, **one)
+        for (src_lang, tgt_lang), one in zip(pair, found, strict=True)
+    ]
+    for one in directions:
+        try:
+            one.is_given()
+        except click.UsageError as error:
+            name = f"--pair {one.src_lang} {one.tgt_lang}"
+            raise click.UsageError(f"{name}: {error.message}") from error
+    return directions
 
 
 @dataclass(frozen=True)

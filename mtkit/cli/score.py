@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -39,12 +40,14 @@ from mtkit.cli.score_trees import (
 from mtkit.errors import MtkitError, one_line
 
 if TYPE_CHECKING:
-    from mtkit.data import PreparedData, Split
+    from mtkit.data import PreparedData
     from mtkit.run_folder import Run
-    from mtkit.score import Metric, System
+    from mtkit.score import Metric, Score, System
     from mtkit.trees import Tree
 
 log = logging.getLogger(__name__)
+
+HeldOut = Literal["valid", "test"]
 
 metric_option = option_group("Metrics")
 analysis_option = option_group("Comparison and analysis")
@@ -58,11 +61,14 @@ TRANSLATING = (
 )
 # Options about scores of translations.
 TEXT_SCORES = (
-    *("data_path", "split", "metrics", "protocol", "tgt_lang"),
+    *("data_path", "split", "metrics", "protocol", "src_lang", "tgt_lang"),
     *("paired", "sentence", "worst_first"),
 )
 # Options about scores, which --model-score does not compute.
-SCORING = ("references", *TEXT_SCORES, "workers", "align", "swap_links")
+SCORING = (
+    *("references", "workers", "align", "swap_links"),
+    *(name for name in TEXT_SCORES if name not in ("src_lang", "tgt_lang")),
+)
 
 
 @click.command(
@@ -116,7 +122,17 @@ SCORING = ("references", *TEXT_SCORES, "workers", "align", "swap_links")
     help="wmt (default): detokenised BLEU. paper: also the BLEU of the paper, with Moses"
     " tokenisation and split compounds.",
 )
-@metric_option("--tgt-lang", metavar="L", help="Language code of HYP, for --protocol paper.")
+@metric_option(
+    "--tgt-lang",
+    metavar="L",
+    help="Language code of HYP, for --protocol paper. Of a model with several languages: score only"
+    " this target language.",
+)
+@metric_option(
+    "--src-lang",
+    metavar="L",
+    help="Of a model with several languages: score only this source language.",
+)
 @analysis_option(
     "--paired",
     is_flag=True,
@@ -169,10 +185,11 @@ def score(
     references: tuple[Path, ...],
     run_paths: tuple[Path, ...],
     data_path: Path | None,
-    split: Split,
+    split: HeldOut,
     metrics: tuple[Metric | Literal["parseval"], ...],
     protocol: str,
     tgt_lang: str | None,
+    src_lang: str | None,
     paired: bool,
     sentence: bool,
     worst_first: bool,
@@ -187,8 +204,8 @@ def score(
     """Score translations with sacreBLEU, and print each score with its signature.
 
     Without HYP, the newest run translates the test set of its data, and its translations are
-    scored. HYP is a file of detokenised translations, scored against --reference; - is standard
-    input.
+    scored; with several languages, those of each direction. HYP is a file of detokenised
+    translations, scored against --reference; - is standard input.
 
     The scores of trees are labelled precision, recall, F1 and exact match.
 
@@ -200,6 +217,7 @@ def score(
     if given("model_score", "src_path", "hyp_path"):
         if not (model_score and src_path and hyp_path):
             raise click.UsageError("--model-score, --src and --hyp require each other")
+        options = replace(options, src_lang=src_lang, tgt_lang=tgt_lang)
         _print_log_probabilities(hypotheses, run_paths, src_path, hyp_path, options, as_json)
         return
     if not align:
@@ -213,15 +231,23 @@ def score(
         refuse_given(["references"], "requires HYP, the translations to score")
     if not sentence:
         refuse_given(["worst_first"], "requires --sentence")
-    if protocol != "paper" or not tgt_lang:
-        refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
+    if hypotheses:
+        refuse_given(["src_lang"], "cannot be combined with HYP, which is translated already")
+        if protocol != "paper" or not tgt_lang:
+            refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
     runs = [] if hypotheses else [open_run(path) for path in run_paths or (None,)]
+    if runs and data_path is None and not any(map(_is_multilingual, runs)):
+        unlike = f"a model with several languages, unlike {runs[0].path}"
+        refuse_given(["src_lang"], f"requires {unlike}")
+        if protocol != "paper":
+            refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
     if len(hypotheses or runs) < 2:
         refuse_given(["paired"], "requires two or more HYP or --run")
     if paired or len(hypotheses or runs) > 1:
         refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
     if _are_trees(runs, metrics):
-        refuse_given(["protocol"], "is for translations, and cannot be combined with trees")
+        of_translations = ["protocol", "src_lang", "tgt_lang"]
+        refuse_given(of_translations, "is for translations, and cannot be combined with trees")
         if runs:
             trees, golds = _trees_of_runs(runs, data_path, split, options)
         else:
@@ -232,9 +258,7 @@ def score(
             print_tree_scores(trees, golds, paired=paired, as_json=as_json)
         return
     refuse_given(["well_formed_trees"], "requires a parser")
-    if runs and tgt_lang is None:
-        tgt_lang = runs[0].manifest.data.tgt_lang or None
-    if protocol == "paper" and tgt_lang is None:
+    if protocol == "paper" and tgt_lang is None and not (runs and runs[0].manifest.data.tgt_lang):
         raise click.UsageError("--protocol paper requires --tgt-lang, for its tokeniser")
     from mtkit import score as scoring
 
@@ -242,25 +266,50 @@ def score(
         # Before anything is translated.
         scoring.check_seed()
     if runs:
-        systems, reference_sets = _systems_of_runs(runs, data_path, split, options)
+        compared = _systems_of_runs(runs, data_path, split, options, src_lang, tgt_lang)
+        if sentence and len(compared) > 1:
+            directions = ", ".join(one.direction for one in compared)
+            raise click.UsageError(
+                f"--sentence requires one direction, not {directions}: give --src-lang and "
+                "--tgt-lang"
+            )
     else:
-        systems, reference_sets = _systems_of_files(hypotheses, references)
+        compared = [_systems_of_files(hypotheses, references, tgt_lang)]
     wanted = [metric for metric in dict.fromkeys(metrics) if metric != "parseval"] or ["bleu"]
     if protocol == "paper":
         # Both kinds of BLEU come first.
         wanted = ["bleu", "paper", *(metric for metric in wanted if metric != "bleu")]
         log.info("%s", scoring.PAPER_NOTE)
     if "bleu" in wanted:
-        for system in systems:
-            scoring.note_tokenised(system.name, system.translations)
+        for one in compared:
+            for system in one.systems:
+                scoring.note_tokenised(system.name, system.translations)
     if sentence:
-        _print_sentence_scores(
-            systems[0], reference_sets, wanted, tgt_lang, worst_first=worst_first, as_json=as_json
-        )
+        _print_sentence_scores(compared[0], wanted, worst_first=worst_first, as_json=as_json)
     else:
-        _print_scores(
-            systems, reference_sets, wanted, tgt_lang, runs=runs, paired=paired, as_json=as_json
-        )
+        _print_scores(compared, wanted, runs=runs, paired=paired, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Translations of one text by all systems.
+
+    Attributes:
+        direction: its name, where there are several; otherwise empty.
+        systems: the translations.
+        references: the reference translations.
+        tgt_lang: of both, if it is known.
+    """
+
+    direction: str
+    systems: Sequence[System]
+    references: Sequence[Sequence[str]]
+    tgt_lang: str | None
+
+
+def _is_multilingual(run: Run) -> bool:
+    """Whether the sources of a run begin with the tag of a language."""
+    return bool(run.tokenizers().src.language_tags)
 
 
 def _are_trees(runs: Sequence[Run], metrics: Sequence[str]) -> bool:
@@ -282,10 +331,8 @@ def _are_trees(runs: Sequence[Run], metrics: Sequence[str]) -> bool:
 
 
 def _print_scores(
-    systems: Sequence[System],
-    references: Sequence[Sequence[str]],
+    compared: Sequence[_Compared],
     metrics: Sequence[Metric],
-    tgt_lang: str | None,
     *,
     runs: Sequence[Run],
     paired: bool,
@@ -293,22 +340,36 @@ def _print_scores(
 ) -> None:
     """Print the scores of whole texts, with tests of the differences if `paired`."""
     from mtkit.cli import tables
-    from mtkit.score import compare, note_twins
+    from mtkit.score import note_twins
+
+    groups = _seed_groups(runs)
+    printed = {}
+    for one in compared:
+        if paired:
+            note_twins(one.systems)
+        names = [one_line(system.name) for system in one.systems]
+        by_metric = [_scores(one, metric, paired=paired) for metric in metrics]
+        printed[one.direction] = tables.scores(
+            names, by_metric, groups, as_json=as_json, width=width()
+        )
+    if len(compared) > 1:
+        print_text(tables.by_direction(printed, as_json=as_json))
+    else:
+        print_text(printed[compared[0].direction])
+
+
+def _scores(compared: _Compared, metric: Metric, *, paired: bool) -> list[Score]:
+    """The score of each system by a metric."""
+    from mtkit.score import compare
     from mtkit.score import score as corpus_score
 
+    references, tgt_lang = compared.references, compared.tgt_lang
     if paired:
-        note_twins(systems)
-        by_metric = [compare(systems, references, metric=m, tgt_lang=tgt_lang) for m in metrics]
-    else:
-        by_metric = [
-            [
-                corpus_score(system.translations, references, metric=metric, tgt_lang=tgt_lang)
-                for system in systems
-            ]
-            for metric in metrics
-        ]
-    names, groups = [one_line(system.name) for system in systems], _seed_groups(runs)
-    print_text(tables.scores(names, by_metric, groups, as_json=as_json, width=width()))
+        return compare(compared.systems, references, metric=metric, tgt_lang=tgt_lang)
+    return [
+        corpus_score(system.translations, references, metric=metric, tgt_lang=tgt_lang)
+        for system in compared.systems
+    ]
 
 
 def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
@@ -340,20 +401,15 @@ def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def _print_sentence_scores(
-    system: System,
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[Metric],
-    tgt_lang: str | None,
-    *,
-    worst_first: bool,
-    as_json: bool,
+    compared: _Compared, metrics: Sequence[Metric], *, worst_first: bool, as_json: bool
 ) -> None:
     """Print the scores of each sentence, and the signatures as notes."""
     from mtkit.cli import tables
     from mtkit.score import sentence_scores
 
+    (system, *_), references = compared.systems, compared.references
     by_metric = [
-        sentence_scores(system.translations, references, metric=metric, tgt_lang=tgt_lang)
+        sentence_scores(system.translations, references, metric=metric, tgt_lang=compared.tgt_lang)
         for metric in metrics
     ]
     for scores in by_metric:
@@ -428,8 +484,8 @@ def _print_log_probabilities(
 
 
 def _systems_of_files(
-    hypotheses: tuple[Path, ...], references: tuple[Path, ...]
-) -> tuple[list[System], list[list[str]]]:
+    hypotheses: tuple[Path, ...], references: tuple[Path, ...], tgt_lang: str | None
+) -> _Compared:
     """The translations in files, and the references; all of the same number of lines."""
     from mtkit.score import System, refuse_unequal
 
@@ -441,39 +497,64 @@ def _systems_of_files(
     for system in systems:
         for path, lines in zip(references, reference_sets, strict=True):
             refuse_unequal(system.name, system.translations, str(path), lines)
-    return systems, reference_sets
+    return _Compared("", systems, reference_sets, tgt_lang)
 
 
 def _systems_of_runs(
-    runs: list[Run], data_path: Path | None, split: Split, options: DecodeOptions
-) -> tuple[list[System], list[list[str]]]:
-    """The translations of every run, and the references; all of the same text."""
+    runs: list[Run],
+    data_path: Path | None,
+    split: HeldOut,
+    options: DecodeOptions,
+    src_lang: str | None,
+    tgt_lang: str | None,
+) -> list[_Compared]:
+    """The translations of every run, and the references, for each direction of their data."""
     from mtkit.score import System
 
-    src, tgt = _common_text(runs, data_path, split)
-    systems = []
-    for run in runs:
-        texts = [best.text for best in options.translations(run, src)]
-        systems.append(System(str(run.path), texts))
-    return systems, [tgt]
+    found = []
+    for text in _common_texts(runs, data_path, split, src_lang, tgt_lang):
+        systems = []
+        for run in runs:
+            # A bilingual model is not asked for languages, because they may be codes of regions.
+            languages: dict[str, Any] = {}
+            if text.name or _is_multilingual(run):
+                languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
+            translations = replace(options, **languages).translations(run, text.src)
+            systems.append(System(str(run.path), [best.text for best in translations]))
+        found.append(_Compared(text.name, systems, [text.tgt], tgt_lang or text.tgt_lang or None))
+    return found
 
 
 def _trees_of_runs(
-    runs: list[Run], data_path: Path | None, split: Split, options: DecodeOptions
+    runs: list[Run], data_path: Path | None, split: HeldOut, options: DecodeOptions
 ) -> tuple[list[TreeSystem], list[Tree]]:
     """The trees of every run, and the gold trees; all of the same sentences."""
     from mtkit.trees import parse_trees
 
-    src, tgt = _common_text(runs, data_path, split)
+    ((_, _, src, tgt, _),) = _common_texts(runs, data_path, split)
     golds = list(parse_trees(tgt, name=f"{split} trees"))
     return [system_of_run(run, src, options) for run in runs], golds
 
 
-def _common_text(
-    runs: list[Run], data_path: Path | None, split: Split
-) -> tuple[list[str], list[str]]:
-    """The text of both sides that all runs are scored on."""
-    texts = []
+class _Text(NamedTuple):
+    """The text of a direction; its name is empty if the data has only one."""
+
+    src_lang: str
+    tgt_lang: str
+    src: list[str]
+    tgt: list[str]
+    name: str
+
+
+def _common_texts(
+    runs: list[Run],
+    data_path: Path | None,
+    split: HeldOut,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+) -> list[_Text]:
+    """The text of both sides that all runs are scored on, for each direction that is wanted."""
+    texts: list[list[_Text]] = []
     for run in runs:
         data = _data_of(run, data_path)
         if data.task != run.manifest.data.task:
@@ -481,8 +562,29 @@ def _common_text(
                 f"{data.path}: is data for {data.task}, and {run.path} is for "
                 f"{run.manifest.data.task}; give another --data"
             )
-        texts.append(data.text(split))
-        if texts[-1] != texts[0]:
+        found = [
+            _Text(*text, f"{text.src_lang}-{text.tgt_lang}" if data.directions else "")
+            for text in data.texts(split)
+        ]
+        if data.directions:
+            wanted = [
+                one
+                for one in found
+                if src_lang in (None, one.src_lang) and tgt_lang in (None, one.tgt_lang)
+            ]
+            if not wanted:
+                raise MtkitError(
+                    f"{data.path}: has no {split} set of this direction, but of "
+                    f"{', '.join(one.name for one in found)}"
+                )
+            found = wanted
+        elif src_lang is not None or tgt_lang is not None:
+            found = [
+                one._replace(src_lang=src_lang or one.src_lang, tgt_lang=tgt_lang or one.tgt_lang)
+                for one in found
+            ]
+        texts.append(found)
+        if [text[2:4] for text in texts[-1]] != [text[2:4] for text in texts[0]]:
             raise MtkitError(
                 f"{run.path} was trained on data with another {split} text than {runs[0].path}, so"
                 " their scores cannot be compared; give --data to translate the same text with all"

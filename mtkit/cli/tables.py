@@ -61,6 +61,8 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
     for reason, count in report.dropped.items():
         table.add_row(f"  dropped: {reason}", f"{count:,}", f"{count / read:.2%}")
     table.add_row("training pairs kept", f"{kept:,}", f"{kept / read:.2%}")
+    for direction, (count, share) in report.shares.items():
+        table.add_row(f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch")
     table.add_row("  source tokens", f"{report.tokens[0]:,}")
     table.add_row("  target tokens", f"{report.tokens[1]:,}")
     for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):
@@ -69,6 +71,9 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
                 f"  with {what} in validation or test", f"{count:,}", f"{count / read:.2%}"
             )
     table.add_row("validation pairs", f"{report.pairs['valid']:,}")
+    for split, count in report.pairs.items():
+        if split not in ("train", "valid", "test"):
+            table.add_row(f"{split} pairs", f"{count:,}")
     table.add_row("test pairs", f"{report.pairs['test']:,}")
     table.add_row("vocabulary", ", ".join(f"{size:,}" for size in report.vocab_sizes))
     for stage, seconds in report.seconds.items():
@@ -148,6 +153,17 @@ def scores(
     # With intervals and p-values, each metric gets its own table.
     tables = [_table_of_scores(names, [metric], groups, width) for metric in by_metric]
     return "".join(tables) + signatures
+
+
+def by_direction(printed: Mapping[str, str], *, as_json: bool) -> str:
+    """What `scores` gives for each direction, by the names of the directions, as one text."""
+    if as_json:
+        return _json({name: json.loads(text) for name, text in printed.items()})
+    # A line with a score begins with its direction, and a table stands below it.
+    return "".join(
+        f"{name} {text}" if text.count("\n") == 1 else f"{name}\n{text}"
+        for name, text in printed.items()
+    )
 
 
 def sentences(

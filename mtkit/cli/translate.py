@@ -28,6 +28,7 @@ from mtkit.cli.options import (
     hardware_options,
     in_out_option,
     in_step,
+    language_options,
     lines_of,
     model_option,
     name_of,
@@ -59,6 +60,7 @@ sampling_option = option_group("Sampling")
         "echo 'The old woman buys a red umbrella.' | mtkit translate",
         "mtkit translate --run runs/mine < test.en > output.de",
         "mtkit translate --run runs/mine --input test.en --output output.de",
+        "mtkit translate --run runs/many --tgt-lang fr < test.en",
         "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
         "mtkit translate --run runs/parser --tokenized --input sentences.txt",
     ),
@@ -123,6 +125,7 @@ sampling_option = option_group("Sampling")
     metavar="FOLDER",
     help="Run folder. Repeatable: several runs are an ensemble. Default: the newest under runs/.",
 )
+@language_options
 @checkpoint_option
 @beam_options
 @search_option(
@@ -541,8 +544,10 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
     # The batch size changes no translation; the checkpoint is named below.
     del settings["batch_tokens"], settings["average_checkpoints"]
     names = [f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}" for run in runs]
+    languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
     return {
         "run": ", ".join(names),
+        **languages,
         "checkpoint": translator.checkpoint,
         **{f"decode.{name}": str(value) for name, value in settings.items()},
         "--nbest": str(line_translator.nbest),

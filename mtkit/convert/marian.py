@@ -33,7 +33,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabular
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
 # A subword that names a target language, at the beginning of a source.
-TAG = re.compile(r">>.+<<", re.DOTALL)
+TAG = re.compile(">>.+<<")
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def _old_ids(side: Subwords, start: int) -> OldIds:
 
 def tags_of(tokenizer: Tokenizer) -> list[str]:
     """The language tags of a vocabulary, in the order of their ids."""
-    return [piece for piece in map(tokenizer.piece, range(len(tokenizer))) if TAG.fullmatch(piece)]
+    return [tokenizer.piece(i) for i in tokenizer.language_tags.values()]
 
 
 def _pieces_of(side: Subwords) -> list[Piece]:

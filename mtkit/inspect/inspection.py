@@ -175,7 +175,10 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     limit = translator.config.max_source_tokens - 1
     (src_encoded,) = src_tokenizer.encode_with_spans([source])
     (tgt_encoded,) = tgt_tokenizer.encode_with_spans([translation])
-    src, tgt = src_encoded.ids[:limit], tgt_encoded.ids[:limit]
+    prefix = translator.src_prefix
+    src, tgt = [*prefix, *src_encoded.ids][:limit], tgt_encoded.ids[:limit]
+    # The tag of a language is of no word.
+    src_spans = [*[(0, 0)] * len(prefix), *src_encoded.spans][:limit]
     src_in = pad_ids([[*src, EOS_ID]]).to(translator.device)
     tgt_in = pad_ids([[BOS_ID, *tgt]]).to(translator.device)
     encoder_layers = range(model.config.encoder_layers)
@@ -208,9 +211,9 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         alignment,
         positions.float().cpu().numpy(),
         model.config.positions,
-        src_encoded.spans[:limit],
+        src_spans,
         tgt_encoded.spans[:limit],
-        (max(0, len(src_encoded.ids) - limit), max(0, len(tgt_encoded.ids) - limit)),
+        (max(0, len(prefix) + len(src_encoded.ids) - limit), max(0, len(tgt_encoded.ids) - limit)),
         tree,
     )
 

@@ -8,9 +8,14 @@ from mtkit.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.prepare.catalogue import CATALOGUE
-    from mtkit.prepare.passes import Report
-    from mtkit.prepare.pipeline import prepare_corpus, prepare_files, prepare_trees
+    from mtkit.prepare.pipeline import (
+        prepare_corpus,
+        prepare_files,
+        prepare_multilingual,
+        prepare_trees,
+    )
     from mtkit.prepare.readers import parallel_files, parse_source
+    from mtkit.prepare.report import Report
     from mtkit.prepare.source import Source
     from mtkit.prepare.statistics import check_page, write_page
     from mtkit.prepare.treebank import Treebank
@@ -25,6 +30,7 @@ __all__ = [
     "parse_source",
     "prepare_corpus",
     "prepare_files",
+    "prepare_multilingual",
     "prepare_trees",
     "write_page",
 ]
@@ -33,7 +39,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "CATALOGUE": "mtkit.prepare.catalogue",
-        "Report": "mtkit.prepare.passes",
+        "Report": "mtkit.prepare.report",
         "Source": "mtkit.prepare.source",
         "Treebank": "mtkit.prepare.treebank",
         "check_page": "mtkit.prepare.statistics",
@@ -41,6 +47,7 @@ __getattr__ = lazy_names(
         "parse_source": "mtkit.prepare.readers",
         "prepare_corpus": "mtkit.prepare.pipeline",
         "prepare_files": "mtkit.prepare.pipeline",
+        "prepare_multilingual": "mtkit.prepare.pipeline",
         "prepare_trees": "mtkit.prepare.pipeline",
         "write_page": "mtkit.prepare.statistics",
     },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,10 +22,17 @@ _CACHE_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Place:
-    """The origin of a block: its training source, and the number of its first pair, from 1."""
+    """The origin of a block.
+
+    Attributes:
+        source: the number of its training source, from 0.
+        first: the number of its first pair there, from 1.
+        direction: the number of its direction, from 0.
+    """
 
     source: int
     first: int
+    direction: int = 0
 
 
 class CheckedBlock(NamedTuple):
@@ -53,16 +60,27 @@ class EncodedBlock(NamedTuple):
 
 
 class BlockEncoding:
-    """Segments the kept pairs of a block into subwords, and applies the subword-level filters."""
+    """Segments the kept pairs of a block into subwords, and applies the subword-level filters.
+
+    Args:
+        vocabularies: of both sides.
+        odds: of the two sides of each direction.
+        config: of the filters.
+        dtype: of an id.
+        target_text: as in `Sources`.
+        tags: what the sources of each direction begin with, as ids.
+    """
 
     def __init__(
         self,
         vocabularies: Vocabularies,
-        odds: list[LanguageOdds],
+        odds: Sequence[tuple[LanguageOdds, LanguageOdds]],
         config: PrepareConfig,
         dtype: np.dtype[Any],
         target_text: Callable[[str], str] | None,
+        tags: Sequence[bytes],
     ) -> None:
+        self._tags = tags
         self._target_text = target_text
         self._vocabularies = vocabularies
         self._odds = odds
@@ -78,7 +96,8 @@ class BlockEncoding:
         """The kept pairs of a block, encoded."""
         codes = decided.codes.copy()
         (indices,) = np.nonzero(codes == KEPT)
-        src, tgt, codes[indices] = self._encode(taken(decided.block, indices.tolist()))
+        block = taken(decided.block, indices.tolist())
+        src, tgt, codes[indices] = self._encode(block, decided.place.direction)
         links: list[bytes] = []
         if decided.links is not None:
             kept = np.flatnonzero(codes == KEPT).tolist()
@@ -86,7 +105,7 @@ class BlockEncoding:
             links = encode_links(self._vocabularies, lines, decided.links.parsed(kept))
         return EncodedBlock(src, tgt, links, codes)
 
-    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
+    def _encode(self, block: Block, direction: int) -> tuple[list[bytes], list[bytes], ReasonCodes]:
         """The same for a block whose pairs were all kept so far."""
         ids = [
             encoder.encode(lines)
@@ -94,21 +113,24 @@ class BlockEncoding:
                 self._encoders, model_texts(block, self._target_text), strict=True
             )
         ]
-        # With EOS, as the model sees them.
+        # With EOS; the tag, which every source has, counts for the limit of tokens alone.
+        tag = self._tags[direction]
+        tagged = len(tag) // self._dtype.itemsize
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         codes = np.zeros(len(longer), np.uint8)
         if self._config.drop_wrong_language:
-            for odds, side, of_side in zip(self._odds, ids, lengths, strict=True):
+            for odds, side, of_side in zip(self._odds[direction], ids, lengths, strict=True):
                 foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
                 codes[foreign] = reason_code("wrong language")
         codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
-        codes[longer > self._config.max_tokens] = reason_code("too long")
+        most = self._config.max_tokens
+        codes[(lengths[0] + tagged > most) | (lengths[1] > most)] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
         kept = np.flatnonzero(codes == KEPT).tolist()
         src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
-        return src_ids, tgt_ids, codes
+        return [tag + ids for ids in src_ids], tgt_ids, codes
 
 
 def model_texts(block: Block, target_text: Callable[[str], str] | None) -> list[list[str]]:

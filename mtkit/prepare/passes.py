@@ -7,13 +7,14 @@ import functools
 import hashlib
 import itertools
 import logging
+import math
 import os
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,7 +22,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mtkit.config import PrepareConfig
-from mtkit.data import PreparedWriter, Split
+from mtkit.data import PreparedWriter
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Record, read_record, write_record
 from mtkit.prepare.encoding import (
@@ -32,6 +33,7 @@ from mtkit.prepare.encoding import (
     model_texts,
     taken,
 )
+from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -45,9 +47,12 @@ from mtkit.prepare.filters import (
     keys_of,
     reason_code,
 )
-from mtkit.prepare.links import LinkFile, LinkLines
+from mtkit.prepare.links import LinkLines
 from mtkit.prepare.misalignment import find_misaligned
+from mtkit.prepare.report import Report, Sample
 from mtkit.prepare.source import Block, Source
+from mtkit.prepare.sources import Corpus, Sources
+from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
 from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
@@ -58,105 +63,23 @@ log = logging.getLogger(__name__)
 
 
 Pair = tuple[str, str]
-_BlockWithLinks = tuple[Block, LinkLines | None]
-SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+# The pairs of the validation and test sets of a direction, by the names of the splits.
+HeldOut = dict[str, list[Pair]]
+PairOdds = tuple[LanguageOdds, LanguageOdds]
 
 # Pairs that are sent to a process at a time.
 BLOCK = 10_000
 # Blocks that are saved together, so that a run that resumes need not repeat them.
 PART = 20
-# Memory for the words of one side.
+# 2 ** 64 over the golden ratio: its multiples differ in all their bits.
+_GOLDEN = 0x9E3779B97F4A7C15
+# Memory for the words of one side, of all directions.
 _WORDS_BYTES = 32 << 20
 # Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
 # If more than one in this many pairs is not UTF-8, the file has another encoding.
 _UNDECODABLE = 10
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The training, validation and test sources of a prepared folder.
-
-    Attributes:
-        src_lang, tgt_lang: language codes.
-        train, valid, test: the sources.
-        links: the word alignments of each training source; empty if there are none.
-        target_text: what the model learns to write for a target side, if that is another text;
-            processes must be able to import it.
-    """
-
-    src_lang: str
-    tgt_lang: str
-    train: Sequence[Source]
-    valid: Source
-    test: Source | None = None
-    links: Sequence[LinkFile] = ()
-    target_text: Callable[[str], str] | None = None
-
-    def blocks(
-        self, number: int, blocks: Generator[Block, None, None]
-    ) -> Iterator[_BlockWithLinks]:
-        """The blocks of a training source, with the links of their pairs if there are any."""
-        if not self.links:
-            return zip(blocks, itertools.repeat(None))
-        return self.links[number].beside(blocks, of=self.train[number].name)
-
-    def facts(self, split: Split) -> list[dict[str, Any]]:
-        """The entries of the sources of a split in the manifest."""
-        of_split = [source.facts() for source in self.of(split)]
-        if split == "train":
-            for facts, links in zip(of_split, self.links, strict=False):
-                facts["alignments"] = links.facts()
-        return of_split
-
-    def of(self, split: Split) -> list[Source]:
-        """The sources of a split."""
-        if split == "train":
-            return list(self.train)
-        source = self.valid if split == "valid" else self.test
-        return [source] if source else []
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A sample of a dropped pair; long sides are cut, and the file's name is one line."""
-
-    reason: str
-    file: str
-    line: int
-    src: str
-    tgt: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """The result of `prepare`.
-
-    Attributes:
-        path: the prepared folder.
-        pairs: number of pairs read, by split.
-        dropped: number of training pairs dropped, by reason.
-        overlaps: number of training pairs whose source, target, or both are in the validation or
-            test set, dropped or not.
-        fixed: number of lines that were fixed, by kind.
-        misaligned: segments whose sides are misaligned: source, first and last line, and offset.
-        samples: some dropped pairs for each reason, from all parts of the corpus.
-        vocab_sizes: vocabulary size, of both sides together or of each.
-        tokens: source and target tokens of the kept training pairs, with EOS.
-        seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
-    """
-
-    path: Path
-    pairs: dict[Split, int]
-    dropped: dict[str, int]
-    overlaps: tuple[int, int, int]
-    fixed: dict[str, int]
-    misaligned: list[tuple[str, int, int, int]]
-    samples: list[Sample]
-    vocab_sizes: tuple[int, ...]
-    tokens: tuple[int, int]
-    seconds: dict[str, float]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -205,27 +128,50 @@ class _Encode:
 
 
 class Passes:
-    """The passes of one preparation."""
+    """The passes of one preparation.
+
+    Args:
+        corpus: the sources of the pairs.
+        config: of filters and subwords.
+        writer: of the prepared folder.
+        workers: number of processes.
+        existing: vocabularies to use instead of learning them.
+    """
 
     def __init__(
-        self, sources: Sources, config: PrepareConfig, writer: PreparedWriter, workers: int
+        self,
+        corpus: Corpus,
+        config: PrepareConfig,
+        writer: PreparedWriter,
+        workers: int,
+        existing: ExistingVocabularies | None = None,
     ) -> None:
-        self._sources = sources
+        self._corpus = corpus
         self._config = config
         self._writer = writer
         self._workers = workers
+        self._existing = existing
         self._seconds: dict[str, float] = {}
 
-    def run(self, out: Path, origins: dict[Split, list[dict[str, Any]]]) -> Report:
+    def run(self, out: Path, origins: dict[str, list[dict[str, Any]]]) -> Report:
         """Run all stages, and give the writer the contents of the manifest."""
-        held_out: dict[Split, list[Pair]] = {
-            split: [pair for source in self._sources.of(split) for pair in _texts(source)]
-            for split in SPLITS[1:]
-        }
-        for split in SPLITS[1:]:
+        held_out: list[HeldOut] = [
+            {
+                split: [] if source is None else list(_texts(source))
+                for split, source in direction.held_out.items()
+            }
+            for direction in self._corpus.directions
+        ]
+        for split in origins.keys() - {"train"}:
             self._refuse_changed(split, origins[split])
-        if not held_out["valid"]:
-            raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+        for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
+            for split, source in direction.held_out.items():
+                if source is not None and split != "test" and not of_direction[split]:
+                    raise MtkitError(f"{source.name}: no valid pairs in it")
+            if self._existing is not None:
+                # Before hours of work.
+                words = _count_block(direction.target_text, _as_block(of_direction["valid"]))
+                self._existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
@@ -233,16 +179,21 @@ class Passes:
         with self._timed("encoding"):
             encode = self._encoded(check, vocabularies, odds)
             self._add_held_out(held_out, vocabularies)
-        pairs: dict[Split, int] = {"train": sum(check.pairs)}
-        pairs |= {split: len(texts) for split, texts in held_out.items()}
-        for split in SPLITS[1:]:
-            for facts in origins[split]:
-                facts["pairs"] = pairs[split]
+        pairs = {"train": sum(check.pairs)} | dict.fromkeys(origins.keys() - {"train"}, 0)
+        pairs = {split: pairs[split] for split in origins}
+        for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
+            for split, texts in of_direction.items():
+                pairs[split] += len(texts)
+                if direction.held_out[split] is not None:
+                    # Those of a split are in the order of the directions.
+                    facts = next(one for one in origins[split] if "pairs" not in one)
+                    facts["pairs"] = len(texts)
         for facts, count, kept, (src, tgt), fixed in zip(
             origins["train"], check.pairs, encode.kept, check.digests, check.fixed, strict=True
         ):
             facts |= {"pairs": count, "kept": kept, "fixed": fixed}
             facts |= {"text_sha256": {"src": src, "tgt": tgt}}
+        shares = self._describe_directions(held_out, origins["train"], encode)
         dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
         src_overlap, tgt_overlap, both_overlap = check.overlaps
         self._writer.describe(
@@ -276,27 +227,53 @@ class Passes:
             vocab_sizes=vocabularies.sizes,
             tokens=(encode.tokens[0], encode.tokens[1]),
             seconds=self._seconds,
+            shares=shares,
         )
+
+    def _describe_directions(
+        self, held_out: list[HeldOut], origins: list[dict[str, Any]], encode: _Encode
+    ) -> dict[str, tuple[int, float]]:
+        """Weight the directions of multilingual data; returns `Report.shares`."""
+        corpus = self._corpus
+        if not corpus.is_multilingual:
+            return {}
+        self._writer.describe(
+            directions=[
+                {
+                    "src_lang": one.src_lang,
+                    "tgt_lang": one.tgt_lang,
+                    "valid": len(texts["valid"]),
+                    "test": len(texts["test"]),
+                    "also": list(one.valid_also),
+                }
+                for one, texts in zip(corpus.directions, held_out, strict=True)
+            ]
+        )
+        kept = np.zeros(len(corpus.directions), np.int64)
+        sizes = np.zeros(len(corpus.directions))
+        for number, source, count in zip(
+            corpus.direction_of, corpus.train, encode.kept, strict=True
+        ):
+            kept[number] += count
+            sizes[number] += count * source.weight
+        factors = corpus.factors(sizes.tolist())
+        for number, facts in zip(corpus.direction_of, origins, strict=True):
+            facts["weight"] *= factors[number]
+        of_epoch = sizes * factors
+        names = [one.name for one in corpus.directions]
+        shares = (of_epoch / of_epoch.sum()).tolist()
+        return dict(zip(names, zip(kept.tolist(), shares, strict=True), strict=True))
 
     # -- Check
 
-    def _checked(self, held_out: dict[Split, list[Pair]], origins: list[dict[str, Any]]) -> _Check:
+    def _checked(self, held_out: list[HeldOut], origins: list[dict[str, Any]]) -> _Check:
         saved = self._writer.scratch / "check.json"
         if (found := _read_stage(saved)) is not None:
             return _Check(**found)
-        texts = [
-            [pair[side].encode() for pairs in held_out.values() for pair in pairs]
-            for side in range(2)
-        ]
-        cleaner = Cleaner(
-            self._config,
-            self._sources.src_lang,
-            self._sources.tgt_lang,
-            (np.unique(keys_of(texts[0])), np.unique(keys_of(texts[1]))),
-        )
-        sources = self._sources.train
+        sources = self._corpus.train
         check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
-        records = PairRecords.write(self._writer.scratch, self._checks(cleaner, check))
+        cleaners = self._cleaners(held_out)
+        records = PairRecords.write(self._writer.scratch, self._checks(cleaners, check))
         # Before the record is written, so that no run resumes with data of a changed source.
         self._refuse_changed("train", origins)
         if not len(records):
@@ -314,26 +291,51 @@ class Passes:
         _write_stage(saved, check)
         return check
 
-    def _checks(self, cleaner: Cleaner, check: _Check) -> Iterator[PairChecks]:
+    def _cleaners(self, held_out: list[HeldOut]) -> list[Cleaner]:
+        """The filters of the pairs of each direction."""
+        texts: dict[str | int, list[bytes]] = {}
+
+        def labels(direction: Sources) -> tuple[str | int, str | int]:
+            # A validation pair of one direction may be a training pair of the reverse one.
+            if self._corpus.is_multilingual:
+                return direction.src_lang, direction.tgt_lang
+            return 0, 1
+
+        for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
+            for pairs in of_direction.values():
+                for label, lines in zip(labels(direction), _as_block(pairs), strict=True):
+                    texts.setdefault(label, []).extend(lines)
+        keys = {label: np.unique(keys_of(lines)) for label, lines in texts.items()}
+        return [
+            Cleaner(
+                self._config,
+                direction.src_lang,
+                direction.tgt_lang,
+                (keys[labels(direction)[0]], keys[labels(direction)[1]]),
+            )
+            for direction in self._corpus.directions
+        ]
+
+    def _checks(self, cleaners: list[Cleaner], check: _Check) -> Iterator[PairChecks]:
         """The checks of all blocks; fills in `check` meanwhile."""
-        undecodable = [0] * len(self._sources.train)
+        undecodable = [0] * len(self._corpus.train)
         first_undecodable: dict[int, int] = {}
 
         def blocks() -> Iterator[_Numbered]:
-            for number, source in enumerate(self._sources.train):
+            for number, source in enumerate(self._corpus.train):
                 digests = [hashlib.sha256(), hashlib.sha256()]
                 check.blocks.append([])
-                for block, links in self._sources.blocks(number, source.blocks(BLOCK)):
+                for block, links in self._corpus.blocks(number, source.blocks(BLOCK)):
                     texts = _block_texts(block)
                     for digest, text in zip(digests, texts, strict=True):
                         digest.update(text)
                     check.blocks[-1].append(_checksum(block, links))
-                    yield _Numbered(number, block, links)
+                    yield _Numbered(self._corpus.direction_of[number], number, block, links)
                 check.digests.append([digest.hexdigest() for digest in digests])
                 check.fixed.append(dict(source.fixed))
 
         def refuse_encoding(number: int) -> None:
-            source, count = self._sources.train[number], check.pairs[number]
+            source, count = self._corpus.train[number], check.pairs[number]
             if undecodable[number] * _UNDECODABLE > count:
                 raise MtkitError(
                     f"{source.name}: {undecodable[number]:,} of the first {count:,} pairs are not "
@@ -342,9 +344,11 @@ class Passes:
                 )
 
         with _bar("checking") as bar:
-            check_block = functools.partial(_check_block, cleaner)
-            for (number, *_), checks in ordered_map(check_block, blocks(), workers=self._workers):
-                source = self._sources.train[number]
+            check_block = functools.partial(_check_block, cleaners)
+            for (_, number, *_), checks in ordered_map(
+                check_block, blocks(), workers=self._workers
+            ):
+                source = self._corpus.train[number]
                 (bad,) = np.nonzero(checks.codes == reason_code("not UTF-8"))
                 if len(bad):
                     first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
@@ -357,35 +361,54 @@ class Passes:
                     a + b for a, b in zip(check.overlaps, checks.overlaps, strict=True)
                 ]
                 yield checks
-                if number == len(self._sources.train) - 1 and (share := source.progress):
+                if number == len(self._corpus.train) - 1 and (share := source.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
                 bar.update(len(checks.codes))
-        for number in range(len(self._sources.train)):
+        for number in range(len(self._corpus.train)):
             refuse_encoding(number)
 
     # -- Learn
 
-    def _learned(self, check: _Check) -> tuple[Vocabularies, list[LanguageOdds]]:
+    def _learned(self, check: _Check) -> tuple[Vocabularies, list[PairOdds]]:
+        """The vocabularies, and the odds of the two sides of each direction."""
         saved = self._writer.scratch / "odds.npz"
         if saved.is_file():
             with np.load(saved) as arrays:
-                return self._writer.tokenizers(), [
-                    LanguageOdds(arrays[side]) for side in ("src", "tgt")
-                ]
-        src, tgt = self._counted(check)
-        vocabularies = learn_vocabularies(
-            src, tgt, self._config, writes_trees=self._sources.target_text is not None
-        )
+                found = list(map(LanguageOdds, arrays.values()))
+            return self._writer.tokenizers(), list(zip(found[::2], found[1::2], strict=True))
+        counts, sizes = self._counted(check)
+        if self._existing is None:
+            factors = self._corpus.factors(sizes)
+            src, tgt = (_merged([pair[side] for pair in counts], factors) for side in (0, 1))
+            vocabularies = learn_vocabularies(
+                src,
+                tgt,
+                self._config,
+                writes_trees=self._corpus.target_text is not None,
+                languages=self._corpus.tagged_languages,
+            )
+        else:
+            for direction, words in zip(self._corpus.directions, counts, strict=True):
+                where = "the training text"
+                if self._corpus.is_multilingual:
+                    where += f" of {direction.name}"
+                self._existing.refuse_unseen(*words, where=where)
+            vocabularies = self._existing.vocabularies
         self._writer.add_tokenizers(vocabularies)
-        odds = language_odds(vocabularies, src, tgt)
+        odds = [language_odds(vocabularies, *words) for words in counts]
         malloc_trim()
         with (self._writer.scratch / "odds.partial").open("wb") as file:
-            np.savez(file, src=odds[0].log_odds, tgt=odds[1].log_odds)
+            np.savez(file, *(side.log_odds for pair in odds for side in pair))
         os.replace(file.name, saved)
         return vocabularies, odds
 
-    def _counted(self, check: _Check) -> tuple[dict[str, int], dict[str, int]]:
-        """The words of the source and target side, with their counts in the kept pairs."""
+    def _counted(
+        self, check: _Check
+    ) -> tuple[list[tuple[dict[str, int], dict[str, int]]], list[float]]:
+        """The words of both sides of each direction, and the number of its kept pairs.
+
+        The words have their counts in the kept pairs; a pair counts as often as its weight.
+        """
         records = PairRecords(self._writer.scratch)
         by_reason = records.counts()
         kept = by_reason.get(REASONS[KEPT], 0)
@@ -394,36 +417,43 @@ class Passes:
         # Every n-th pair, so that a sample covers the whole corpus evenly.
         stride = -(-kept // self._config.learn_from_pairs)
 
-        def chosen() -> Iterator[Block]:
+        directions = self._corpus.directions
+        sizes = [0.0] * len(directions)
+
+        def chosen() -> Iterator[tuple[int, Block]]:
             seen = 0
-            for _, block, codes, _ in self._blocks(check, records):
+            for place, block, codes, _ in self._blocks(check, records):
                 (indices,) = np.nonzero(codes == KEPT)
-                yield taken(block, indices[-seen % stride :: stride].tolist())
+                sizes[place.direction] += len(indices) * self._corpus.train[place.source].weight
+                yield place.direction, taken(block, indices[-seen % stride :: stride].tolist())
                 seen += len(indices)
 
-        counts = [WordCounts(max_bytes=_WORDS_BYTES) for _ in range(2)]
-        count = functools.partial(_count_block, self._sources.target_text)
+        room = _WORDS_BYTES // len(directions)
+        counts = [[WordCounts(max_bytes=room) for _ in range(2)] for _ in directions]
+        count = functools.partial(_count_numbered, self._corpus.target_text)
         with _bar("counting words", total=-(-kept // stride)) as bar:
-            for block, of_sides in ordered_map(count, chosen(), workers=self._workers):
-                for side, of_side in zip(counts, of_sides, strict=True):
+            for (number, block), of_sides in ordered_map(count, chosen(), workers=self._workers):
+                for side, of_side in zip(counts[number], of_sides, strict=True):
                     side.add(of_side)
                 bar.update(len(block[0]))
-        src, tgt = (dict(side.items()) for side in counts)
-        return src, tgt
+        return [(dict(src.items()), dict(tgt.items())) for src, tgt in counts], sizes
 
     # -- Encode
 
-    def _encoded(
-        self, check: _Check, vocabularies: Vocabularies, odds: list[LanguageOdds]
-    ) -> _Encode:
+    def _encoded(self, check: _Check, vocabularies: Vocabularies, odds: list[PairOdds]) -> _Encode:
         saved = self._writer.scratch / "encode.json"
-        done = _Encode(kept=[0] * len(self._sources.train))
+        done = _Encode(kept=[0] * len(self._corpus.train))
         if (found := _read_stage(saved)) is not None:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
         encoding = BlockEncoding(
-            vocabularies, odds, self._config, self._writer.token_type, self._sources.target_text
+            vocabularies,
+            odds,
+            self._config,
+            self._writer.token_type,
+            self._corpus.target_text,
+            self._tags(vocabularies),
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         with _bar("encoding", total=len(records)) as bar:
@@ -432,7 +462,7 @@ class Passes:
                 encoding, rest, workers=self._workers
             ):
                 self._writer.add_pairs("train", src, tgt)
-                if self._sources.links:
+                if self._corpus.has_links:
                     self._writer.add_links("train", links)
                 self._list_dropped(done, place, block, codes)
                 done.kept[place.source] += len(src)
@@ -449,7 +479,7 @@ class Passes:
         return done
 
     def _list_dropped(self, done: _Encode, place: Place, block: Block, codes: ReasonCodes) -> None:
-        name = self._sources.train[place.source].name
+        name = self._corpus.train[place.source].name
         for index in np.flatnonzero(codes).tolist():
             reason, line = REASONS[codes[index]], place.first + index
             done.dropped[reason] = done.dropped.get(reason, 0) + 1
@@ -462,20 +492,29 @@ class Passes:
                 bisect.insort(samples, [chance, one_line(name), line, *texts])
                 del samples[_SAMPLES:]
 
-    def _add_held_out(self, held_out: dict[Split, list[Pair]], vocabularies: Vocabularies) -> None:
-        for split, pairs in held_out.items():
+    def _add_held_out(self, held_out: list[HeldOut], vocabularies: Vocabularies) -> None:
+        encoders = block_encoders(vocabularies, self._writer.token_type)
+        texts: dict[str, list[Pair]] = {}
+        for tag, of_direction in zip(self._tags(vocabularies), held_out, strict=True):
+            for split, pairs in of_direction.items():
+                texts.setdefault(split, []).extend(pairs)
+                if split == "test":
+                    continue
+                # As training pairs, so that both are encoded in the same way.
+                lines = model_texts(_as_block(pairs), self._corpus.target_text)
+                src, tgt = map(CachedEncoder.encode, encoders, lines)
+                self._writer.add_pairs(split, [tag + ids for ids in src], tgt)
+        for split, pairs in texts.items():
             if pairs:
                 self._writer.add_text(split, pairs)
-        # As training pairs, so that both are encoded in the same way.
-        block = tuple([pair[side].encode() for pair in held_out["valid"]] for side in (0, 1))
-        encoders = block_encoders(vocabularies, self._writer.token_type)
-        src, tgt = (
-            encoder.encode(lines)
-            for encoder, lines in zip(
-                encoders, model_texts((block[0], block[1]), self._sources.target_text), strict=True
-            )
-        )
-        self._writer.add_pairs("valid", src, tgt)
+
+    def _tags(self, vocabularies: Vocabularies) -> list[bytes]:
+        """What the sources of each direction begin with: the id of a tag, or nothing."""
+        directions, dtype = self._corpus.directions, self._writer.token_type
+        if not self._corpus.is_multilingual:
+            return [b""] * len(directions)
+        tags = vocabularies.src.language_tags
+        return [np.array([tags[one.tgt_lang]], dtype).tobytes() for one in directions]
 
     # -- All stages
 
@@ -489,26 +528,27 @@ class Passes:
         """
         start = 0
         for number, (source, checksums) in enumerate(
-            zip(self._sources.train, check.blocks, strict=True)
+            zip(self._corpus.train, check.blocks, strict=True)
         ):
             first = 1
             # Not held by a name: after an error its files are closed at once.
             for found, checksum in itertools.zip_longest(
-                self._sources.blocks(number, _read_again(source)), checksums
+                self._corpus.blocks(number, _read_again(source)), checksums
             ):
                 if found is None or _checksum(*found) != checksum:
                     raise _changed(source)
                 block, links = found
                 codes = records.read("codes", start, len(block[0]))
-                yield CheckedBlock(Place(number, first), block, codes, links)
+                place = Place(number, first, self._corpus.direction_of[number])
+                yield CheckedBlock(place, block, codes, links)
                 first += len(block[0])
                 start += len(block[0])
 
-    def _refuse_changed(self, split: Split, origins: Sequence[dict[str, Any]]) -> None:
+    def _refuse_changed(self, split: str, origins: Sequence[dict[str, Any]]) -> None:
         """Refuse sources that have changed since `origins` was recorded."""
-        sources = self._sources
+        corpus = self._corpus
         for source, now, facts in zip(
-            sources.of(split), sources.facts(split), origins, strict=True
+            corpus.sources()[split], corpus.facts(split), origins, strict=True
         ):
             if now != facts:
                 raise _changed(source)
@@ -521,17 +561,38 @@ class Passes:
 
 
 class _Numbered(NamedTuple):
-    """A block with its links, if there are any, and the number of its training source."""
+    """A block with its links, if any, and the numbers of its direction and training source."""
 
+    direction: int
     source: int
     block: Block
     links: LinkLines | None
 
 
-def _check_block(cleaner: Cleaner, numbered: _Numbered) -> PairChecks:
+def _check_block(cleaners: list[Cleaner], numbered: _Numbered) -> PairChecks:
     if numbered.links is not None:
         numbered.links.check(numbered.block)
-    return cleaner(numbered.block)
+    checks = cleaners[numbered.direction](numbered.block)
+    # The same sentence in another direction is not a repetition.
+    salt = np.uint64(numbered.direction * _GOLDEN % 2**64)
+    return replace(checks, src_keys=checks.src_keys ^ salt, tgt_keys=checks.tgt_keys ^ salt)
+
+
+def _count_numbered(
+    target_text: Callable[[str], str] | None, numbered: tuple[int, Block]
+) -> tuple[Counter[str], Counter[str]]:
+    return _count_block(target_text, numbered[1])
+
+
+def _merged(counts: Sequence[Mapping[str, int]], factors: Sequence[float]) -> Mapping[str, int]:
+    """The words of all directions, the counts of each multiplied with its factor."""
+    if len(counts) == 1:
+        return counts[0]
+    summed: Counter[str] = Counter()
+    for of_direction, factor in zip(counts, factors, strict=True):
+        for word, count in of_direction.items():
+            summed[word] += math.ceil(count * factor)
+    return summed
 
 
 def _count_block(
@@ -565,6 +626,10 @@ def _changed(source: Source, why: str = "") -> MtkitError:
     return MtkitError(
         f"{source.name}: changed while it was being prepared; run the same command again{why}"
     )
+
+
+def _as_block(pairs: Sequence[Pair]) -> Block:
+    return [src.encode() for src, _ in pairs], [tgt.encode() for _, tgt in pairs]
 
 
 def _texts(source: Source) -> Iterator[Pair]:

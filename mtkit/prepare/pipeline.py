@@ -23,29 +23,28 @@ import functools
 import hashlib
 import json
 import logging
+import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 import mtkit
 from mtkit.config import FOR_TREES, PrepareConfig, prepare_config
-from mtkit.data import LINK_TYPE, PreparedData, check_free
+from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.prepare.catalogue import find_corpus
+from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.links import LinkFile
-from mtkit.prepare.passes import (
-    BLOCK,
-    SPLITS,
-    Passes,
-    Report,
-    Sources,
-)
+from mtkit.prepare.passes import BLOCK, Passes
 from mtkit.prepare.readers import catalogue_sources, parallel_files
+from mtkit.prepare.report import Report
 from mtkit.prepare.source import Source
+from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.treebank import Treebank, linearised
 from mtkit.processes import available_cores
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
@@ -53,7 +52,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 5
+_RECORDS_FORMAT = 6
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -74,6 +73,7 @@ def prepare_corpus(
     force: bool = False,
     dry_run: bool = False,
     on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -86,6 +86,8 @@ def prepare_corpus(
         force: replace the folder if it exists.
         dry_run: do everything, then delete the result.
         on_finished: called with the finished data and its report.
+        tokenizer_from: a run folder or a prepared folder whose subwords are used, instead of
+            learning new ones.
         overrides: settings as text, such as `max_ratio=3`.
         settings: of `PrepareConfig`; the default `vocab_size` is that of the catalogue.
 
@@ -94,9 +96,10 @@ def prepare_corpus(
             written, or a vocabulary size that is too large for the text.
     """
     corpus = find_corpus(name)
-    if settings.get("vocab_size") is None:
+    existing = _existing(tokenizer_from, [(corpus.src_lang, corpus.tgt_lang)])
+    if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = corpus.vocab_size
-    config = prepare_config(settings, overrides)
+    config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
@@ -110,8 +113,9 @@ def prepare_corpus(
     )
     facts = {"name": name, "licence": corpus.licence}
     return _prepare(
-        sources,
+        Corpus([sources]),
         config,
+        existing,
         out,
         facts,
         workers=workers,
@@ -130,11 +134,13 @@ def prepare_files(
     train: Sequence[Source | tuple[Path, Path]],
     valid: Source | tuple[Path, Path],
     test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
     alignments: Sequence[Path] = (),
     workers: int | None = None,
     force: bool = False,
     dry_run: bool = False,
     on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -147,32 +153,115 @@ def prepare_files(
         train: sources, from `readers`, or pairs of a source and a target file, plain or
             compressed, one sentence per line.
         valid, test: likewise, one each.
+        valid_also: further validation sets by name, which training measures too. They do not
+            select the best checkpoint.
         alignments: for each training source the word alignments of its pairs, in the Pharaoh
             format, for `train.guided_alignment`; or none.
-        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
+        workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
         settings: of `PrepareConfig`.
 
     Raises:
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
-    config = prepare_config(settings, overrides)
-    _check_place(out, force=force, dry_run=dry_run)
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         _check_language(option, language)
-    if not train:
-        raise MtkitError("there is no training data; give at least one training source")
-    sources = Sources(
-        src_lang,
-        tgt_lang,
-        [_as_source(source) for source in train],
-        _as_source(valid),
-        _as_source(test) if test else None,
-        _link_files(alignments, sources=len(train), config=config),
+    existing = _existing(tokenizer_from, [(src_lang, tgt_lang)])
+    config = _settings(existing, settings, overrides)
+    _check_place(out, force=force, dry_run=dry_run)
+    sources = _sources(
+        config,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        train=train,
+        valid=valid,
+        test=test,
+        valid_also=valid_also,
+        alignments=alignments,
     )
     facts = {"name": encodable(name)}
     return _prepare(
-        sources,
+        Corpus([sources]),
         config,
+        existing,
+        out,
+        facts,
+        workers=workers,
+        force=force,
+        dry_run=dry_run,
+        on_finished=on_finished,
+    )
+
+
+def prepare_multilingual(
+    name: str,
+    out: Path,
+    *,
+    directions: Sequence[Mapping[str, Any]],
+    temperature: float = 1.0,
+    workers: int | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> Report:
+    """Prepare sentence pairs of several directions for one model.
+
+    The vocabulary of the source has a tag for each target language, `Tokenizer.language_tags`, and
+    every encoded source begins with the tag of its target language. Filters compare the pairs of
+    a direction with each other only; but a training pair counts as overlap with the sets of all
+    directions that have its languages.
+
+    Args:
+        name: the name of the data.
+        out: the folder to write.
+        directions: of each the arguments of `prepare_files` about its data: `src_lang`, `tgt_lang`,
+            `train`, `valid`, and if wanted `test`, `valid_also` and `alignments`.
+        temperature: of sampling between the directions, at least 1: an epoch has pairs of each in
+            proportion to ``size ** (1 / temperature)``; all pairs of the largest direction once.
+        workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
+        settings: of `PrepareConfig`.
+
+    Raises:
+        MtkitError: naming the file, and the line if there is one, that must be fixed.
+    """
+    pairs = [(one["src_lang"], one["tgt_lang"]) for one in directions]
+    for option, side in (("src_lang", 0), ("tgt_lang", 1)):
+        for pair in pairs:
+            _check_language(option, pair[side])
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
+                raise MtkitError(
+                    f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
+                    "use letters, digits, hyphens and underscores of ASCII"
+                )
+    if twice := [pair for number, pair in enumerate(pairs) if pair in pairs[:number]]:
+        raise MtkitError(
+            f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
+        )
+    if not (math.isfinite(temperature) and temperature >= 1):
+        raise MtkitError(f"temperature: must be at least 1, not {temperature}")
+    existing = _existing(tokenizer_from, pairs, is_multilingual=True)
+    config = _settings(existing, settings, overrides)
+    _check_place(out, force=force, dry_run=dry_run)
+    corpus = Corpus(
+        [_sources(config, **one) for one in directions],
+        is_multilingual=True,
+        temperature=float(temperature),
+    )
+    sets = [name for one in corpus.directions for name in one.valid_also]
+    for place, name_of_set in enumerate(sets):
+        if name_of_set in sets[:place] or name_of_set in [one.name for one in corpus.directions]:
+            raise MtkitError(
+                f"valid_also: {name_of_set} is already the name of a validation set; give another"
+            )
+    if corpus.has_links and not all(one.links for one in corpus.directions):
+        raise MtkitError("alignments: give them for all directions, or for none")
+    facts = {"name": encodable(name), "temperature": corpus.temperature}
+    return _prepare(
+        corpus,
+        config,
+        existing,
         out,
         facts,
         workers=workers,
@@ -194,6 +283,7 @@ def prepare_trees(
     force: bool = False,
     dry_run: bool = False,
     on_finished: OnFinished | None = None,
+    tokenizer_from: Path | None = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Report:
@@ -210,24 +300,26 @@ def prepare_trees(
         src_lang: code of the language that is parsed.
         train: treebanks; those that another parser wrote likewise, each with its weight.
         valid, test: treebanks.
-        workers, force, dry_run, on_finished, overrides: as in `prepare_corpus`.
+        workers, force, dry_run, on_finished, tokenizer_from, overrides: as in `prepare_corpus`.
         settings: of `PrepareConfig`.
 
     Raises:
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
-    if settings.get("vocab_size") is None:
-        settings["vocab_size"] = WSJ_VOCABULARY
-    config = prepare_config(settings, [*FOR_TREES, *overrides])
-    _check_place(out, force=force, dry_run=dry_run)
     _check_language("src_lang", src_lang)
+    existing = _existing(tokenizer_from, [(src_lang, TREES)], task="parsing")
+    if settings.get("vocab_size") is None and existing is None:
+        settings["vocab_size"] = WSJ_VOCABULARY
+    config = _settings(existing, settings, overrides, base=FOR_TREES)
+    _check_place(out, force=force, dry_run=dry_run)
     if not train:
         raise MtkitError("there is no training data; give at least one treebank")
     target_text = functools.partial(linearised, tags=config.tree_tags)
     sources = Sources(src_lang, TREES, train, valid, test, target_text=target_text)
     return _prepare(
-        sources,
+        Corpus([sources]),
         config,
+        existing,
         out,
         {"name": encodable(name), "task": "parsing"},
         workers=workers,
@@ -280,13 +372,83 @@ def _link_files(paths: Sequence[Path], *, sources: int, config: PrepareConfig) -
     return [LinkFile(Path(path)) for path in paths]
 
 
+def _named_sources(
+    given: Mapping[str, Source | tuple[Path, Path]],
+) -> dict[str, Source]:
+    """Further validation sets; refuses names that cannot be part of a file name."""
+    for name in given:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}", name):
+            raise MtkitError(
+                f"valid_also: {name!r} cannot be the name of a validation set; use at most 50 "
+                "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
+            )
+    # Not all file systems distinguish them.
+    if len({name.lower() for name in given}) < len(given):
+        raise MtkitError("valid_also: two names differ only in capital letters; change one")
+    return {name: _as_source(source) for name, source in given.items()}
+
+
 def _as_source(source: Source | tuple[Path, Path]) -> Source:
     return parallel_files(*source) if isinstance(source, tuple) else source
 
 
-def _prepare(
-    sources: Sources,
+def _existing(
+    folder: Path | None,
+    directions: Sequence[tuple[str, str]],
+    *,
+    task: Task = "translation",
+    is_multilingual: bool = False,
+) -> ExistingVocabularies | None:
+    """The vocabularies of `tokenizer_from`, if it is given."""
+    if folder is None:
+        return None
+    return ExistingVocabularies.open(
+        Path(folder), directions, task=task, is_multilingual=is_multilingual
+    )
+
+
+def _sources(
     config: PrepareConfig,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    train: Sequence[Source | tuple[Path, Path]],
+    valid: Source | tuple[Path, Path],
+    test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
+    alignments: Sequence[Path] = (),
+) -> Sources:
+    """The sources of a direction, from the arguments of `prepare_files`."""
+    if not train:
+        raise MtkitError("there is no training data; give at least one training source")
+    return Sources(
+        src_lang,
+        tgt_lang,
+        [_as_source(source) for source in train],
+        _as_source(valid),
+        _as_source(test) if test else None,
+        _named_sources(valid_also),
+        _link_files(alignments, sources=len(train), config=config),
+    )
+
+
+def _settings(
+    existing: ExistingVocabularies | None,
+    settings: dict[str, Any],
+    overrides: Sequence[str],
+    *,
+    base: Sequence[str] = (),
+) -> PrepareConfig:
+    """The settings of a preparation; `base` are overrides that the user has not given."""
+    if existing is None:
+        return prepare_config(settings, [*base, *overrides])
+    return existing.config(settings, overrides, base=base)
+
+
+def _prepare(
+    corpus: Corpus,
+    config: PrepareConfig,
+    existing: ExistingVocabularies | None,
     out: Path,
     facts: dict[str, Any],
     *,
@@ -297,18 +459,21 @@ def _prepare(
 ) -> Report:
     number = _number_of_workers(workers)
     facts |= {
-        "src_lang": sources.src_lang,
-        "tgt_lang": sources.tgt_lang,
+        # Each once, in the order of the directions.
+        "src_lang": ",".join(dict.fromkeys(one.src_lang for one in corpus.directions)),
+        "tgt_lang": ",".join(dict.fromkeys(one.tgt_lang for one in corpus.directions)),
         "settings": config.model_dump(mode="json"),
         "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
     }
-    origins = {split: sources.facts(split) for split in SPLITS}
+    if existing is not None:
+        facts["tokenizer_from"] = existing.facts
+    origins = {split: corpus.facts(split) for split in corpus.sources()}
     depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
     with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)
         try:
-            report = Passes(sources, config, writer, number).run(out, origins)
+            report = Passes(corpus, config, writer, number, existing).run(out, origins)
         except KeyboardInterrupt:
             if not dry_run:
                 log.warning("stopped; run the same command again to continue")

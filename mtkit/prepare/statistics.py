@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mtkit.config import PrepareConfig
-from mtkit.data import IntArray, PreparedData, SentencePairs, Split
+from mtkit.data import IntArray, PreparedData, SentencePairs, Split, also_split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import naming_file, write_whole
-from mtkit.prepare.passes import Report
+from mtkit.prepare.report import Report
 from mtkit.prepare.report_page import (
     RARE,
     RATIO_STEPS,
@@ -287,6 +287,10 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         "Dropped": f"{read - kept:,} ({(read - kept) / read:.2%})",
         "Validation pairs": f"{report.pairs['valid']:,}",
         "Test pairs": f"{report.pairs['test']:,}",
+        **{
+            f"Validation pairs of {name}": f"{report.pairs[also_split(name)]:,}"
+            for name in data.valid_also
+        },
         "Vocabulary size": ", ".join(f"{size:,}" for size in report.vocab_sizes),
         "Tokens kept": f"source {report.tokens[0]:,}\ntarget {report.tokens[1]:,}",
         "Training pairs in validation or test": "\n".join(

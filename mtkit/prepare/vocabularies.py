@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ def learn_vocabularies(
     config: PrepareConfig,
     *,
     writes_trees: bool = False,
+    languages: Sequence[str] = (),
 ) -> Vocabularies:
     """Learn the vocabularies from the words of both sides and their counts.
 
@@ -38,6 +39,7 @@ def learn_vocabularies(
         config: sizes and kind of the subwords.
         writes_trees: whether the target side consists of linearised trees: without a size of its
             own, its vocabulary has a subword for each bracket.
+        languages: target languages, for which the vocabulary of the source has tags.
 
     Raises:
         MtkitError: as in `Tokenizer.learn_from_counts`.
@@ -49,10 +51,12 @@ def learn_vocabularies(
         f"{len(src.keys() | tgt.keys()):,}",
     )
     if config.shared_vocab:
-        return Vocabularies.of(_learn(_merged(src, tgt), config.vocab_size, config))
+        return Vocabularies.of(
+            _learn(_merged(src, tgt), config.vocab_size, config, languages=languages)
+        )
     tgt_size = config.tgt_vocab_size or (None if writes_trees else config.vocab_size)
     return Vocabularies(
-        _learn(src.items(), config.src_vocab_size or config.vocab_size, config, "src"),
+        _learn(src.items(), config.src_vocab_size or config.vocab_size, config, "src", languages),
         _learn(tgt.items(), tgt_size, config, "tgt"),
     )
 
@@ -62,6 +66,7 @@ def _learn(
     size: int | None,
     config: PrepareConfig,
     side: Literal["src", "tgt"] | None = None,
+    languages: Sequence[str] = (),
 ) -> Tokenizer:
     """The vocabulary of a side, or of both; without a size, a subword for each word."""
     try:
@@ -70,6 +75,7 @@ def _learn(
             size,
             model_type="bpe" if size is None else config.model_type,
             symbols=config.user_defined_symbols,
+            languages=languages,
         )
     except MtkitError as error:
         message = str(error)
@@ -82,20 +88,21 @@ def _learn(
 
 def language_odds(
     vocabularies: Vocabularies, src: Mapping[str, int], tgt: Mapping[str, int]
-) -> list[LanguageOdds]:
+) -> tuple[LanguageOdds, LanguageOdds]:
     """The odds of the subwords of each side, from the words of both sides and their counts."""
     # Both sides segmented with each vocabulary; a joint vocabulary is the same for both.
     counts = {
-        tokenizer: [_piece_counts(tokenizer, words) for words in (src, tgt)]
+        tokenizer: [piece_counts(tokenizer, words) for words in (src, tgt)]
         for tokenizer in vocabularies.distinct
     }
-    return [
+    src_odds, tgt_odds = (
         LanguageOdds.of(counts[tokenizer][side], counts[tokenizer][1 - side])
         for side, tokenizer in enumerate(vocabularies)
-    ]
+    )
+    return src_odds, tgt_odds
 
 
-def _piece_counts(tokenizer: Tokenizer, words: Mapping[str, int]) -> IntArray:
+def piece_counts(tokenizer: Tokenizer, words: Mapping[str, int]) -> IntArray:
     """(V,): how often each subword occurs, given the counts of the words."""
     counts = np.zeros(len(tokenizer))
     # Rare words are included, because frequent words consist of few subwords and rarely contain the

@@ -23,7 +23,7 @@ from mtkit.config import (
     differences,
     dump_config,
 )
-from mtkit.data import PreparedData
+from mtkit.data import Direction, PreparedData
 from mtkit.devices import (
     choose_device,
     describe_device,
@@ -231,6 +231,7 @@ def _manifest(config: Config, data: PreparedData, command: list[str] | None) -> 
             fingerprint=data.fingerprint,
             src_lang=data.src_lang,
             tgt_lang=data.tgt_lang,
+            **({"directions": _directions(data)} if data.directions else {}),
             task=data.task,
         ),
         versions={
@@ -298,7 +299,8 @@ def forecast(
     return _forecast(
         config,
         [
-            f"data: {one_line(str(data.path))} ({data.src_lang} to {data.tgt_lang})",
+            f"data: {one_line(str(data.path))} "
+            f"({', '.join(f'{src} to {tgt}' for src, tgt in data.language_pairs)})",
             *_facts_of_model(trainer.model),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
@@ -447,6 +449,10 @@ def _check_task(config: Config, data: PreparedData) -> None:
             f"train.best_metric: {metric} is not a metric of {data.task}, the task of {data.path}; "
             f"set it to {' or '.join(suitable)}"
         )
+
+
+def _directions(data: PreparedData) -> list[Direction]:
+    return [Direction(src_lang=one.src_lang, tgt_lang=one.tgt_lang) for one in data.directions]
 
 
 def _gigabytes(count: float) -> str:

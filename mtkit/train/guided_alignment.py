@@ -39,6 +39,8 @@ class GuidedAlignment:
         self._begins = [
             torch.from_numpy(tokenizer.begins_word).to(device) for tokenizer in vocabularies
         ]
+        tags = sorted(vocabularies.src.language_tags.values())
+        self._tags = torch.tensor(tags, dtype=torch.int64, device=device)
 
     @classmethod
     def of(
@@ -82,7 +84,7 @@ class GuidedAlignment:
         assert pairs.links is not None
         device = batch.src.device
         src_words, tgt_words = (
-            _words(ids, begins)
+            _words(ids, begins, self._tags)
             for ids, begins in zip((batch.src, batch.tgt_in), self._begins, strict=True)
         )
         (B, T), S = tgt_words.shape, src_words.shape[1]
@@ -103,10 +105,13 @@ class GuidedAlignment:
         return found / found.sum(-1, keepdim=True).clamp_min(1.0)
 
 
-def _words(ids: Tensor, begins: Tensor) -> Tensor:
-    """The number of the word of each subword of (B, length) ids; `length` for special ids."""
+def _words(ids: Tensor, begins: Tensor, tags: Tensor) -> Tensor:
+    """The number of the word of each subword of (B, length) ids.
+
+    It is `length` for special ids, and for the tags of languages.
+    """
     words = (begins[ids].cumsum(1) - 1).clamp_min(0)
-    return words.masked_fill(ids <= UNK_ID, ids.shape[1])
+    return words.masked_fill((ids <= UNK_ID) | torch.isin(ids, tags), ids.shape[1])
 
 
 def alignment_loss(log_weights: Tensor, targets: Tensor) -> Tensor:

@@ -47,15 +47,21 @@ class MetricsLogger:
             self._attempt(self._read)
             self._open_board()
 
-    def log(self, row: Mapping[str, float | int]) -> None:
+    def log(self, row: Mapping[str, Any]) -> None:
         """Write a row of training or validation metrics, with its `step`."""
         if not self._active:
             return
         self._rows.append(dict(row))
         self._attempt(lambda: self._run.log(dict(row)))
         kind = "valid" if "valid_loss" in row else "train"
-        scalars = {key.removeprefix("valid_"): row[key] for key in row if key != "step"}
-        values = [{"tag": f"{kind}/{key}", "simple_value": value} for key, value in scalars.items()]
+        scalars = {
+            f"{kind}/{key.removeprefix('valid_')}": row[key]
+            for key in row
+            if key not in ("step", "valid_also")
+        }
+        for name, of_set in row.get("valid_also", {}).items():
+            scalars |= {f"valid@{name}/{key}": value for key, value in of_set.items()}
+        values = [{"tag": tag, "simple_value": value} for tag, value in scalars.items()]
         self._write_events({"step": int(row["step"]), "summary": {"value": values}})
 
     def add_samples(

@@ -29,7 +29,8 @@ class RunFacts:
         config_yaml: the whole configuration.
         metrics: rows of `metrics.jsonl`, of training (`loss`, `lr`, `tokens_per_second`) and of
             validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`, of a parser
-            `valid_f1`), each with its `step`; a row may lack any of the others.
+            `valid_f1`; `valid_also` has those of further sets by name), each with its `step`; a row
+            may lack any of the others.
         samples: for every validation, oldest first, its `step` and `samples`, each with `src`,
             `ref` and `hyp`.
         findings: sentences about problems.
@@ -48,17 +49,24 @@ class RunFacts:
 def run_page(facts: RunFacts) -> str:
     """The page about a training run, as HTML in UTF-8."""
     # A damaged record may have any step.
-    rows = [row for row in facts.metrics if row["step"] <= _LARGEST_STEP]
+    rows = [_flat(row) for row in facts.metrics if row["step"] <= _LARGEST_STEP]
+    sets = dict.fromkeys(name for row in facts.metrics for name in row.get("valid_also", {}))
+    metrics = [("f1", "F1")]
+    if all(row.get("valid_f1") is None for row in rows):
+        metrics = [("bleu", "BLEU"), ("chrf", "chrF")]
+    metrics += [
+        (f"{key}@{name}", f"{label}, {name}")
+        for name in sets
+        for key, label in [("loss", "Loss"), *metrics]
+    ]
     samples = [row for row in facts.samples if row["step"] <= _LARGEST_STEP]
     return render(
         "run.html",
         title=facts.name,
         kind="Training run",
         facts=facts,
-        charts=_charts(rows, facts.best_step),
-        metrics=[("f1", "F1")]
-        if any(row.get("valid_f1") is not None for row in rows)
-        else [("bleu", "BLEU"), ("chrf", "chrF")],
+        charts=_charts(rows, facts.best_step, list(sets)),
+        metrics=metrics,
         validations=[row for row in reversed(rows) if any(key.startswith("valid_") for key in row)],
         samples=_some_validations(samples, facts.best_step),
         number_of_samples=len(samples),
@@ -67,8 +75,19 @@ def run_page(facts: RunFacts) -> str:
     )
 
 
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose scores of further validation sets have keys such as `valid_bleu@NAME`."""
+    flat = {key: value for key, value in row.items() if key != "valid_also"}
+    for name, of_set in row.get("valid_also", {}).items():
+        flat |= {f"valid_{key}@{name}": value for key, value in of_set.items()}
+    return flat
+
+
 # ---------------------------------------------------------------------------------------------
 # Curves
+
+# Further validation sets that are drawn; the table has all of them.
+_MAX_SETS = 12
 
 # Title, scale of the y axis, and lines: key, label, colour, marker.
 _CHARTS: tuple[
@@ -89,10 +108,21 @@ _CHARTS: tuple[
 )
 
 
-def _charts(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> list[Chart]:
-    """The charts that have data."""
+def _charts(
+    rows: Sequence[Mapping[str, Any]], best_step: int | None, sets: Sequence[str]
+) -> list[Chart]:
+    """The charts that have data; `sets` are the further validation sets."""
     charts = []
-    for title, scale, columns in _CHARTS:
+    quality = _CHARTS[1]
+    of_sets = [
+        (
+            f"{quality[0]}, {name}",
+            quality[1],
+            tuple((f"{key}@{name}", *style) for key, *style in quality[2]),
+        )
+        for name in sets[:_MAX_SETS]
+    ]
+    for title, scale, columns in (*_CHARTS[:2], *of_sets, *_CHARTS[2:]):
         lines, left_out = [], 0
         for key, label, color, marker in columns:
             values = [(row["step"], row[key]) for row in rows if row.get(key) is not None]

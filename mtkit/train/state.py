@@ -33,6 +33,8 @@ class _Scores(Record):
     valid_bleu: float | None = None
     valid_chrf: float | None = None
     valid_f1: float | None = None
+    # Of further validation sets, by name.
+    valid_also: dict[str, dict[str, float]] | None = None
 
     @model_validator(mode="after")
     def _check_scores(self) -> Self:
@@ -63,8 +65,8 @@ class TrainerState(Record):
         batches: the position in the data.
         cost: the cost so far.
         validations: all of them, oldest first; they determine the best one and early stopping.
-        valid_loss, valid_perplexity, valid_bleu, valid_chrf, valid_f1: of this step, if it was
-            validated.
+        valid_loss, valid_perplexity, valid_bleu, valid_chrf, valid_f1, valid_also: of this step,
+            if it was validated.
     """
 
     max_steps: int = Field(ge=1)
@@ -77,6 +79,7 @@ class TrainerState(Record):
     valid_bleu: float | None = None
     valid_chrf: float | None = None
     valid_f1: float | None = None
+    valid_also: dict[str, dict[str, float]] | None = None
 
 
 Saved = tuple[Checkpoint, Tensors, Tensors, TrainerState]

@@ -53,7 +53,12 @@ from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
-from mtkit.train.validation import Validation, ValidationHistory, Validator
+from mtkit.train.validation import (
+    Validation,
+    ValidationHistory,
+    ValidationSet,
+    Validator,
+)
 
 log = logging.getLogger(__name__)
 
@@ -130,12 +135,11 @@ class Trainer:
             fused=True,
         )
         self.data_name = data.name
-        self.direction = f"{data.src_lang} to {data.tgt_lang}"
+        self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
+        sets = ValidationSet.all_of(data)
         valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
-        self._validator = Validator(
-            config, self.vocabularies, valid_pairs, self.valid_text, device=device, task=data.task
-        )
+        self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
         self._observer = Observer(
             config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
         )
@@ -261,7 +265,7 @@ class Trainer:
         return int(tokens)
 
     def validate(self) -> Validation:
-        """Loss and scores on the validation set; workers share the work."""
+        """Loss and scores on the validation sets; workers share the work."""
         model, workers = self.model, self.workers
         if self.settings.fsdp:
             # The number of search steps is not predictable, so the shards cannot be gathered

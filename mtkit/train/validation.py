@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from mtkit.batches import plan_batches
 from mtkit.bracketing import score_trees
 from mtkit.checkpoint import validation_scores
 from mtkit.config import Config, TrainConfig
-from mtkit.data import IntArray, SentencePairs, Task
+from mtkit.data import IntArray, PreparedData, SentencePairs, Task, also_split
 from mtkit.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.model import Transformer
 from mtkit.score import note_tokenised, score
@@ -31,33 +32,86 @@ log = logging.getLogger(__name__)
 _NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 
 
+@dataclass(frozen=True, eq=False)
+class ValidationSet:
+    """Pairs that training measures a model on.
+
+    Attributes:
+        pairs: encoded, for the loss.
+        src, tgt: their text: sources and references.
+        name: in messages; empty for the only set that selects the best checkpoint.
+        indices: which of the pairs belong to it, one for each line of the text.
+        tgt_lang: the language to translate to, of a multilingual model.
+        is_main: whether it selects the best checkpoint. Of multilingual data each direction has
+            such a set.
+    """
+
+    pairs: SentencePairs
+    src: Sequence[str]
+    tgt: Sequence[str]
+    name: str
+    indices: IntArray
+    tgt_lang: str | None = None
+    is_main: bool = False
+
+    @classmethod
+    def all_of(cls, data: PreparedData) -> list[ValidationSet]:
+        """Those of a prepared folder, the ones that select the best checkpoint first."""
+
+        def whole(split: str, name: str = "", **more: Any) -> ValidationSet:
+            pairs = data.pairs(split)
+            return cls(pairs, *data.text(split), name, np.arange(len(pairs)), **more)
+
+        if not data.directions:
+            also = [whole(also_split(name), name) for name in data.valid_also]
+            return [whole("valid", is_main=True), *also]
+        pairs, start = data.pairs("valid"), 0
+        found: list[ValidationSet] = []
+        others: list[ValidationSet] = []
+        src, tgt = data.text("valid")
+        for one in data.directions:
+            end = start + one.valid
+            rows = np.arange(start, end)
+            language = one.tgt_lang
+            found.append(
+                cls(pairs, src[start:end], tgt[start:end], one.name, rows, language, is_main=True)
+            )
+            others += [whole(also_split(name), name, tgt_lang=language) for name in one.also]
+            start = end
+        return [*found, *others]
+
+
 @dataclass(frozen=True)
 class Validation:
-    """The scores and translations of the validation set.
+    """The scores and translations of a validation set.
 
     Attributes:
         loss: natural-logarithm cross-entropy per target token, without smoothing.
         scores: of the greedy translations, in points, by name: `bleu` and `chrf`, on detokenised
             text; of a parser `f1`.
         translations: of every line.
+        also: the same of the further validation sets, by name.
     """
 
     loss: float
     scores: dict[str, float]
     translations: list[Translation]
+    also: Mapping[str, Validation] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
         """e to the loss, per subword."""
         return math.exp(min(self.loss, 700.0))
 
-    def row(self) -> dict[str, float]:
+    def row(self) -> dict[str, Any]:
         """Its row of metrics, without the step."""
-        return {
-            "valid_loss": self.loss,
-            "valid_perplexity": self.perplexity,
-            **{f"valid_{name}": value for name, value in self.scores.items()},
-        }
+        row: dict[str, Any] = {f"valid_{key}": value for key, value in self._values().items()}
+        if self.also:
+            row["valid_also"] = {name: one._values() for name, one in self.also.items()}
+        return row
+
+    def _values(self) -> dict[str, float]:
+        return {"loss": self.loss, "perplexity": self.perplexity, **self.scores}
 
 
 class SummedLoss(Protocol):
@@ -68,12 +122,12 @@ class SummedLoss(Protocol):
 
 
 class Validator:
-    """Computes the scores of a model on the validation set; workers share the work.
+    """Computes the scores of a model on the validation sets; workers share the work.
 
     Args:
         config: of the run.
         vocabularies: of both sides.
-        pairs, text: the validation set; the text is sources and references.
+        sets: the validation sets, those that select the best checkpoint first.
         device: the device of this process.
         task: of the data.
     """
@@ -82,8 +136,7 @@ class Validator:
         self,
         config: Config,
         vocabularies: Vocabularies,
-        pairs: SentencePairs,
-        text: tuple[Sequence[str], Sequence[str]],
+        sets: Sequence[ValidationSet],
         *,
         device: torch.device,
         task: Task = "translation",
@@ -91,14 +144,15 @@ class Validator:
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         self._decode = config.decode.greedy()
         self._vocabularies = vocabularies
-        self._pairs = pairs
-        self._text = text
+        self._sets = sets
         self._device = device
         if task == "translation":
-            note_tokenised("the validation text", text[1])
+            for one in sets:
+                of = f" {one.name}" if one.name else ""
+                note_tokenised(f"the validation text{of}", one.tgt)
         # Of a parser: its text on both sides, and the trees that it should write.
         self._trees = TreeText.of(vocabularies.tgt, tokenized=True) if task == "parsing" else None
-        self._golds = list(parse_trees(text[1], name="valid")) if task == "parsing" else []
+        self._golds = list(parse_trees(sets[0].tgt, name="valid")) if task == "parsing" else []
 
     def run(
         self,
@@ -123,20 +177,28 @@ class Validator:
         device = self._device
         # Around all batches, so that autocast converts the weights once.
         with arithmetic(precision, device):
-            mean_loss = self._mean_loss(model, workers, loss, budget, progress)
+            losses = [
+                self._mean_loss(model, workers, one, loss, budget, progress) for one in self._sets
+            ]
         # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            translations = self._translate(model, workers, progress)
-        texts = [translation.text for translation in translations]
-        return Validation(mean_loss, self._scores(texts), translations)
+            translated = [self._translate(model, workers, one, progress) for one in self._sets]
+        found = {
+            one: Validation(mean_loss, self._scores(translations, one.tgt), translations)
+            for one, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
+        }
+        main = {one: validation for one, validation in found.items() if one.is_main}
+        also = {one.name: validation for one, validation in found.items() if one.name}
+        return replace(_joined(main), also=also)
 
-    def _scores(self, texts: list[str]) -> dict[str, float]:
+    def _scores(self, found: list[Translation], tgt: Sequence[str]) -> dict[str, float]:
+        texts = [translation.text for translation in found]
         if self._trees is not None:
-            found = list(parse_trees(texts, name="valid"))
-            return {"f1": score_trees(found, self._golds).all.f1}
-        references = [self._text[1]]
+            trees = list(parse_trees(texts, name="valid"))
+            return {"f1": score_trees(trees, self._golds).all.f1}
+        references = [tgt]
         return {
             "bleu": score(texts, references).value,
             "chrf": score(texts, references, metric="chrf").value,
@@ -146,23 +208,30 @@ class Validator:
         self,
         model: Transformer,
         workers: Workers,
+        measured: ValidationSet,
         loss: SummedLoss,
         budget: int,
         progress: Callable[[], None],
     ) -> float:
-        src, tgt = self._pairs.src.lengths, self._pairs.tgt.lengths
+        pairs, rows = measured.pairs, measured.indices
+        src, tgt = pairs.src.lengths[rows], pairs.tgt.lengths[rows]
         longest = int(max(src.max(), tgt.max()))
         plan = plan_batches(src, tgt, budget=max(budget, longest))
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
-            summed += loss(model, self._pairs, indices).item()
+            summed += loss(model, pairs, rows[indices]).item()
             progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
     def _translate(
-        self, model: Transformer, workers: Workers, progress: Callable[[], None]
+        self,
+        model: Transformer,
+        workers: Workers,
+        measured: ValidationSet,
+        progress: Callable[[], None],
     ) -> list[Translation]:
         """The translation of every line."""
+        tags = self._vocabularies.src.language_tags
         translator = Translator(
             model,
             self._vocabularies.tgt,
@@ -170,8 +239,9 @@ class Validator:
             device=self._device,
             src_tokenizer=self._vocabularies.src,
             trees=self._trees,
+            src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
         )
-        src, mine = self._text[0], []
+        src, mine = measured.src, []
         share = src[workers.rank :: workers.world_size]
         for (found,) in translator.translate_nbest(share, n_best=1):
             mine.append([found.text, found.score, found.log_prob, found.finished, found.repaired])
@@ -183,6 +253,20 @@ class Validator:
                 for text, score, log_prob, finished, repaired in rows
             ]
         return translations
+
+
+def _joined(found: Mapping[ValidationSet, Validation]) -> Validation:
+    """The validation of several directions: the loss per token of all, and the mean scores."""
+    (first, *others) = found.values()
+    if not others:
+        return first
+    tokens = [int(one.pairs.tgt.lengths[one.indices].sum()) for one in found]
+    summed = sum(one.loss * count for one, count in zip(found.values(), tokens, strict=True))
+    return Validation(
+        summed / sum(tokens),
+        {key: sum(one.scores[key] for one in found.values()) / len(found) for key in first.scores},
+        [translation for one in found.values() for translation in one.translations],
+    )
 
 
 class ValidationHistory:
@@ -205,17 +289,19 @@ class ValidationHistory:
         """Add and report a validation; returns its row."""
         row = {"step": step, **validation.row()}
         self.rows.append(row)
-        scores = ", ".join(f"{_NAMES[key]} {value:.1f}" for key, value in validation.scores.items())
-        repaired = [one.repaired for one in validation.translations if one.repaired is not None]
-        if repaired:
-            scores += f", repaired {sum(repaired) / len(repaired):.1%}"
-        log.info(
-            "step %d: validation loss %.3f, perplexity %.2f, %s",
-            step,
-            validation.loss,
-            validation.perplexity,
-            scores,
-        )
+        for name, one in {"": validation, **validation.also}.items():
+            scores = ", ".join(f"{_NAMES[key]} {value:.1f}" for key, value in one.scores.items())
+            repaired = [found.repaired for found in one.translations if found.repaired is not None]
+            if repaired:
+                scores += f", repaired {sum(repaired) / len(repaired):.1%}"
+            log.info(
+                "step %d: %svalidation loss %.3f, perplexity %.2f, %s",
+                step,
+                name and f"{name}: ",
+                one.loss,
+                one.perplexity,
+                scores,
+            )
         return row
 
     def losses(self) -> list[float]:

@@ -289,6 +289,7 @@ class Aligner:
         device: the device of the models.
         batch_tokens: source or target tokens of a batch.
         max_tokens: of a line, with EOS. The words behind are not aligned.
+        src_prefix: as in `Translator`; it is aligned with nothing.
 
     Attributes:
         heads: of all models.
@@ -306,7 +307,9 @@ class Aligner:
         device: torch.device,
         batch_tokens: int,
         max_tokens: int,
+        src_prefix: Sequence[int] = (),
     ) -> None:
+        self._src_prefix = list(src_prefix)
         self.heads = [head for of_model in heads for head in of_model]
         self._models = list(zip(models, heads, strict=True))
         for model, of_model in self._models:
@@ -317,7 +320,7 @@ class Aligner:
         self._vocabularies = vocabularies
         self._device = device
         self._batch_tokens = batch_tokens
-        self._limit = max_tokens - 1
+        self._limit = max_tokens - 1 - len(self._src_prefix)
 
     def align(
         self,
@@ -420,13 +423,14 @@ class Aligner:
 
     def _weights(self, pairs: Sequence[Pair]) -> Iterator[Tensor]:
         """For each head (B, T, S + 1): the attention of the target subwords of a batch."""
-        src = pad_ids([[*line.ids, EOS_ID] for line, _ in pairs]).to(self._device)
+        prefix = self._src_prefix
+        src = pad_ids([[*prefix, *line.ids, EOS_ID] for line, _ in pairs]).to(self._device)
         tgt_in = pad_ids([[BOS_ID, *line.ids] for _, line in pairs]).to(self._device)
         for model, heads in self._models:
             layers = {head.layer - 1 for head in heads}
             cross = weights_of_pairs(model, src, tgt_in, cross=layers).cross
             for head in heads:
-                weights = cross[head.layer - 1].weights[:, head.head - 1]
+                weights = cross[head.layer - 1].weights[:, head.head - 1, :, len(prefix) :]
                 # Row t of the decoder's input has target subword t - 1, and predicts t.
                 yield weights[:, 1:] if head.step == "input" else weights[:, :-1]
 

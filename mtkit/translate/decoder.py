@@ -283,7 +283,14 @@ class Decoder:
                 for words, limit in zip(batch.words, self._limits(batch), strict=True)
             ]
         config = self.config
-        return Constraints(config.min_length, config.no_repeat_ngram, batch.prefixes, masks)
+        return Constraints(
+            config.min_length,
+            config.no_repeat_ngram,
+            batch.prefixes,
+            masks,
+            # Only a source has the tag of a language.
+            forbidden=tuple(self.tokenizer.language_tags.values()),
+        )
 
     @cached_property
     def _brackets(self) -> BracketTokens:

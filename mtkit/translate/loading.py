@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -52,6 +52,58 @@ def load_models(
 def languages_of(run: Run) -> tuple[str, str]:
     """Codes of the source and target language, if the run knows them."""
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
+
+
+def choose_direction(
+    run: Run, tags: Mapping[str, int], src_lang: str | None, tgt_lang: str | None
+) -> tuple[str, str]:
+    """The languages to translate from and to.
+
+    Args:
+        run: the run.
+        tags: the language tags of its source vocabulary.
+        src_lang, tgt_lang: the languages that are asked for, if they are.
+
+    Returns:
+        The codes of both; that of the source is empty if the run has several and none was given.
+
+    Raises:
+        MtkitError: if the run has several target languages and none was given, or if it does not
+            have a language; the message lists those there are.
+    """
+    origin = run.manifest.data
+    trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    if not tags:
+        for wanted, has in ((src_lang, origin.src_lang), (tgt_lang, origin.tgt_lang)):
+            if wanted is not None and has and wanted != has:
+                raise MtkitError(
+                    f"{run.path}: translates {origin.src_lang} to {origin.tgt_lang}, and has no "
+                    f"{wanted} on that side"
+                )
+        return src_lang or origin.src_lang, tgt_lang or origin.tgt_lang
+    listed = ", ".join(sorted(tags))
+    if tgt_lang is None and len(tags) > 1:
+        raise MtkitError(
+            f"{run.path}: translates to several languages, {listed}; choose one with --tgt-lang"
+        )
+    (first, *_) = tags
+    tgt_lang = tgt_lang or first
+    if tgt_lang not in tags:
+        raise MtkitError(f"{run.path}: does not translate to {tgt_lang}; it has {listed}")
+    sources = dict.fromkeys(src for src, tgt in trained if tgt == tgt_lang)
+    if src_lang is None:
+        return next(iter(sources)) if len(sources) == 1 else "", tgt_lang
+    known = {code for pair in trained for code in pair}
+    if known and src_lang not in known:
+        raise MtkitError(f"{run.path}: does not know {src_lang}; it has {', '.join(sorted(known))}")
+    if trained and src_lang not in sources:
+        log.warning(
+            "%s: was not trained to translate %s to %s; the quality may be low",
+            run.path,
+            src_lang,
+            tgt_lang,
+        )
+    return src_lang, tgt_lang
 
 
 def task_of(run: Run) -> Task:

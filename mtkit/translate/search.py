@@ -92,12 +92,14 @@ class Constraints:
         prefixes: per sentence, the tokens that the output begins with; None for no prefix.
         masks: per sentence, which tokens may follow, regardless of the other constraints; None to
             allow all.
+        forbidden: tokens that are never in an output.
     """
 
     min_length: int = 0
     no_repeat_ngram: int = 0
     prefixes: Sequence[Sequence[int]] | None = None
     masks: Sequence[TokenMask] | None = None
+    forbidden: Sequence[int] = ()
 
 
 def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
@@ -579,6 +581,8 @@ def constrain(
 ) -> None:
     """Forbid, in place, the next tokens that the constraints exclude."""
     done = len(history)
+    if constraints.forbidden:
+        log_probs_RV[:, list(constraints.forbidden)] = -torch.inf
     forced: dict[int, int] = {}
     if constraints.prefixes is not None and done < max(map(len, constraints.prefixes), default=0):
         for row, sentence in enumerate(sentences_R):

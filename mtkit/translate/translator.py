@@ -45,7 +45,7 @@ from mtkit.translate.decoder import (
 )
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
-from mtkit.translate.loading import languages_of, load_models, task_of
+from mtkit.translate.loading import choose_direction, load_models, task_of
 from mtkit.translate.parsing import TreeText
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
@@ -97,6 +97,7 @@ class Translator:
         src_tokenizer: of the source; by default the same.
         glossary: terms that translations must contain.
         trees: of a parser, its text on both sides.
+        src_prefix: ids that every source begins with: the language tag of a multilingual model.
 
     Raises:
         MtkitError: if a glossary is combined with sampling or with a parser.
@@ -114,6 +115,7 @@ class Translator:
         src_tokenizer: Tokenizer | None = None,
         glossary: Glossary | None = None,
         trees: TreeText | None = None,
+        src_prefix: Sequence[int] = (),
     ) -> None:
         if glossary is not None and trees is not None:
             raise MtkitError("a glossary is for translations, and this model is a parser")
@@ -122,6 +124,7 @@ class Translator:
             raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
         self.model = model
         self.trees = trees
+        self.src_prefix = list(src_prefix)
         self._models = [model, *others]
         self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
         self.src_tokenizer, self.tokenizer = self.vocabularies
@@ -147,6 +150,8 @@ class Translator:
         workers: int = 1,
         glossary: Glossary | Path | str | None = None,
         tokenized: bool = False,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
@@ -168,10 +173,12 @@ class Translator:
                 `score_given`, which runs in this process, computes on the CPU.
             glossary: terms that translations must contain, or their file.
             tokenized: of a parser: whether lines are words already, separated by spaces.
+            src_lang, tgt_lang: the languages, of a multilingual model. It needs the target language
+                if it has several.
 
         Raises:
             MtkitError: if the run, the checkpoint or the device does not exist, if the runs cannot
-                form an ensemble, or if the file is not a glossary.
+                form an ensemble or do not have the languages, or if the file is not a glossary.
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
@@ -183,6 +190,8 @@ class Translator:
             glossary = Glossary.read(Path(glossary))
         first = runs[0]
         vocabularies = first.tokenizers()
+        tags = vocabularies.src.language_tags
+        src_lang, tgt_lang = choose_direction(first, tags, src_lang, tgt_lang)
         place = choose_device(device)
         models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
@@ -212,10 +221,11 @@ class Translator:
             trees=TreeText.of(tokenizer, tokenized=tokenized)
             if task_of(first) == "parsing"
             else None,
+            src_prefix=[tags[tgt_lang]] if tags else (),
         )
         translator._runs = list(runs)
         translator.checkpoint = ", ".join(checkpoints)
-        translator.src_lang, translator.tgt_lang = languages_of(first)
+        translator.src_lang, translator.tgt_lang = src_lang, tgt_lang
         return translator
 
     def __enter__(self) -> Self:
@@ -557,6 +567,7 @@ class Translator:
             device=self.device,
             batch_tokens=self.config.batch_tokens,
             max_tokens=self.config.max_source_tokens,
+            src_prefix=self.src_prefix,
         )
 
     def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
@@ -598,7 +609,10 @@ class Translator:
         return results
 
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
-        """Ids of each line without EOS; longer lines are cut to the limit, with a warning."""
+        """Ids of each line without EOS, with the language tag of the target if there is one.
+
+        Longer lines are cut to the limit, with a warning. A blank line has no ids.
+        """
         if self.trees is not None:
             lines = list(map(self.trees.source, lines))
         encoded = self.src_tokenizer.encode_batch(lines)
@@ -606,6 +620,8 @@ class Translator:
             if not line.strip():
                 # Some spaces, such as U+0085, are subwords to the tokenizer.
                 ids.clear()
+            elif ids:
+                ids[:0] = self.src_prefix
         limit = self.config.max_source_tokens - 1
         for number, ids in zip(numbers, encoded, strict=True):
             if len(ids) > limit:

@@ -23,9 +23,9 @@ import mtkit
 from mtkit.data import PreparedData, find_data
 from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import passes
-from mtkit.prepare.passes import Report
 from mtkit.prepare.pipeline import prepare_corpus, prepare_files
 from mtkit.prepare.readers import parallel_files
+from mtkit.prepare.report import Report
 from mtkit.prepare.statistics import write_page
 from mtkit.text import zstd
 from mtkit.tokenizer import Tokenizer

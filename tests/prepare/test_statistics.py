@@ -19,8 +19,8 @@ from mtkit.config import PrepareConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.prepare.filters import KEPT, REASONS
-from mtkit.prepare.passes import Report
 from mtkit.prepare.pipeline import prepare_files
+from mtkit.prepare.report import Report
 from mtkit.prepare.report_page import RATIO_STEPS, DataFacts, Side, Vocabulary, data_page
 from mtkit.prepare.statistics import _MEANINGS, check_page, data_facts, findings, write_page
 

@@ -1,0 +1,50 @@
+"""The result of a preparation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of a dropped pair; long sides are cut, and the file's name is one line."""
+
+    reason: str
+    file: str
+    line: int
+    src: str
+    tgt: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `prepare`.
+
+    Attributes:
+        path: the prepared folder.
+        pairs: number of pairs read, by split.
+        dropped: number of training pairs dropped, by reason.
+        overlaps: number of training pairs whose source, target, or both are in the validation or
+            test set, dropped or not.
+        fixed: number of lines that were fixed, by kind.
+        misaligned: segments whose sides are misaligned: source, first and last line, and offset.
+        samples: some dropped pairs for each reason, from all parts of the corpus.
+        vocab_sizes: vocabulary size, of both sides together or of each.
+        tokens: source and target tokens of the kept training pairs, with EOS.
+        shares: of multilingual data, for each direction the number of its kept training pairs, and
+            its share of the pairs of an epoch.
+        seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
+    """
+
+    path: Path
+    pairs: dict[str, int]
+    dropped: dict[str, int]
+    overlaps: tuple[int, int, int]
+    fixed: dict[str, int]
+    misaligned: list[tuple[str, int, int, int]]
+    samples: list[Sample]
+    vocab_sizes: tuple[int, ...]
+    tokens: tuple[int, int]
+    seconds: dict[str, float]
+    shares: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -1,0 +1,232 @@
+"""Further validation sets: prepared, measured at every validation, and of no influence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import Place, prepare_arguments
+from conftest import TinyText, changed, number_pairs, write_pairs
+from tensorboardX.proto.event_pb2 import Event
+
+from mtkit.config import Config
+from mtkit.data import PreparedData, also_split
+from mtkit.errors import MtkitError
+from mtkit.prepare import passes, prepare_files
+from mtkit.run_folder import Run
+from mtkit.score import score
+from mtkit.train import assembly as train
+from mtkit.translate import Translator
+
+
+@pytest.fixture(scope="session")
+def two_sets(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """The tiny corpus with a further set of 12 pairs, and one that is the validation set itself."""
+    folder = tmp_path_factory.mktemp("two-sets")
+    news = write_pairs(folder, "news", number_pairs(12, seed=11))
+    sets = {"news": news, "same": tiny_text.valid}
+    prepare_files("two", folder / "two", valid_also=sets, **tiny_text.prepare_arguments())
+    return PreparedData.open(folder / "two")
+
+
+@pytest.fixture(scope="session")
+def watched(
+    two_sets: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run that is validated twice on all sets."""
+    place = tmp_path_factory.mktemp("watched") / "run"
+    train.run(changed(tiny_config, "train", valid_every=2), two_sets, place, device="cpu")
+    return Run.open(place)
+
+
+def validations(run: Run) -> list[dict[str, Any]]:
+    return [row for row in run.metrics() if "valid_loss" in row]
+
+
+def scalars(run: Run) -> Iterator[tuple[str, int, float]]:
+    """Tag, step and value of every number for TensorBoard."""
+    for file in run.board_path.iterdir():
+        content, place = file.read_bytes(), 0
+        while place < len(content):
+            size = int.from_bytes(content[place : place + 8], "little")
+            event = Event.FromString(content[place + 12 : place + 12 + size])
+            for value in event.summary.value:
+                yield value.tag, event.step, value.simple_value
+            place += 16 + size
+
+
+def test_a_further_set_is_in_the_folder_as_text_and_as_pairs(
+    two_sets: PreparedData, tiny_data: PreparedData
+):
+    assert two_sets.valid_also == ("news", "same")
+    src, tgt = two_sets.text(also_split("news"))
+    assert list(zip(src, tgt, strict=True)) == number_pairs(12, seed=11)
+    tokenizer = two_sets.tokenizers().src
+    pairs = two_sets.pairs(also_split("news"))
+    assert [tokenizer.decode(pairs.src[i]) for i in range(12)] == src
+    assert [tokenizer.decode(pairs.tgt[i]) for i in range(12)] == tgt
+    manifest = two_sets.manifest
+    assert (
+        manifest.counts["pairs"]["valid@news"] == manifest.sources["valid@news"][0]["pairs"] == 12
+    )
+    # Everything else is as it is without further sets.
+    for name in tiny_data.manifest.files:
+        assert (two_sets.path / name).read_bytes() == (tiny_data.path / name).read_bytes()
+
+
+def test_training_pairs_that_are_also_in_a_further_set_are_counted(
+    tiny_text: TinyText, tmp_path: Path
+):
+    arguments = tiny_text.prepare_arguments()
+    without = prepare_files("tiny", tmp_path / "without", **arguments).overlaps
+    some = write_pairs(tmp_path, "some", number_pairs(200, seed=1)[:7])
+    report = prepare_files("tiny", tmp_path / "with", valid_also={"some": some}, **arguments)
+    assert report.overlaps[2] == without[2] + 7
+    dropping = {**arguments, "valid_also": {"some": some}, "drop_overlap": True}
+    report = prepare_files("tiny", tmp_path / "dropping", **dropping)
+    assert report.dropped["overlap"] >= 7
+
+
+def test_each_validation_measures_every_set(watched: Run, two_sets: PreparedData):
+    rows = validations(watched)
+    assert [row["step"] for row in rows] == [2, 4]
+    for row in rows:
+        assert [*row["valid_also"]] == ["news", "same"]
+        main = {key.removeprefix("valid_"): row[key] for key in row if key.startswith("valid_")}
+        del main["also"]
+        assert row["valid_also"]["same"] == main
+        assert (
+            row["valid_also"]["news"].keys()
+            == main.keys()
+            == {"loss", "perplexity", "bleu", "chrf"}
+        )
+    with Translator.load(watched, checkpoint="last", config=watched.config.decode.greedy()) as one:
+        src, tgt = two_sets.text(also_split("news"))
+        found = list(one.translate(src))
+        tokens = [scored.log_probs for scored in one.score_given(src, tgt)]
+    news = rows[-1]["valid_also"]["news"]
+    assert news["chrf"] == score(found, [tgt], metric="chrf").value
+    total, count = -sum(map(sum, tokens)), sum(map(len, tokens))
+    assert news["loss"] == pytest.approx(total / count, rel=1e-4)
+
+
+def test_further_sets_change_nothing_in_the_training(
+    watched: Run, tiny_data: PreparedData, tmp_path: Path
+):
+    train.run(watched.config, tiny_data, tmp_path / "run", device="cpu")
+    alone = Run.open(tmp_path / "run")
+    for ours, theirs in zip(watched.checkpoints(), alone.checkpoints(), strict=True):
+        weights = theirs.load_weights()
+        for name, tensor in ours.load_weights().items():
+            assert torch.equal(tensor, weights[name])
+    assert [one.step for one in alone.checkpoints()] == [one.step for one in watched.checkpoints()]
+    for row, other in zip(validations(watched), validations(alone), strict=True):
+        assert "valid_also" not in other
+        assert {key: value for key, value in row.items() if key != "valid_also"} == other
+
+
+def test_only_the_main_set_selects_the_best_checkpoint(
+    two_sets: PreparedData, tiny_config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # The main set gets worse from 20, and the others better from 10.
+    values = iter([20.0, 20.0, 10.0, 10.0, 10.0, 10.0, 15.0, 15.0, 90.0, 90.0, 90.0, 90.0])
+    monkeypatch.setattr(
+        "mtkit.train.validation.Validator._scores",
+        lambda *_: {"bleu": next(values), "chrf": next(values)},
+    )
+    config = changed(tiny_config, "train", valid_every=2, checkpoint_every=2)
+    train.run(config, two_sets, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    best = run.best()
+    assert best is not None
+    assert best.step == 2
+
+
+def test_a_run_that_resumes_keeps_the_scores_of_every_set(
+    watched: Run, two_sets: PreparedData, tmp_path: Path
+):
+    config = changed(watched.config, "train", max_steps=2)
+    train.run(config, two_sets, tmp_path / "run", device="cpu")
+    train.run(watched.config, two_sets, tmp_path / "run", device="cpu")
+    resumed = Run.open(tmp_path / "run")
+    assert validations(resumed) == validations(watched)
+    state, whole = (run.checkpoints()[-1].load_state() for run in (resumed, watched))
+    assert state["validations"] == whole["validations"] == validations(watched)
+    assert state["valid_also"] == validations(watched)[-1]["valid_also"]
+
+
+@pytest.mark.pages
+def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
+    watched: Run, two_sets: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    train.run(watched.config, two_sets, tmp_path / "run", device="cpu")
+    (row, _) = validations(watched)
+    news = row["valid_also"]["news"]
+    line = f"step 2: news: validation loss {news['loss']:.3f}, perplexity {news['perplexity']:.2f}"
+    assert any(message.startswith(line) for message in caplog.messages)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Translation quality, news" in page
+    assert "BLEU, news" in page
+    assert f"<td>{news['chrf']:.2f}</td>" in page
+    written = {(tag, step): value for tag, step, value in scalars(Run.open(tmp_path / "run"))}
+    assert written["valid@news/chrf", 2] == pytest.approx(news["chrf"])
+    assert written["valid/chrf", 2] == pytest.approx(row["valid_chrf"])
+
+
+def test_a_preparation_that_was_killed_at_the_last_set_resumes(
+    two_sets: PreparedData, tiny_text: TinyText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = two_sets.path.parent
+    sets = {"news": (folder / "news.en", folder / "news.de"), "same": tiny_text.valid}
+    arguments = {"valid_also": sets, **tiny_text.prepare_arguments()}
+    original = passes.Passes._add_held_out
+
+    def kill(*given: Any) -> None:
+        original(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(passes.Passes, "_add_held_out", kill)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_files("two", tmp_path / "two", **arguments)
+    prepare_files("two", tmp_path / "two", **arguments)
+    again = PreparedData.open(tmp_path / "two")
+    assert again.manifest.files == two_sets.manifest.files
+
+
+def test_a_name_that_cannot_be_in_a_file_name_and_a_name_given_twice_are_refused(
+    place: Place, tiny_text: TinyText
+):
+    valid = [str(file) for file in tiny_text.valid]
+    arguments = prepare_arguments(tiny_text)
+    for name in ("../news", "", "a b", "é"):
+        error = place.refused(*arguments, "--valid-also", name, *valid)
+        assert f"{name!r} cannot be the name of a validation set" in error
+    twice = ["--valid-also", "news", *valid]
+    assert "the name news is given twice" in place.refused(*arguments, *twice, *twice)
+    other = ["--valid-also", "News", *valid]
+    assert "differ only in capital letters" in place.refused(*arguments, *twice, *other)
+
+
+def test_the_command_line_takes_further_sets_and_says_how_many_pairs_they_have(
+    place: Place, tiny_text: TinyText
+):
+    valid = [str(file) for file in tiny_text.valid]
+    outcome = place.mtkit(*prepare_arguments(tiny_text), "--valid-also", "news", *valid)
+    assert outcome.status == 0
+    assert "valid@news pairs" in outcome.err
+    manifest = json.loads((place.folder / "data" / "tiny" / "manifest.json").read_text())
+    assert manifest["counts"]["pairs"]["valid@news"] == 20
+
+
+def test_an_empty_further_set_is_refused_by_name(tiny_text: TinyText, tmp_path: Path):
+    empty = write_pairs(tmp_path, "empty", [])
+    with pytest.raises(MtkitError, match=r"empty\.en"):
+        prepare_files(
+            "tiny", tmp_path / "out", valid_also={"none": empty}, **tiny_text.prepare_arguments()
+        )
