@@ -29,7 +29,7 @@ from mtkit.config import ModelConfig
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import to_marian
 from mtkit.convert.parts import joined
-from mtkit.model import LAYER_NORM_EPSILON, Transformer, sinusoidal_positions
+from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.text import read_lines
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
@@ -59,7 +59,7 @@ def to_torch(model: Transformer) -> nn.Transformer:
         config.decoder_layers,
         config.d_ff,
         0.0,
-        layer_norm_eps=LAYER_NORM_EPSILON,
+        layer_norm_eps=config.norm_epsilon,
         batch_first=True,
         dtype=torch.float64,
     )
@@ -115,7 +115,7 @@ def marian_logits(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
     for module in theirs.modules():
         if isinstance(module, nn.LayerNorm):
             # No configuration of it says so.
-            module.eps = LAYER_NORM_EPSILON
+            module.eps = model.config.norm_epsilon
         elif isinstance(module, MarianSinusoidalPositionalEmbedding):
             # Its own are in halves as well, but in float32.
             halves = torch.cat((positions[:, 0::2], positions[:, 1::2]), dim=-1)

@@ -236,6 +236,24 @@ class ModelConfig(_Section):
     attention_window: Count | None = Field(
         None, description="limit self-attention to this many neighbours per side (Section 4)"
     )
+    activation: Literal["relu", "silu"] = Field(
+        "relu",
+        description="activation of the feed-forward network: relu (Section 3.3), or silu (SiLU, "
+        "also called swish), for imported models",
+    )
+    output_bias: bool = Field(
+        False, description="add a bias to the logits, for imported models; none in the paper"
+    )
+    norm_epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        1e-6,
+        description="added to the variance by layer norm; 1e-6 as in tensor2tensor, 1e-5 in "
+        "imported models",
+    )
+    shared_embedding: bool = Field(
+        False,
+        description="one embedding matrix for both sides although each has its own tokenizer, for "
+        "imported models; both tokenizers must have the same list of subwords",
+    )
 
     @property
     def key_width(self) -> int:

@@ -40,8 +40,9 @@ from mtkit.attention import (
 from mtkit.config import ModelConfig
 from mtkit.errors import MtkitError
 
-# tensor2tensor's value. PyTorch's default is 1e-5.
-LAYER_NORM_EPSILON = 1e-6
+# The output bias of a token that is never produced, such as padding. It is finite, so that products
+# with zero stay zero, and far below every sum of products.
+NEVER = -1e9
 # Matrix units of GPUs work on tiles, and a vocabulary that ends inside one makes the largest
 # product of a step slower than a few rows of zeros.
 GPU_TILE = 128
@@ -251,13 +252,17 @@ class CrossAttention(Attention):
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a ReLU between them, at each position alike (Section 3.3)."""
+    """Two linear maps with a ReLU between them, at each position alike (Section 3.3).
+
+    With `activation: silu`, which is not the paper's, it is a SiLU.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.inner = Linear(config.d_model, config.d_ff)
         self.outer = Linear(config.d_ff, config.d_model)
         self.dropout = Dropout(config.activation_dropout)
+        self.has_relu = config.activation == "relu"
 
     def reset_parameters(self) -> None:
         """Glorot uniform weights, zero biases."""
@@ -268,9 +273,10 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
         inner, outer = self.inner, self.outer
-        if bf16.applies_to(x) and not (self.training and self.dropout.p):
+        if self.has_relu and bf16.applies_to(x) and not (self.training and self.dropout.p):
             return bf16.feed_forward(x, inner.weight, inner.bias, outer.weight, outer.bias)
-        out: Tensor = outer(self.dropout(F.relu(inner(x))))
+        activation = F.relu if self.has_relu else F.silu
+        out: Tensor = outer(self.dropout(activation(inner(x))))
         return out
 
 
@@ -283,7 +289,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        self.norm = _layer_norm(config)
         self.dropout = Dropout(config.dropout)
         self.pre = config.norm == "pre"
 
@@ -399,6 +405,9 @@ class Transformer(nn.Module):
         vocab_size: V, of the joint vocabulary, or of the target's.
         pad_id: the id that masks derive from.
         src_vocab_size: of the source's own vocabulary; None if it is joint.
+
+    Raises:
+        MtkitError: if `model.shared_embedding` is set and the vocabularies differ in size.
     """
 
     def __init__(
@@ -413,7 +422,13 @@ class Transformer(nn.Module):
         self.pad_id = pad_id
         self.embedding = _embedding(vocab_size, config)
         self.src_embedding: nn.Embedding | None = None
-        if src_vocab_size is not None:
+        if src_vocab_size is not None and config.shared_embedding:
+            if src_vocab_size != vocab_size:
+                raise MtkitError(
+                    f"model.shared_embedding: the source has {src_vocab_size} subwords and the "
+                    f"target {vocab_size}; set it to false"
+                )
+        elif src_vocab_size is not None:
             self.src_embedding = _embedding(src_vocab_size, config)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
@@ -429,6 +444,9 @@ class Transformer(nn.Module):
             sizes = {"src": src_vocab_size or vocab_size, "tgt": vocab_size}
             for side, size in sizes.items():
                 self.register_buffer(f"{side}_words", torch.zeros(size, dtype=torch.bool))
+        self.output_bias: nn.Parameter | None = None
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.empty(vocab_size))
         # Takes the place of the output layer where inference has another form of the matrix.
         self.output: nn.Module | None = None
         self._sinusoids: Tensor | None = None
@@ -455,6 +473,8 @@ class Transformer(nn.Module):
                 embedding.weight[self.pad_id].zero_()
         if self.config.positions == "learned":
             nn.init.normal_(self.learned_positions, std=std)
+        if self.output_bias is not None:
+            nn.init.zeros_(self.output_bias)
         for module in self.modules():
             if isinstance(module, Attention | FeedForward):
                 module.reset_parameters()
@@ -464,7 +484,7 @@ class Transformer(nn.Module):
         src: Tensor,
         tgt_in: Tensor,
         *,
-        output: Callable[[Tensor, Tensor], Tensor] | None = None,
+        output: Callable[..., Tensor] | None = None,
         guides: Mapping[int, Guide] | None = None,
     ) -> Tensor:
         """Logits of every next target token.
@@ -473,7 +493,8 @@ class Transformer(nn.Module):
             src: (B, S), each sentence ended by EOS, then padding.
             tgt_in: (B, T), each sentence begun by BOS, then padding.
             output: takes the place of the output layer, and gets what that works on: the states
-                (B, T, D) and the matrix (V, D). A loss need not see all logits at once.
+                (B, T, D) and the matrix (V, D), and as `bias` the output bias (V,) if there is
+                one. A loss need not see all logits at once.
             guides: of decoder layers, by their number from 0.
 
         Returns:
@@ -486,7 +507,8 @@ class Transformer(nn.Module):
             guide = guides.get(number) if guides else None
             x = layer(x, memory.states, memory.mask, guide=guide)
         if output is not None:
-            return output(self.decoder_norm(x), self.embedding.weight)
+            more = {} if self.output_bias is None else {"bias": self.output_bias}
+            return output(self.decoder_norm(x), self.embedding.weight, **more)
         return self.logits(x)
 
     def encode(self, src: Tensor) -> Memory:
@@ -594,16 +616,17 @@ class Transformer(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Of the next token, (..., V), from the last decoder layer's states (..., D)."""
-        # The output layer is the embedding matrix itself, without a bias (Section 3.4).
-        x, weight = self.decoder_norm(x), self.embedding.weight
+        # The output layer is the embedding matrix itself (Section 3.4); the paper has no bias.
+        x, weight, bias = self.decoder_norm(x), self.embedding.weight, self.output_bias
         if self.output is not None:
             logits: Tensor = self.output(x)
             return logits
         if x.is_cuda:
-            return output_layer(x, weight, multiple=GPU_TILE)
+            on_gpu = output_layer(x, weight, multiple=GPU_TILE)
+            return on_gpu if bias is None else on_gpu + bias.to(on_gpu.dtype)
         if bf16.applies_to(x):
-            return bf16.linear(x, weight, None)
-        return F.linear(x, weight)
+            return bf16.linear(x, weight, bias)
+        return F.linear(x, weight, bias)
 
 
 def parameter_counts(model: Transformer) -> dict[str, int]:
@@ -623,4 +646,4 @@ def _embedding(vocab_size: int, config: ModelConfig) -> nn.Embedding:
 
 
 def _layer_norm(config: ModelConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon)

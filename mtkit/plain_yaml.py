@@ -33,6 +33,21 @@ def parse_yaml(text: str) -> Any:
         raise NotYamlError(reason_of(error)) from None
 
 
+def parse_words(text: str) -> Any:
+    """The value of a text in which every word is a string: dictionaries, lists and strings.
+
+    It is for files of other software, whose keys may be `no` or `12`.
+
+    Raises:
+        NotYamlError: if the text has anything else.
+    """
+    try:
+        # It builds strings, lists and dictionaries only; the one in C is twenty times as fast.
+        return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise NotYamlError(reason_of(error)) from None
+
+
 def dump_yaml(tree: dict[str, Any]) -> str:
     """YAML that `parse_yaml` reads back to an equal tree."""
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

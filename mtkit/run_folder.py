@@ -36,7 +36,7 @@ from mtkit.checkpoint import (
     validation_scores,
     write_checkpoint,
 )
-from mtkit.config import MAY_CHANGE, Config, differences, dump_config, load_config
+from mtkit.config import MAY_CHANGE, Config, dump_config, load_config
 from mtkit.data import Direction, Task
 from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
@@ -53,6 +53,7 @@ from mtkit.files import (
     write_record,
     write_whole,
 )
+from mtkit.imported import ImportRecord
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
@@ -121,6 +122,7 @@ class RunManifest(Record):
         launch: the id of the launch that created it, with several workers.
         started_from: the weights of step 0, if they are not random.
         exported: the record of `mtkit export`, if it created the folder.
+        imported: the record of `mtkit import`, if it created the folder.
         files: SHA-256 of the tokenizers, by file name.
         settings: those that may not change, by their dotted keys.
     """
@@ -134,6 +136,7 @@ class RunManifest(Record):
     launch: str = ""
     started_from: Initialisation | None = None
     exported: dict[str, Any] | None = None
+    imported: ImportRecord | None = None
     files: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -688,29 +691,3 @@ def find_run(root: Path) -> Run:
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
     _, newest = max(saved, key=lambda one: one[0].stat().st_mtime_ns)  # the first of equal ones
     return Run.open(newest)
-
-
-def seed_groups(runs: Sequence[Run]) -> list[list[int]]:
-    """Groups of runs with the same configuration and data but different seeds.
-
-    Returns:
-        The indices in `runs` of each group of two or more.
-    """
-    # Of the settings that may change, only the length of training and the search are compared.
-    ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
-    ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
-    groups: list[list[int]] = []
-    for place, run in enumerate(runs):
-        for group in groups:
-            first = runs[group[0]]
-            seeds = [runs[other].config.train.seed for other in group]
-            if (
-                run.config.train.seed not in seeds
-                and first.data_fingerprint == run.data_fingerprint
-                and not differences(first.config, run.config, ignore=ignore)
-            ):
-                group.append(place)
-                break
-        else:
-            groups.append([place])
-    return [group for group in groups if len(group) > 1]

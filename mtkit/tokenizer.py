@@ -7,7 +7,9 @@ takes raw text and returns detokenised text; no other module tokenises.
 of Unicode NFKC; most control characters are removed; white space, most zero-width characters and
 U+FFFD become spaces; runs of spaces become one, and spaces at the ends are removed. Symbols of the
 vocabulary are not changed. ``decode(encode(text))`` is the normal form of any text: a character
-that is not in the vocabulary is encoded as bytes. Normalised text is usually not changed again; a
+that is not in the vocabulary is encoded as bytes. (The vocabulary of an imported model may have no
+bytes and another normal form; a character that it does not have is then encoded as the unknown
+token, and lost.) Normalised text is usually not changed again; a
 rare exception is a ligature that was followed by an accent.
 """
 
@@ -17,7 +19,7 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -29,6 +31,7 @@ import sentencepiece as spm
 
 from mtkit.config import LARGEST_VOCABULARY
 from mtkit.errors import MtkitError, reason_of
+from mtkit.piece_list import is_bpe, pieces_in
 from mtkit.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
@@ -36,8 +39,6 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 FIXED_PIECES = len(_SPECIAL) + 256
-# The type of a symbol among the types of SentencePiece's subwords.
-_USER_DEFINED = 4
 
 _TAG = re.compile(">>(.+)<<")
 _SPACES = re.compile(" {2,}")
@@ -54,7 +55,8 @@ class Tokenizer:
     """A joint BPE of source and target language (Section 5.1), or a unigram model.
 
     Attributes:
-        pad_id, bos_id, eos_id, unk_id: the special ids; `encode` never returns them.
+        pad_id, bos_id, eos_id, unk_id: the special ids. `encode` returns none of them, except
+            `unk_id` if the vocabulary has no bytes.
         model: the SentencePiece model, as written by `save`.
     """
 
@@ -221,20 +223,19 @@ class Tokenizer:
         return [SpannedIds(line["ids"], line["offsets"]) for line in found]
 
     @property
+    def has_bytes(self) -> bool:
+        """Whether every character can be encoded, because the vocabulary has all bytes."""
+        return int(self._pieces.piece_to_id("<0xFF>")) != UNK_ID
+
+    @property
     def model_type(self) -> ModelType:
         """The kind of the subword model."""
-        return "bpe" if _is_bpe(self.model) else "unigram"
+        return "bpe" if is_bpe(self.model) else "unigram"
 
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """The symbols that are always one subword (`learn`), in the order of their ids."""
-        return tuple(
-            piece.decode()
-            for field, value in _fields(self.model)
-            if field == 1 and isinstance(value, bytes)
-            for facts in [dict(_fields(value))]
-            if facts.get(3) == _USER_DEFINED and isinstance(piece := facts[1], bytes)
-        )
+        return tuple(piece.text for piece in pieces_in(self.model) if piece.kind == "symbol")
 
     @cached_property
     def language_tags(self) -> dict[str, int]:
@@ -255,6 +256,7 @@ class Tokenizer:
     @property
     def fixed_pieces(self) -> int:
         """Number of subwords before the learned ones: special ones, symbols and bytes."""
+        # Without bytes, this is the id of the unknown token.
         return int(self._pieces.piece_to_id("<0xFF>")) + 1
 
     @property
@@ -265,8 +267,8 @@ class Tokenizer:
         log-probabilities of a line, and if two segmentations are equally good, rounding errors of
         the earlier words decide between them.
         """
-        return _is_bpe(self.model) and not any(
-            "▁" in self.piece(i)[1:] for i in range(FIXED_PIECES, len(self))
+        return is_bpe(self.model) and not any(
+            "▁" in self.piece(i)[1:] for i in range(UNK_ID + 1, len(self))
         )
 
     @cached_property
@@ -297,14 +299,15 @@ class Tokenizer:
 
     def _sound(self, ids: Sequence[int]) -> list[int]:
         """The ids without bytes that are not a valid character."""
-        first = self._pieces.piece_to_id("<0x00>")
         sound: list[int] = []
-        for is_bytes, run in itertools.groupby(ids, lambda i: first <= i < first + 256):
+        for is_bytes, run in itertools.groupby(ids, self._pieces.is_byte):
             if not is_bytes:
                 sound += run
                 continue
-            spelt = bytes(i - first for i in run).decode(errors="ignore").replace("\ufffd", "")
-            sound += [first + byte for byte in spelt.encode()]
+            # `<0x41>` is byte 0x41.
+            spelt = bytes(int(self.piece(i)[1:-1], 16) for i in run)
+            text = spelt.decode(errors="ignore").replace("\ufffd", "")
+            sound += [self._pieces.piece_to_id(f"<0x{byte:02X}>") for byte in text.encode()]
         return sound
 
 
@@ -437,42 +440,6 @@ def _joins(character: str) -> bool:
         # Letters of Korean syllables and the marks of half-width kana.
         name.startswith(("HANGUL", "HALFWIDTH")) and "SYLLABLE" not in name
     )
-
-
-def _is_bpe(model: bytes) -> bool:
-    """Whether a model is BPE: field 3 of the trainer's settings, which are field 2 of the model."""
-    settings = [value for field, value in _fields(model) if field == 2]
-    return any(
-        field == 3 and value == 2
-        for part in settings
-        if isinstance(part, bytes)
-        for field, value in _fields(part)
-    )
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of the fields of a Protocol Buffers message."""
-    position = 0
-
-    def number() -> int:
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = message[position]
-            position += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while position < len(message):
-        tag = number()
-        if tag & 7 == 0:
-            yield tag >> 3, number()
-            continue
-        size = {1: 8, 5: 4}.get(tag & 7) or number()
-        yield tag >> 3, message[position : position + size]
-        position += size
 
 
 def _explain(error: RuntimeError, vocab_size: int) -> MtkitError:

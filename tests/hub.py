@@ -1,8 +1,9 @@
 """A small imitation of the Hugging Face hub on the loopback address.
 
-The real `datasets` client downloads from it over HTTP; it finds the address in the
-documented variable HF_ENDPOINT, and nothing in it is patched. The libraries read that variable when
-they are imported, so a test starts them in a process of their own, with `client_environment`.
+The real `datasets` and `huggingface_hub` clients download from it over HTTP; they find the address
+in the documented variable HF_ENDPOINT, and nothing in them is patched. The libraries read that
+variable when they are imported, so a test starts them in a process of their own, with
+`client_environment`.
 
     with Hub({"wmt/wmt14": wmt14_repository({"de-en": splits})}) as hub:
         subprocess.run([sys.executable, ...], env=client_environment(hub.endpoint, home))
@@ -90,7 +91,7 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Repository:
-    """The files of one dataset repository, by path, at one commit."""
+    """The files of one repository, of a dataset or a model, by path, at one commit."""
 
     files: Mapping[str, HubFile]
     gated: bool = False
@@ -268,6 +269,8 @@ class Hub:
 
     repositories: Mapping[str, Repository]
     port: int = 0
+    # By name, or for another revision than main by name@revision.
+    models: Mapping[str, Repository] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
@@ -328,6 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass  # the test reads `Hub.requests`
 
     def _answer(self) -> None:
+        self.is_model = False
         url = urlsplit(self.path)
         path = unquote(url.path)
         self.hub.requests.append(f"{self.command} {path}")
@@ -340,10 +344,15 @@ class _Handler(BaseHTTPRequestHandler):
             if self.fault.status is not None:
                 self._refuse(self.fault.status, "", "Out of order")
                 return
-        match path.strip("/").split("/"):
-            case ["api", "datasets", namespace, name, *rest]:
+        # A revision such as refs/pr/1 is one part of the path.
+        match [unquote(part) for part in url.path.strip("/").split("/")]:
+            case ["api", ("datasets" | "models") as kind, namespace, name, *rest]:
+                self.is_model = kind == "models"
                 self._api(f"{namespace}/{name}", rest, parse_qs(url.query), body)
             case ["datasets", namespace, name, "resolve", revision, *parts]:
+                self._resolve(f"{namespace}/{name}", revision, "/".join(parts))
+            case [namespace, name, "resolve", revision, *parts]:
+                self.is_model = True
                 self._resolve(f"{namespace}/{name}", revision, "/".join(parts))
             case ["storage", sha256]:
                 self._storage(sha256)
@@ -404,7 +413,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(302, b"", commit | headers)
 
     def _storage(self, sha256: str) -> None:
-        for repository in self.hub.repositories.values():
+        for repository in (*self.hub.repositories.values(), *self.hub.models.values()):
             for file in repository.files.values():
                 if file.large and file.sha256 == sha256:
                     self._file(file, {})
@@ -433,6 +442,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _repository(self, name: str, *, revision: str) -> Repository | None:
         """The repository, or None when the request was refused."""
         repository = self.hub.repositories.get(name)
+        if self.is_model:
+            repository = self.hub.models.get(name)
+            others = [one for key, one in self.hub.models.items() if key.startswith(f"{name}@")]
+            by_revision = {one.commit: one for one in others}
+            by_revision |= {
+                key.partition("@")[2]: one for key, one in self.hub.models.items() if "@" in key
+            }
+            if revision in by_revision:
+                return by_revision[revision]
         if repository is None:  # strangers do not learn whether it is missing or private
             self._refuse(401, "RepoNotFound", "Repository not found")
         elif revision not in ("main", repository.commit):

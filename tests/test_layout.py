@@ -50,7 +50,7 @@ HOMES = {
     "markupsafe": {"html"},
     "datasets": {"prepare.hub"},
     "pyarrow": {"prepare.readers"},
-    "huggingface_hub": {"prepare.hub"},
+    "huggingface_hub": {"prepare.hub", "convert.model_hub"},
     "xxhash": {"prepare.filters"},
     "langcodes": {"prepare.filters"},
     "regex": {"prepare.filters"},
@@ -206,7 +206,19 @@ def test_an_outside_library_has_one_home(library: str):
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_nothing_is_printed_past_the_command_line_and_nothing_is_unpickled(file: Path):
     forbidden = {"print", "torch.load", "torch.save", "eval", "exec", "yaml.unsafe_load"}
+    if name_of(file) == "convert.transformers_folder":
+        forbidden -= {"torch.load"}
     assert not calls(parsed(file)) & forbidden
+
+
+def test_published_weights_are_loaded_by_a_function_that_reads_nothing_but_weights():
+    loads = [
+        node
+        for node in ast.walk(parsed(MODULES["convert.transformers_folder"]))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
+    ]
+    (only,) = (ast.unparse(load) for load in loads)
+    assert only.endswith("weights_only=True)")
 
 
 def test_arrays_are_loaded_without_allowing_pickles():

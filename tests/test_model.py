@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtkit.config import ModelConfig, load_config
@@ -40,6 +41,7 @@ VARIANTS = [
     {"attention_window": 3, "norm": "pre"},
     {"d_k": 3, "d_v": 5},
     {"n_heads": 1, "d_k": 16},
+    {"activation": "silu", "output_bias": True, "norm_epsilon": 1e-3},
 ]
 
 
@@ -84,11 +86,17 @@ def shifted(tgt: Tensor) -> Tensor:
 
 
 @pytest.mark.usefixtures("float64")
-def test_logits_equal_those_of_torch_nn_transformer() -> None:
-    ours = build()
+@pytest.mark.parametrize("marian", [False, True])
+def test_logits_equal_those_of_torch_nn_transformer(marian: bool) -> None:
+    settings = {"activation": "silu", "output_bias": True, "norm_epsilon": 1e-5} if marian else {}
+    ours = build(**settings)
+    epsilon = 1e-5 if marian else 1e-6
     theirs = nn.Transformer(
-        16, 4, 2, 2, 32, 0.0, layer_norm_eps=1e-6, batch_first=True, norm_first=False
+        16, 4, 2, 2, 32, 0.0, layer_norm_eps=epsilon, batch_first=True, norm_first=False
     ).eval()
+    if marian:
+        for layer in (*theirs.encoder.layers, *theirs.decoder.layers):
+            layer.activation, layer.activation_relu_or_gelu = F.silu, 0
     theirs.encoder.norm = theirs.decoder.norm = None
     with torch.no_grad():
         for mine, other in zip(ours.encoder, theirs.encoder.layers, strict=True):
@@ -118,7 +126,19 @@ def test_logits_equal_those_of_torch_nn_transformer() -> None:
         src_key_padding_mask=src == PAD,
         memory_key_padding_mask=src == PAD,
     )
-    assert (ours(src, tgt_in) - out @ embedding.T).abs().max() < 1e-9
+    expected = out @ embedding.T
+    if ours.output_bias is not None:
+        expected = expected + ours.output_bias
+    assert (ours(src, tgt_in) - expected).abs().max() < 1e-9
+
+
+def test_one_embedding_serves_two_tokenizers_only_if_their_sizes_are_equal() -> None:
+    one, two = build(shared_embedding=True, src_vocab_size=V), build(src_vocab_size=V)
+    assert one.src_embedding is None
+    assert one.src_vocab_size is None
+    assert two.src_embedding is not None
+    with pytest.raises(MtkitError, match=r"^model.shared_embedding: the source has 31 subwords"):
+        build(shared_embedding=True, src_vocab_size=V_SRC)
 
 
 def copy_attention(mine: nn.Module, other: nn.MultiheadAttention) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 import click
 
 from mtkit import __version__
-from mtkit.cli import align, export, inspect, prepare, score, train, translate
+from mtkit.cli import align, export, import_model, inspect, prepare, score, train, translate
 from mtkit.cli.console import configure_logging, is_later_worker, is_worker, say, say_error
 from mtkit.cli.streams import standard_streams
 from mtkit.errors import MtkitError
@@ -145,5 +145,6 @@ for _command in (
     inspect.inspect,
     score.score,
     export.export,
+    import_model.import_,
 ):
     commands.add_command(_command)

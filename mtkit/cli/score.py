@@ -340,10 +340,9 @@ def _print_scores(
 ) -> None:
     """Print the scores of whole texts, with tests of the differences if `paired`."""
     from mtkit.cli import tables
-    from mtkit.run_folder import seed_groups
     from mtkit.score import note_twins
 
-    groups = seed_groups(runs)
+    groups = _seed_groups(runs)
     printed = {}
     for one in compared:
         if paired:
@@ -371,6 +370,34 @@ def _scores(compared: _Compared, metric: Metric, *, paired: bool) -> list[Score]
         corpus_score(system.translations, references, metric=metric, tgt_lang=tgt_lang)
         for system in compared.systems
     ]
+
+
+def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
+    """Groups of runs with the same configuration and data but different seeds.
+
+    Returns:
+        The indices in `runs` of each group of two or more.
+    """
+    from mtkit.config import MAY_CHANGE, differences
+
+    # Of the settings that may change, only the length of training and the search are compared.
+    ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
+    ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
+    groups: list[list[int]] = []
+    for place, run in enumerate(runs):
+        for group in groups:
+            first = runs[group[0]]
+            seeds = [runs[other].config.train.seed for other in group]
+            if (
+                run.config.train.seed not in seeds
+                and first.data_fingerprint == run.data_fingerprint
+                and not differences(first.config, run.config, ignore=ignore)
+            ):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return [group for group in groups if len(group) > 1]
 
 
 def _print_sentence_scores(
@@ -571,6 +598,10 @@ def _data_of(run: Run, path: Path | None) -> PreparedData:
 
     if path is not None:
         return PreparedData.open(path)
+    if run.manifest.imported is not None:
+        raise MtkitError(
+            f"{run.path}: was imported, so it has no test set; give --data, or HYP and --reference"
+        )
     try:
         data = PreparedData.open(run.data_path)
     except MtkitError as error:

@@ -17,11 +17,7 @@ from mtkit.convert.parts import (
     rows_by_length,
     split_pieces,
 )
-from mtkit.model import (
-    LAYER_NORM_EPSILON,
-    Transformer,
-    sinusoidal_positions,
-)
+from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Vocabularies
 
 
@@ -49,7 +45,7 @@ def write_ctranslate2(
     spec.config.bos_token = spec.config.decoder_start_token = pieces[BOS_ID]
     spec.config.eos_token, spec.config.unk_token = pieces[EOS_ID], pieces[UNK_ID]
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.config.layer_norm_epsilon = model.config.norm_epsilon
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     folder.mkdir(exist_ok=True)
@@ -62,11 +58,13 @@ def _spec_of(model: Transformer, longest: int) -> Any:
     from ctranslate2.specs.transformer_spec import TransformerSpec
 
     config = model.config
+    activations = ctranslate2.specs.Activation
     spec = TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),
         config.n_heads,
         pre_norm=config.norm == "pre",
-        activation=ctranslate2.specs.Activation.RELU,
+        # SiLU is also called swish.
+        activation=activations.RELU if config.activation == "relu" else activations.SWISH,
     )
 
     def array(tensor: Tensor) -> Any:
@@ -93,6 +91,8 @@ def _spec_of(model: Transformer, longest: int) -> Any:
     spec.encoder.embeddings[0].weight = src_embedding
     spec.decoder.embeddings.weight = embedding
     spec.decoder.projection.weight = embedding
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = array(model.output_bias)
     if config.norm == "pre":
         norm(spec.encoder.layer_norm, model.encoder_norm)
         norm(spec.decoder.layer_norm, model.decoder_norm)

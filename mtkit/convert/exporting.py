@@ -25,7 +25,7 @@ import mtkit
 from mtkit.config import Config, DecodeConfig, ModelConfig
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
-from mtkit.convert.huggingface import MarianModel, write_huggingface
+from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
 from mtkit.convert.parts import (
     SENTENCEPIECE_FILES,
     Quantization,
@@ -153,7 +153,11 @@ def export(
         log.info("checked: %s", agreement)
         # The local path of the text is left out.
         checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
-        write_json(folder / _FACTS, asdict(facts) | {"check": checked})
+        record = asdict(facts) | {"check": checked}
+        if (imported := run.manifest.imported) is not None:
+            record["imported"] = imported.model_dump(include={"source", "licence", "citations"})
+            log.info("the model is from %s; licence: %s", imported.source, imported.licence or "?")
+        write_json(folder / _FACTS, record)
     return _usage(out, format, run.config, vocabularies=translator.vocabularies)
 
 
@@ -192,11 +196,7 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
 
 def _version(library: str | None) -> dict[str, str]:
     if library == "transformers":
-        import transformers
-
-        # Its messages are about loading in general.
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
+        silence_transformers()
     return {library: importlib.metadata.version(library)} if library else {}
 
 
@@ -209,6 +209,8 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
         name, lines = str(check), list(read_lines(check))
     else:
         try:
+            if run.manifest.imported is not None:
+                raise MtkitError("the run was imported, without data")
             data = PreparedData.open(run.data_path)
             name, lines = f"the validation text of {data.path}", data.text("valid")[0]
         except MtkitError as error:

@@ -2,12 +2,16 @@
 
 It computes position encodings with first all sines and then all cosines, so the dimensions of all
 matrices are reordered. Two things cannot be set: its layer norms add 1e-5 to the variance and ours
-1e-6, and its tokenizer reads `>>…<<` at the beginning of a text as a language code.
+1e-6 (those of an imported model 1e-5 too), and its tokenizer reads `>>…<<` at the beginning of a
+text as a language code.
+
+The subwords of an imported model get the ids back that they had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from torch import Tensor, nn
 
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
+from mtkit.convert.marian import halves, new_ids
 from mtkit.convert.parts import (
     ROWS_AT_A_TIME,
     SENTENCEPIECE_FILES,
@@ -25,33 +30,41 @@ from mtkit.convert.parts import (
     rows_by_length,
     write_json,
 )
-from mtkit.model import (
-    Attention,
-    Transformer,
-)
+from mtkit.imported import OldIdsOfSides
+from mtkit.model import Attention, Transformer
 from mtkit.run_folder import Run
-from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mtkit.translate import Translator
 
 
-def to_marian(model: Transformer, *, longest: int) -> nn.Module:
+def to_marian(
+    model: Transformer, *, longest: int, subwords: OldIdsOfSides | None = None
+) -> nn.Module:
     """Hugging Face's `MarianMTModel` with the weights of a model, in its precision.
 
     Args:
         model: accepted by `check_expressible`.
         longest: number of positions.
+        subwords: the ids of an imported model, which it gets back.
     """
     from transformers import MarianMTModel
 
-    theirs: nn.Module = MarianMTModel(_marian_config(model, longest))
+    ids = _Ids.of(model, subwords)
+    theirs: nn.Module = MarianMTModel(_marian_config(model, longest, ids))
     theirs = theirs.to(model.embedding.weight.dtype)
-    own, width = model.src_embedding, model.config.d_model
-    order = torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
-    shared = model.embedding.weight[:, order]
+    own, order = model.src_embedding, halves(model.config.d_model)
+    shared = model.embedding.weight[ids.tgt_rows][:, order]
+    own_bias = model.output_bias
+    bias = torch.zeros(model.vocab_size) if own_bias is None else own_bias.detach()
+    bias = bias[ids.tgt_rows].unsqueeze(0)
+    if subwords is not None:
+        bias[0, subwords.tgt.pad] = subwords.pad_bias
     state = {
-        "final_logits_bias": torch.zeros(1, model.vocab_size),
+        "final_logits_bias": bias,
         "lm_head.weight": shared,
-        "model.encoder.embed_tokens.weight": shared if own is None else own.weight[:, order],
+        "model.encoder.embed_tokens.weight": (
+            shared if own is None else own.weight[ids.src_rows][:, order]
+        ),
         "model.decoder.embed_tokens.weight": shared,
     }
     if own is None:
@@ -90,16 +103,56 @@ def to_marian(model: Transformer, *, longest: int) -> nn.Module:
     return theirs.eval()
 
 
-def _marian_config(model: Transformer, longest: int) -> Any:
+@dataclass(frozen=True)
+class _Ids:
+    """The ids of an exported model.
+
+    Attributes:
+        src_rows, tgt_rows: our id of each of its ids.
+        pad, bos, eos, start: its special ids; `bos` may be None.
+        is_banned: whether padding must be forbidden in search.
+    """
+
+    src_rows: list[int]
+    tgt_rows: list[int]
+    pad: int
+    bos: int | None
+    eos: int
+    start: int
+    is_banned: bool
+
+    @classmethod
+    def of(cls, model: Transformer, subwords: OldIdsOfSides | None) -> _Ids:
+        """The ids of a model; those that it had before it was imported, if these are known."""
+        if subwords is not None:
+            old = subwords.tgt
+            rows = new_ids(subwords.src), new_ids(old)
+            return cls(*rows, old.pad, None, old.eos, old.start, is_banned=True)
+        sizes = model.src_vocab_size or model.vocab_size, model.vocab_size
+        src, tgt = (list(range(size)) for size in sizes)
+        return cls(src, tgt, PAD_ID, BOS_ID, EOS_ID, BOS_ID, is_banned=False)
+
+    def for_generation(self) -> dict[str, Any]:
+        """The settings of `generate` that name ids."""
+        return {
+            "pad_token_id": self.pad,
+            "bos_token_id": self.bos,
+            "eos_token_id": self.eos,
+            "decoder_start_token_id": self.start,
+            "bad_words_ids": [[self.pad]] if self.is_banned else None,
+        }
+
+
+def _marian_config(model: Transformer, longest: int, ids: _Ids) -> Any:
     """The configuration of a `MarianMTModel` of the same shape."""
     from transformers import MarianConfig
 
     config = model.config
     has_joint_vocabulary = model.src_vocab_size is None
     # Other settings have their defaults, and are not in the file.
-    of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": model.vocab_size}
+    of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": len(ids.tgt_rows)}
     return MarianConfig(
-        vocab_size=model.src_vocab_size or model.vocab_size,
+        vocab_size=len(ids.src_rows),
         **of_target,
         d_model=config.d_model,
         encoder_layers=config.encoder_layers,
@@ -111,14 +164,14 @@ def _marian_config(model: Transformer, longest: int) -> Any:
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
         activation_dropout=config.activation_dropout,
-        activation_function="relu",
+        activation_function="relu" if config.activation == "relu" else "swish",
         scale_embedding=True,
         share_encoder_decoder_embeddings=has_joint_vocabulary,
         max_position_embeddings=longest,
-        pad_token_id=PAD_ID,
-        bos_token_id=BOS_ID,
-        eos_token_id=EOS_ID,
-        decoder_start_token_id=BOS_ID,
+        pad_token_id=ids.pad,
+        bos_token_id=ids.bos,
+        eos_token_id=ids.eos,
+        decoder_start_token_id=ids.start,
         # The default would add an end token to outputs that were cut off.
         forced_eos_token_id=None,
     )
@@ -129,16 +182,16 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
     from transformers import GenerationConfig, MarianTokenizer
 
     longest = longest_sequence(run.config)
-    model: Any = to_marian(translator.model, longest=longest)
+    imported = run.manifest.imported
+    subwords = None if imported is None else imported.subwords
+    ids = _Ids.of(translator.model, subwords)
+    model: Any = to_marian(translator.model, longest=longest, subwords=subwords)
     # The check uses its default behaviour.
     model.generation_config = GenerationConfig(
         num_beams=1,
         do_sample=False,
         max_length=longest,
-        pad_token_id=PAD_ID,
-        bos_token_id=BOS_ID,
-        eos_token_id=EOS_ID,
-        decoder_start_token_id=BOS_ID,
+        **ids.for_generation(),
     )
     model.save_pretrained(folder)
     vocabularies = translator.vocabularies
@@ -146,20 +199,32 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
     models = SENTENCEPIECE_FILES.of(is_joint=False)
     for name, of_side in zip(models, vocabularies, strict=True):
         of_side.save(folder / name)
-    lists = dict(zip(("vocab.json", "target_vocab.json"), vocabularies.distinct, strict=False))
-    for name, of_side in lists.items():
-        write_json(folder / name, {piece: i for i, piece in enumerate(pieces_of(of_side))})
+    is_joint = pieces_of(vocabularies.src) == pieces_of(vocabularies.tgt)
+    lists = ("vocab.json",) if is_joint else ("vocab.json", "target_vocab.json")
+    for name, of_side, rows in zip(lists, vocabularies, (ids.src_rows, ids.tgt_rows), strict=False):
+        write_json(folder / name, {of_side.piece(row): i for i, row in enumerate(rows)})
+    special = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
+    if ids.bos is not None:
+        special["bos_token"] = BOS_ID
     tokenizer = MarianTokenizer(
         *(str(folder / name) for name in (*models, *lists)),
         source_lang=run.manifest.data.src_lang or None,
         target_lang=run.manifest.data.tgt_lang or None,
-        bos_token=vocabularies.tgt.piece(BOS_ID),
-        **({} if vocabularies.is_joint else {"separate_vocabs": True}),
+        **{name: vocabularies.tgt.piece(i) for name, i in special.items()},
+        **({} if is_joint else {"separate_vocabs": True}),
         model_max_length=run.config.decode.max_source_tokens,
         # `</s>` in the input is ordinary text.
         split_special_tokens=True,
     )
     tokenizer.save_pretrained(folder)
+
+
+def silence_transformers() -> None:
+    """Without its messages, which are about loading in general."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
 
 
 class MarianModel:
@@ -173,9 +238,17 @@ class MarianModel:
     def __init__(self, folder: Path, decode: DecodeConfig) -> None:
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-        self._model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        # Published weights may be in half precision.
+        self._model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._decode = decode
+        generation = self._model.generation_config
+        # Published models have other settings of search.
+        generation.num_beams, generation.do_sample = 1, False
+        generation.forced_eos_token_id = None
+        # Tokens that are never produced have no probability here.
+        words = generation.bad_words_ids or getattr(self._model.config, "bad_words_ids", None) or []
+        self._banned = [word[0] for word in words if len(word) == 1]
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The greedy translation of each line."""
@@ -199,5 +272,7 @@ class MarianModel:
         outputs = self._tokenizer(text_target=list(targets))["input_ids"]
         tgt_in = pad_ids([[self._model.config.decoder_start_token_id, *y[:-1]] for y in outputs])
         inputs = self._tokenizer(list(sources), padding=True, return_tensors="pt")
-        log_probs = self._model(**inputs, decoder_input_ids=tgt_in).logits.log_softmax(-1)
+        logits = self._model(**inputs, decoder_input_ids=tgt_in).logits
+        logits[..., self._banned] = -torch.inf
+        log_probs = logits.log_softmax(-1)
         return [log_probs[row, range(len(y)), torch.tensor(y)] for row, y in enumerate(outputs)]

@@ -497,9 +497,10 @@ def _run_to_continue(
     path: Path, config: Config, data: PreparedData, initial: Initial | None
 ) -> Run:
     run = Run.open(path)
-    if run.manifest.exported is not None:
+    if run.manifest.exported is not None or run.manifest.imported is not None:
+        by = "export" if run.manifest.imported is None else "import"
         raise MtkitError(
-            f"{run.path}: was made by mtkit export, so training cannot continue; "
+            f"{run.path}: was made by mtkit {by}, so training cannot continue; "
             "give another --run, or --restart"
         )
     if run.data_fingerprint != data.fingerprint:

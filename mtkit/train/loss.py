@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mtkit import bf16
+from mtkit.model import NEVER
 
 # Size of the buffer of logits, and, for each thread, of the logits that are processed together so
 # that they stay in a cache.
@@ -21,7 +22,12 @@ CACHED_BYTES = 2**20
 
 
 def label_smoothed_loss(
-    logits: Tensor, tgt_out: Tensor, *, label_smoothing: float, pad_id: int
+    logits: Tensor,
+    tgt_out: Tensor,
+    *,
+    label_smoothing: float,
+    pad_id: int,
+    has_bias: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy against smoothed targets (Section 5.4), as in the paper's code.
 
@@ -33,12 +39,14 @@ def label_smoothed_loss(
         tgt_out: (...), the true tokens.
         label_smoothing: ε.
         pad_id: targets that do not count.
+        has_bias: whether the model has an output bias; a token that it never produces, such as
+            padding, then gets no share of ε.
 
     Returns:
         The summed loss in natural logarithms, and the number of tokens it is summed over.
     """
     loss: Tensor = _SmoothedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        logits.flatten(0, -2), tgt_out.flatten(), label_smoothing, pad_id
+        logits.flatten(0, -2), tgt_out.flatten(), label_smoothing, pad_id, has_bias
     )
     return loss, (tgt_out != pad_id).sum()
 
@@ -52,29 +60,36 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float, pad_id: int
+        ctx: Any,
+        logits: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        pad_id: int,
+        has_bias: bool,
     ) -> Tensor:
-        # Every token has the probability `low`; the true one has `extra` added.
-        low = label_smoothing / (logits.shape[-1] - 1)
-        extra = 1.0 - label_smoothing - low
         real = targets != pad_id
         wide = _widened(logits)
+        possible = _possible(wide[0]) if has_bias else None
+        # Every token has the probability `low`; the true one has `extra` added.
+        low, extra = _smoothed(label_smoothing, logits.shape[-1], possible)
         normaliser = wide.logsumexp(-1)
         truth = wide.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+        counted = wide if possible is None else wide.where(possible, 0.0)
         # -Σ q·log p, with log p = logit - normaliser and Σ q = 1.
-        loss = normaliser - extra * truth - low * wide.sum(-1)
-        ctx.save_for_backward(logits, normaliser, targets, real)
+        loss = normaliser - extra * truth - low * counted.sum(-1)
+        ctx.save_for_backward(logits, normaliser, targets, real, possible)
         ctx.low, ctx.extra = low, extra
         return (loss * real).sum()
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, normaliser, targets, real = ctx.saved_tensors
-        gradient = (_widened(logits) - normaliser.unsqueeze(-1)).exp_().sub_(ctx.low)
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logits, normaliser, targets, real, possible = ctx.saved_tensors
+        gradient = (_widened(logits) - normaliser.unsqueeze(-1)).exp_()
+        gradient.sub_(ctx.low if possible is None else possible.to(gradient.dtype) * ctx.low)
         truth = targets.unsqueeze(-1)
         gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -ctx.extra).expand_as(truth))
         gradient.mul_((real * grad_outputs[0]).unsqueeze(-1))
-        return gradient.to(logits.dtype), None, None, None
+        return gradient.to(logits.dtype), None, None, None, None
 
 
 def loss_of_states(
@@ -84,6 +99,7 @@ def loss_of_states(
     *,
     label_smoothing: float,
     pad_id: int,
+    bias: Tensor | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The sum of `label_smoothed_loss`, from the input of the output layer.
@@ -98,13 +114,14 @@ def loss_of_states(
         tgt_out: (...), the true tokens.
         label_smoothing: ε.
         pad_id: targets that do not count.
+        bias: (V,), of the output layer; a token that it never produces gets no share of ε.
         dtype: of the matrix products; by default that of the weight, in which all sums stay.
     """
     targets = tgt_out.flatten()
     real = (targets != pad_id).nonzero().squeeze(-1)
     rows = states.flatten(0, -2).index_select(0, real)
     loss: Tensor = _OutputLoss.apply(  # type: ignore[no-untyped-call]
-        rows, weight, targets.index_select(0, real), label_smoothing, dtype or weight.dtype
+        rows, weight, bias, targets.index_select(0, real), label_smoothing, dtype or weight.dtype
     )
     return loss
 
@@ -127,13 +144,14 @@ class _OutputLoss(torch.autograd.Function):
         ctx: Any,
         rows: Tensor,
         weight: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
         dtype: torch.dtype,
     ) -> Tensor:
         N, V, wide = len(rows), len(weight), weight.dtype
-        low = label_smoothing / (V - 1)
-        extra = 1.0 - label_smoothing - low
+        possible = None if bias is None else _possible(bias)
+        low, extra = _smoothed(label_smoothing, V, possible)
         chunks = max(1, -(-N * V * dtype.itemsize // MOST_BYTES))
         size = max(1, -(-N // chunks))
         if dtype == torch.bfloat16:
@@ -143,6 +161,7 @@ class _OutputLoss(torch.autograd.Function):
         rows = F.pad(rows.to(wide), (0, 0, 0, -N % size))
         rows_gradient = torch.empty_like(rows)
         weight_gradient = torch.zeros_like(weight)
+        bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
         in_cache = max(1, torch.get_num_threads() * CACHED_BYTES // (V * wide.itemsize))
         # The types are chosen here.
@@ -156,6 +175,8 @@ class _OutputLoss(torch.autograd.Function):
                     logits = buffer[first : first + in_cache]
                     part = slice(start + first, start + first + len(logits))
                     exps = logits.to(wide)
+                    if bias is not None:
+                        exps.add_(bias)
                     highest = exps.amax(-1, keepdim=True)
                     true_logits = exps.gather(-1, targets[part])
                     exps.sub_(highest).exp_()
@@ -172,20 +193,45 @@ class _OutputLoss(torch.autograd.Function):
                     weight_gradient.addmm_(buffer.t(), scaled)
                 else:
                     weight_gradient += torch.mm(buffer.t(), scaled)
+                if bias_gradient is not None:
+                    # Rows that were added have no targets.
+                    shares = (1 / sums[chunk]).to(dtype)
+                    shares[max(0, N - start) :] = 0
+                    bias_gradient += torch.mm(buffer.t(), shares).squeeze(1)
         # The parts that are the same for all tokens of the vocabulary.
-        row_sum, weight_sum = rows.sum(0), weight.sum(0)
+        row_sum = rows.sum(0)
+        weight_sum = (weight if possible is None else weight[possible]).sum(0)
         total = losses[:N].sum() - low * torch.dot(row_sum, weight_sum)
         rows_gradient = rows_gradient[:N].sub_(low * weight_sum)
-        weight_gradient -= low * row_sum
-        ctx.save_for_backward(rows_gradient, weight_gradient)
+        if possible is None:
+            weight_gradient -= low * row_sum
+        else:
+            weight_gradient[possible] -= low * row_sum
+        if bias is not None and bias_gradient is not None:
+            total -= low * N * bias[possible].sum()
+            bias_gradient[possible] -= low * N
+        ctx.save_for_backward(rows_gradient, weight_gradient, bias_gradient)
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        rows_gradient, weight_gradient = ctx.saved_tensors
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        rows_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
         factor = grad_outputs[0]
-        return rows_gradient * factor, weight_gradient * factor, None, None, None
+        of_bias = None if bias_gradient is None else bias_gradient * factor
+        return rows_gradient * factor, weight_gradient * factor, of_bias, None, None, None
+
+
+def _possible(logits: Tensor) -> Tensor:
+    """(V,): the tokens that a model may produce, from an output bias or one row of logits."""
+    return logits > NEVER / 2
+
+
+def _smoothed(epsilon: float, V: int, possible: Tensor | None) -> tuple[float, float]:
+    """The target probability of every possible token, and what the true token has more."""
+    count = V if possible is None else int(possible.sum())
+    low = epsilon / (count - 1)
+    return low, 1.0 - epsilon - low
 
 
 def _widened(logits: Tensor) -> Tensor:

@@ -573,7 +573,11 @@ class Trainer:
         with arithmetic(self.precision, self.device):
             logits = model(batch.src, batch.tgt_in, **more)
         summed, _ = label_smoothed_loss(
-            logits, batch.tgt_out, label_smoothing=label_smoothing, pad_id=PAD_ID
+            logits,
+            batch.tgt_out,
+            label_smoothing=label_smoothing,
+            pad_id=PAD_ID,
+            has_bias=self.config.model.output_bias,
         )
         return summed
 

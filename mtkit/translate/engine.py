@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtkit.model import DecoderLayer, Residual, Transformer
@@ -90,6 +91,7 @@ class _Layer:
         self.in_proj, self.own_out = own.in_proj.forward, own.out_proj.forward
         self.q_proj, self.cross_out = cross.q_proj.forward, cross.out_proj.forward
         self.inner, self.outer = feed_forward.inner.forward, feed_forward.outer.forward
+        self.activation = torch.relu_ if feed_forward.has_relu else _silu
         norms: list[Sublayer] = [
             _norm(residual.norm) for residual in layer.residuals if isinstance(residual, Residual)
         ]
@@ -110,7 +112,7 @@ class _Layer:
         attended = cache.attend(q, *memory_kv, cache.memory_bias)
         x = self.after[1](torch.add(x, self.cross_out(attended)))
         y = self.before[2](x)
-        return self.after[2](torch.add(x, self.outer(self.inner(y).relu_())))
+        return self.after[2](torch.add(x, self.outer(self.activation(self.inner(y)))))
 
 
 def _norm(norm: nn.LayerNorm) -> Sublayer:
@@ -121,6 +123,10 @@ def _norm(norm: nn.LayerNorm) -> Sublayer:
 
     shape, weight, bias = list(norm.normalized_shape), norm.weight, norm.bias
     return normed
+
+
+def _silu(x: Tensor) -> Tensor:
+    return F.silu(x, inplace=True)
 
 
 def _unchanged(x: Tensor) -> Tensor:

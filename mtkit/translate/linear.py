@@ -129,7 +129,7 @@ def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -
                 setattr(module, name, laid_out(child.weight, child.bias))
         if isinstance(module, Transformer):
             # The output layer is the target's embedding matrix (Section 3.4).
-            module.output = laid_out(module.embedding.weight, None)
+            module.output = laid_out(module.embedding.weight, module.output_bias)
 
 
 def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtkit.model import NEVER
 from mtkit.train import loss as loss_module
 from mtkit.train.loss import label_smoothed_loss, loss_of_states
 
@@ -77,6 +78,44 @@ def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
         strict=True,
     ):
         assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_tokens_that_a_bias_makes_impossible_are_as_if_they_did_not_exist(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loss_module, "MOST_BYTES", chunk * 11 * 8)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states, weight, bias = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator)
+        for shape in ((4, 6, 5), (11, 5), (11,))
+    )
+    # Tokens 0 (padding) and 4 are impossible; the others, renumbered, are all that there is.
+    kept = torch.tensor([1, 2, 3, 5, 6, 7, 8, 9, 10])
+    targets = targets.where(targets != 4, 5)
+    bias[[0, 4]] = NEVER
+    leaves = [x.requires_grad_() for x in (states, weight, bias)]
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    fewer = F.linear(states, weight[kept], bias[kept])
+    renumbered = torch.searchsorted(kept, targets).where(targets != 0, -1)
+    wanted, count = label_smoothed_loss(
+        fewer, renumbered.clamp(min=0), label_smoothing=epsilon, pad_id=-1
+    )
+    padding = targets == 0
+    of_padding, _ = label_smoothed_loss(
+        fewer[padding], renumbered[padding].clamp(min=0), label_smoothing=epsilon, pad_id=-1
+    )
+    wanted = wanted - of_padding
+    assert count == 24
+    whole, _ = label_smoothed_loss(F.linear(states, weight, bias), targets, has_bias=True, **how)
+    found = loss_of_states(states, weight, targets, bias=bias, **how)
+    expected = torch.autograd.grad(wanted, leaves)
+    for loss in (whole, found):
+        assert loss.item() == pytest.approx(wanted.item(), rel=1e-12)
+        for mine, theirs in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
+            assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
 def test_the_loss_of_states_is_exact_where_a_token_is_certain():

@@ -1,0 +1,350 @@
+"""Imports a Marian model as a run folder, which can translate, be scored, exported and trained on.
+
+Before the run folder appears, its translations and log-probabilities are compared with those of the
+same model in transformers, if that library is installed and has the model's format.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import random
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+
+import mtkit
+from mtkit.config import Config, DecodeConfig
+from mtkit.convert.card import Card, read_card
+from mtkit.convert.check import BOUNDS, Agreement, RunModel, compare
+from mtkit.convert.huggingface import MarianModel, silence_transformers
+from mtkit.convert.marian import (
+    MarianSource,
+    NewVocabulary,
+    new_vocabulary,
+    new_weights,
+    tags_of,
+)
+from mtkit.convert.marian_npz import npz_of, read_npz
+from mtkit.convert.model_hub import download, is_hub_name
+from mtkit.convert.transformers_folder import is_transformers_folder, read_transformers_folder
+from mtkit.devices import memory_explained
+from mtkit.errors import MtkitError, reason_of
+from mtkit.folders import check_writable, new_folder
+from mtkit.imported import ImportRecord
+from mtkit.model import Transformer
+from mtkit.run_folder import DataOrigin, Run, RunManifest
+from mtkit.text import read_lines
+from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies
+from mtkit.translate import Translator
+
+log = logging.getLogger(__name__)
+
+# Lines of the check, and subwords of a line that is made for it.
+CHECKED_LINES = 500
+MADE_LINES, MADE_LENGTH = 20, 12
+# Subwords of a line of the check, and by how many its translation may be longer. A model that was
+# not trained writes on and on, and transformers has no positions after the last one.
+LONGEST_CHECKED, EXTRA_CHECKED = 100, 10
+_SHOWN_TAGS = 20
+# In the name of a model: opus-mt-en-de.
+_LANGUAGES = re.compile(r".*-([a-z]{2,3}|[a-z]{2,3}_[a-z]+)-([a-z]{2,3}|[a-z]{2,3}_[a-z]+)")
+
+
+class Imported(NamedTuple):
+    """What an import gives.
+
+    Attributes:
+        run: the run folder.
+        notes: what the user should know, one line each.
+    """
+
+    run: Run
+    notes: list[str]
+
+
+@memory_explained("importing; import on a machine with more memory")
+def import_model(
+    source: str,
+    out: Path,
+    *,
+    revision: str | None = None,
+    vocabularies: tuple[Path, Path] | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    check: Path | None = None,
+    force: bool = False,
+) -> Imported:
+    """Import a Marian model into a new run folder, and check it.
+
+    Args:
+        source: a folder of `MarianMTModel`, an `.npz` file of Marian or its folder, or the name of
+            a model on the Hugging Face hub.
+        out: the run folder.
+        revision: of a model on the hub: a branch, tag, commit or `refs/pr/N`.
+        vocabularies: of an `.npz` file, for source and target.
+        src_lang, tgt_lang: codes of the languages, by default those that the model gives.
+        check: source text for the check; by default lines of random subwords.
+        force: replace an earlier import.
+
+    Raises:
+        MtkitError: if the model cannot be read or expressed, the folder cannot be written, or the
+            import does not agree with transformers.
+    """
+    check_writable(out, force=force, kind="an import", place="OUT", is_kind=_is_import)
+    given = list(islice(read_lines(check), CHECKED_LINES)) if check is not None else None
+    found = _read(source, revision, vocabularies)
+    model = found.model
+    vocabulary = new_vocabulary(model)
+    src_language, tgt_language = _languages(found, src_lang, tgt_lang)
+    peer = model.folder if importlib.util.find_spec("transformers") else None
+    manifest = RunManifest(
+        data=DataOrigin(name=found.name, src_lang=src_language, tgt_lang=tgt_language),
+        versions={"mtkit": mtkit.__version__},
+        imported=ImportRecord(
+            source=found.name,
+            commit=found.commit,
+            licence=found.card.licence,
+            citations=found.card.citations,
+            # Where transformers has nothing to restore, the new order is as good as the old one.
+            subwords=vocabulary.ids if model.folder is not None else None,
+        ),
+    )
+    config = _config(model, vocabulary)
+    with new_folder(out) as folder:
+        run = Run.create(folder, config, vocabulary.vocabularies, manifest=manifest)
+        run.save(0, weights=new_weights(model, vocabulary), optimizer=None, state={})
+        translator = _translator(run)
+        # One is EOS, and one a tag.
+        most = min(config.decode.max_source_tokens, LONGEST_CHECKED) - 2
+        lines = _check_lines(translator.src_tokenizer, given, most=most)
+        if given is not None and not lines:
+            raise MtkitError(f"no line to check with in {check}; give other source text as --check")
+        if peer is None:
+            log.warning(
+                "not compared with other software%s",
+                "" if model.folder is None else ": pip install 'mtkit[export]' installs it",
+            )
+        else:
+            log.info("written; now comparing it with transformers")
+            text = "random subwords" if given is None else "the given text"
+            _agreement(peer, translator, lines, text=text, out=out)
+        example = None
+        if given is not None:
+            example = lines[0], next(iter(translator.translate(lines[:1])))
+    notes = list(_notes(found, vocabulary.vocabularies, out, example))
+    return Imported(Run.open(out), notes)
+
+
+def _is_import(folder: Path) -> bool:
+    if not Run.is_run(folder):
+        return False
+    try:
+        return Run.open(folder).manifest.imported is not None
+    except MtkitError:
+        return False
+
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+class _Found(NamedTuple):
+    """A model that was read.
+
+    Attributes:
+        name: on the hub, or of the folder or file.
+        commit: on the hub; empty otherwise.
+        model: the model.
+        card: what its card says.
+    """
+
+    name: str
+    commit: str
+    model: MarianSource
+    card: Card
+
+
+def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | None) -> _Found:
+    path, commit = Path(source), ""
+    name = path.resolve().name if path.exists() else source
+    if not path.exists():
+        if not is_hub_name(source):
+            raise MtkitError(
+                f"{source}: there is no such folder or file, and it is not a name on the hub, "
+                "such as Helsinki-NLP/opus-mt-en-de"
+            )
+        path, commit = download(source, revision)
+    elif revision is not None:
+        raise MtkitError(f"--revision is for a model on the hub, and {source} is on this machine")
+    if is_transformers_folder(path):
+        if vocabularies is not None:
+            raise MtkitError(f"--vocabs is for a model of Marian, and {source} has its own files")
+        return _Found(name, commit, read_transformers_folder(path), read_card(path))
+    file = npz_of(path)
+    if file is None:
+        raise MtkitError(
+            f"{source}: has neither config.json (a model for transformers) nor an .npz file (a "
+            "model of Marian)"
+        )
+    return _Found(name, commit, read_npz(file, vocabularies), read_card(file.parent))
+
+
+def _languages(found: _Found, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
+    """The codes of the languages, as given, or as the model or its name says."""
+    named = _LANGUAGES.fullmatch(found.name)
+    by_name = named.groups() if named else ("", "")
+    return (
+        src_lang or found.model.src_lang or by_name[0],
+        tgt_lang or found.model.tgt_lang or by_name[1],
+    )
+
+
+def _config(model: MarianSource, vocabulary: NewVocabulary) -> Config:
+    """The configuration of the run: the shape of the model, and the defaults of mtkit."""
+    is_joint = vocabulary.vocabularies.is_joint
+    shared = model.has_one_matrix and not is_joint
+    decode = DecodeConfig()
+    longest = min(decode.max_source_tokens, max(2, model.longest))
+    return Config(
+        model=model.config.model_copy(update={"shared_embedding": shared}),
+        decode=decode.model_copy(update={"max_source_tokens": longest}),
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Checking
+
+
+class _TaggedTokenizer(Tokenizer):
+    """The tokenizer of a source whose lines begin with a language tag, as in transformers."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text without its tag, after that of the tag."""
+        tag, rest = _split_tag(text)
+        ids: list[int] = super().encode(rest)
+        return [self._pieces.piece_to_id(tag), *ids]
+
+    def encode_batch(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+        """Ids of each line, as from `encode`."""
+        return [self.encode(line) for line in lines]
+
+
+def _split_tag(text: str) -> tuple[str, str]:
+    """The tag at the beginning of a text, or nothing, and the rest."""
+    end = text.find("<<") + 2
+    return (text[:end], text[end:]) if text.startswith(">>") and end > 1 else ("", text)
+
+
+def _translator(run: Run) -> Translator:
+    """A translator of the run, in float32 on the CPU and with greedy search."""
+    vocabularies = run.tokenizers()
+    src, tgt = vocabularies
+    with torch.device("meta"):
+        model = Transformer(run.config.model, len(tgt), PAD_ID, vocabularies.own_src_size)
+    run.load_into(model, run.select(None)[0])
+    return Translator(
+        model.eval(),
+        tgt,
+        run.config.decode.greedy().model_copy(
+            update={"precision": "fp32", "max_extra_length": EXTRA_CHECKED}
+        ),
+        device=torch.device("cpu"),
+        src_tokenizer=_TaggedTokenizer(src.model) if tags_of(src) else src,
+    )
+
+
+def _agreement(
+    folder: Path, translator: Translator, lines: list[str], *, text: str, out: Path
+) -> Agreement:
+    """The comparison with the same model in transformers.
+
+    Raises:
+        MtkitError: if transformers cannot use the model, or does not agree.
+    """
+    silence_transformers()
+    try:
+        theirs = MarianModel(folder, translator.config)
+        agreement = compare(RunModel(translator), theirs, lines, text=text)
+    except (SafetensorError, RuntimeError, ValueError, LookupError, OSError, ImportError) as error:
+        raise MtkitError(
+            f"{out}: not written, because transformers cannot use the model: "
+            f"{reason_of(error, most=300)}"
+        ) from error
+    bounds = BOUNDS["float32"]
+    if not agreement.holds(bounds):
+        raise MtkitError(
+            f"{out}: not written, because it does not agree with transformers: {agreement}; at "
+            f"least {bounds.identical:.0%} and at most {bounds.difference:g} are required"
+        )
+    log.info("checked: %s", agreement)
+    return agreement
+
+
+def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[str]:
+    """The lines of the check, with tags if the model has any.
+
+    Lines are left out that transformers reads in another way: its tokenizer takes special tokens
+    in a text, and a tag at its beginning, for what they name.
+
+    Args:
+        src: the tokenizer of the source.
+        given: text; None to make lines of random subwords, because there is no text in the
+            language at hand.
+        most: subwords of a line.
+    """
+    special = [src.piece(i) for i in range(UNK_ID + 1)]
+    tags = tags_of(src)
+    lines = _made_lines(src) if given is None else given
+    chosen: list[str] = []
+    for line in lines:
+        tag, rest = _split_tag(line)
+        if tag not in ("", *tags) or any(piece in line for piece in special):
+            continue
+        if not tag and tags:
+            line = f"{tags[len(chosen) % len(tags)]} {line}"
+        if rest.strip() and 0 < len(src.encode(line)) <= most:
+            chosen.append(line)
+    return chosen
+
+
+def _made_lines(src: Tokenizer) -> list[str]:
+    pieces = [src.piece(i) for i in range(UNK_ID + 1, len(src))]
+    begins = [piece for piece in pieces if piece.startswith("▁") and piece.isprintable()]
+    draw = random.Random(1)
+    made = (draw.choices(begins or pieces, k=MADE_LENGTH) for _ in range(MADE_LINES))
+    return ["".join(line).replace("▁", " ").strip() for line in made]
+
+
+# ---------------------------------------------------------------------------------------------
+# What the user should know
+
+
+def _notes(
+    source: _Found, vocabularies: Vocabularies, out: Path, example: tuple[str, str] | None
+) -> Iterator[str]:
+    licence = source.card.licence or "unknown; its card has none"
+    yield f"licence of the model: {licence}"
+    if source.card.keys:
+        yield f"to be cited (in {out / 'manifest.json'}): {', '.join(source.card.keys)}"
+    if not vocabularies.tgt.has_bytes:
+        yield "characters that the vocabulary does not have are left out of translations"
+    option = ""
+    if tags := tags_of(vocabularies.src):
+        codes = [tag[2:-2] for tag in tags]
+        shown = ", ".join(codes[:_SHOWN_TAGS]) + (", ..." if len(codes) > _SHOWN_TAGS else "")
+        yield f"target languages (--tgt-lang): {shown}"
+        option = f" --tgt-lang {shlex.quote(codes[0])}"
+    if example is not None:
+        yield f"a translation: {example[0]} -> {example[1]}"
+    yield "to translate a sentence, and see whether the translation is good:"
+    yield (
+        f'echo "A sentence in the source language." | mtkit translate --run '
+        f"{shlex.quote(str(out))}{option}"
+    )

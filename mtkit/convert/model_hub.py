@@ -1,0 +1,98 @@
+"""Downloads a model from the Hugging Face hub.
+
+Files are kept in the cache of the `huggingface_hub` library, so a second import does not download
+them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mtkit.convert.transformers_folder import CONFIG, OTHER_FILES, PICKLED, SAFETENSORS
+from mtkit.errors import MtkitError, reason_of
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+class Downloaded(NamedTuple):
+    """A downloaded model: its folder, and the commit on the hub."""
+
+    folder: Path
+    commit: str
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether it can be the name of a model, as in owner/model."""
+    return _NAME.fullmatch(text) is not None
+
+
+def download(name: str, revision: str | None) -> Downloaded:
+    """Download the files that an import needs; weights as safetensors if there are such.
+
+    Raises:
+        MtkitError: if the hub cannot be reached, or has no such model.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+
+    with _explained(name, revision):
+        info = HfApi().model_info(name, revision=revision)
+        files = {file.rfilename for file in info.siblings or []}
+        weights = next((file for file in (SAFETENSORS, PICKLED) if file in files), None)
+        if CONFIG not in files or weights is None:
+            missing = CONFIG if CONFIG not in files else f"{SAFETENSORS} or {PICKLED}"
+            raise MtkitError(
+                f"{name}: has no {missing} on the hub; mtkit import reads MarianMT models"
+            )
+        log.info("downloading %s (%s)", name, weights)
+        folder = snapshot_download(name, revision=info.sha, allow_patterns=[weights, *OTHER_FILES])
+        return Downloaded(Path(folder), info.sha or "")
+
+
+@contextlib.contextmanager
+def _explained(name: str, revision: str | None) -> Iterator[None]:
+    """Without bars and messages of the library; its errors are errors of the user's."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    # All errors of the HTTP client have the base class of the library's own error.
+    bases: tuple[Any, ...] = HfHubHTTPError.__bases__
+    transport = tuple(base for base in bases if base is not OSError)
+
+    hub = f"the Hugging Face hub at {constants.ENDPOINT}"
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        yield
+    except RevisionNotFoundError as error:
+        raise MtkitError(f"--revision {revision}: {name} has no such revision on {hub}") from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403, 404):
+            raise MtkitError(
+                f"{hub} has no model {name}, or it is private (HTTP {status}): check the name, or "
+                "set HF_TOKEN to a token that may read it"
+            ) from error
+        raise MtkitError(
+            f"{hub} answered with HTTP {status} for {name}; try again later"
+        ) from error
+    except MtkitError:
+        raise
+    except (OSError, *transport, RuntimeError, ValueError) as error:
+        raise MtkitError(
+            f"{name} cannot be downloaded from {hub}: {reason_of(error, most=200)}; try again, or "
+            "download its files and give their folder as SOURCE"
+        ) from error
+    finally:
+        logger.setLevel(level)
