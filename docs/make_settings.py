@@ -1,6 +1,6 @@
-"""Write docs/settings.md from mtkit/config.py: every setting, its type, default and limits.
+"""Write docs/settings.md: every setting of the configurations, its type, default and limits.
 
-Run ``python docs/make_settings.py`` after a change of `mtkit/config.py`. A test compares the file
+Run ``python docs/make_settings.py`` after a change of settings. A test compares the file
 with what this program writes.
 """
 
@@ -15,14 +15,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from mtkit.config import MAY_CHANGE, NO_CLEANING, Config, PrepareConfig
+from mtkit.config import MAY_CHANGE, Config
+from mtkit.prepare_config import NO_CLEANING, PrepareConfig
 
 PAGE = Path(__file__).with_name("settings.md")
 
 INTRODUCTION = """\
 # Settings
 
-This page is generated from [mtkit/config.py](../mtkit/config.py) by \
+This page is generated from [mtkit/config.py](../mtkit/config.py) and \
+[mtkit/prepare_config.py](../mtkit/prepare_config.py) by \
 [docs/make_settings.py](make_settings.py). Do not edit it.
 
 - [How settings are given](#how-settings-are-given)

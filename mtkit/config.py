@@ -2,8 +2,8 @@
 
 A `Config` has four sections. The defaults are the paper's base model (*Attention Is All You Need*,
 2017), so a preset lists only what it changes. Configurations are read by `load_config` and written
-by `dump_config`. `PrepareConfig` has the settings of `prepare`; it is stored with the data, not
-with the run.
+by `dump_config`. The settings of `prepare` are in `prepare_config`; they are stored with the data,
+not with the run.
 
 Precedence: these defaults, the YAML file, then overrides such as ``train.max_steps=20000``.
 """
@@ -14,7 +14,7 @@ import difflib
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +34,6 @@ from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18
-LARGEST_VOCABULARY = 1 << 22  # SentencePiece allocates memory for all subwords at once
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 Number = Annotated[int, Field(ge=0, le=LARGEST)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -42,8 +41,6 @@ Heads = Annotated[int, Field(ge=1, le=4096)]
 Width = Annotated[int, Field(ge=1, le=2**20)]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-VocabSize = Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
 
 
 def _as_names(value: Any) -> Any:
@@ -84,7 +81,9 @@ MAY_CHANGE = (
 _NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout")
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A group of settings."""
+
     # allow_inf_nan: a learning rate of .nan would only be noticed hours later, as a loss of nan;
     # protected_namespaces: older versions of pydantic warn of a setting `model_…`.
     model_config = ConfigDict(
@@ -92,110 +91,7 @@ class _Section(BaseModel):
     )
 
 
-class PrepareConfig(_Section):
-    """Settings of filtering and subwords; recorded in the manifest of the data."""
-
-    vocab_size: VocabSize = Field(
-        37_000, description="vocabulary size of the joint BPE (Section 5.1)"
-    )
-    shared_vocab: bool = Field(
-        True,
-        description="one vocabulary for both sides (Section 5.1); false is one for each side, for"
-        " languages in different scripts",
-    )
-    src_vocab_size: VocabSize | None = Field(
-        None,
-        description="with shared_vocab false, vocabulary size of the source; null: vocab_size",
-    )
-    tgt_vocab_size: VocabSize | None = Field(
-        None,
-        description="with shared_vocab false, vocabulary size of the target; null: vocab_size, or"
-        " for trees one subword for each bracket and tag",
-    )
-    tree_tags: bool = Field(
-        True,
-        description="of a treebank: learn part-of-speech tags too, as in the paper's code; false:"
-        " all words are XX, as in Vinyals et al. (2015)",
-    )
-    model_type: Literal["bpe", "unigram"] = Field(
-        "bpe",
-        description="subword model; bpe: byte-pair encoding, unigram: unigram language model",
-    )
-    user_defined_symbols: tuple[str, ...] = Field(
-        (), description="strings that are always one subword, such as <2de>"
-    )
-    learn_from_pairs: Count = Field(
-        5_000_000, description="maximum number of pairs to learn BPE from, evenly sampled"
-    )
-    max_tokens: Count = Field(
-        256, description="maximum length of a side of a training pair, in subwords"
-    )
-    max_chars: Count = Field(
-        5_000,
-        description="maximum length of a side in characters, checked before BPE is applied",
-    )
-    max_ratio: Annotated[float, Field(ge=1.0)] = Field(
-        4.0, description="maximum length ratio of the two sides of a training pair, in subwords"
-    )
-    drop_control_characters: bool = Field(
-        True,
-        description="drop pairs with control characters, line separators, byte-order marks or "
-        "replacement characters, which are signs of damaged text",
-    )
-    min_letters: Share = Field(
-        0.5,
-        description="minimum share of letters and digits in a side, without spaces; 0 is off",
-    )
-    min_script: Share = Field(
-        0.5, description="minimum share of a side's letters in a script of its language; 0 is off"
-    )
-    drop_identical: bool = Field(True, description="drop pairs whose two sides are equal")
-    drop_duplicates: bool = Field(True, description="drop pairs that occurred before")
-    max_repeats: Count | None = Field(
-        10, description="maximum pairs with the same source, or the same target; null is off"
-    )
-    drop_overlap: bool = Field(
-        False, description="drop pairs whose source or target is in the validation or test set"
-    )
-    drop_misaligned: bool = Field(
-        True, description="drop segments that are misaligned by a few lines"
-    )
-    drop_wrong_language: bool = Field(
-        True,
-        description="drop pairs in the wrong language (swapped or untranslated), by the log-odds "
-        "of subwords, source against target",
-    )
-
-    @model_validator(mode="after")
-    def _check_sizes(self) -> PrepareConfig:
-        for key in ("src_vocab_size", "tgt_vocab_size"):
-            if self.shared_vocab and getattr(self, key) is not None:
-                raise ValueError(
-                    f"{key}: requires one vocabulary for each side, shared_vocab=false"
-                )
-        return self
-
-
-# Overrides that keep every usable pair: not empty, not too long, and valid text.
-NO_CLEANING = (
-    "max_ratio=1e9",
-    "drop_control_characters=false",
-    "min_letters=0.0",
-    "min_script=0.0",
-    "drop_identical=false",
-    "drop_duplicates=false",
-    "max_repeats=null",
-    "drop_overlap=false",
-    "drop_misaligned=false",
-    "drop_wrong_language=false",
-)
-
-# Overrides for trees: their brackets have a vocabulary of their own, and every tree is kept that
-# is not too long in subwords.
-FOR_TREES = (*NO_CLEANING, "shared_vocab=false", "max_chars=1000000000")
-
-
-class DataConfig(_Section):
+class DataConfig(Section):
     """Which prepared data a run is trained on."""
 
     # No operating system has file names with a NUL.
@@ -206,7 +102,7 @@ class DataConfig(_Section):
     tgt_lang: str | None = Field(None, description="refuse data with another target language")
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """The shape of the Transformer (Section 3; Table 3 names the variants)."""
 
     encoder_layers: Layers = Field(6, description="encoder layers, N (Section 3.1)")
@@ -282,7 +178,7 @@ class ModelConfig(_Section):
         return self
 
 
-class TrainConfig(_Section):
+class TrainConfig(Section):
     """The optimisation (Section 5)."""
 
     max_steps: Count = Field(100_000, description="optimizer updates (Section 5.2)")
@@ -422,7 +318,7 @@ class TrainConfig(_Section):
         return self
 
 
-class DecodeConfig(_Section):
+class DecodeConfig(Section):
     """How a run translates (Section 6.1)."""
 
     beam_size: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -501,7 +397,7 @@ class DecodeConfig(_Section):
         return self.model_copy(update={"beam_size": 1, "split_sentences": False, **plain})
 
 
-class Config(_Section):
+class Config(Section):
     """Everything that a run depends on besides its data."""
 
     data: DataConfig = Field(default_factory=DataConfig)
@@ -608,40 +504,7 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
         for override in overrides:
             if override.partition("=")[0].strip() == key:
                 origin = f"--set {cut(override)}"
-        raise MtkitError(f"{origin}: {_explain(error)}") from None
-
-
-def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
-    """The settings of a preparation: the defaults, then settings, then overrides.
-
-    Args:
-        settings: by name; None leaves the default.
-        overrides: ``key=value``, the value read as YAML.
-
-    Raises:
-        MtkitError: naming the setting and the value.
-    """
-    tree = {key: value for key, value in settings.items() if value is not None}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
-            raise MtkitError(f"--set {cut(override)}: write key=value, as in max_ratio=3")
-        tree[key.strip()] = _parse_value(override, text)
-    try:
-        # YAML has lists, but no tuples.
-        return PrepareConfig.model_validate(
-            {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        if first["type"] == "value_error":  # our own checks name the key
-            raise MtkitError(str(first["ctx"]["error"])) from None
-        key = cut(str(first["loc"][0]))
-        if first["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise MtkitError(f"prepare has no setting {key}{hint}") from None
-        raise MtkitError(_explain(error)) from None
+        raise MtkitError(f"{origin}: {explain(error)}") from None
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
@@ -713,14 +576,23 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
         raise MtkitError(
             f"--set {cut(override)}: write section.key=value, as in train.max_steps=20000"
         )
-    value = _parse_value(override, text)
+    value = parse_value(override, text)
     settings = tree.setdefault(section, {})
     if not isinstance(settings, dict):
         raise MtkitError(f"{section}: expected settings, not {shown(settings)}")
     settings[key] = value
 
 
-def _parse_value(override: str, text: str) -> Any:
+def parse_value(override: str, text: str) -> Any:
+    """The value of an override, read as YAML.
+
+    Args:
+        override: all of it, for the message.
+        text: of the value.
+
+    Raises:
+        MtkitError: if it is not YAML.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -734,7 +606,7 @@ def _parse_value(override: str, text: str) -> Any:
         ) from None
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
     """The first mistake of a configuration in one line, with its dotted key."""
     first = error.errors()[0]
     path = [cut(str(part)) for part in first["loc"]]

@@ -22,10 +22,10 @@ from mtkit.config import (
     dump_config,
     load_config,
     parse_config,
-    prepare_config,
     presets,
 )
 from mtkit.errors import MtkitError
+from mtkit.prepare_config import prepare_config
 
 
 def refused(text: str, folder: Path, *overrides: str) -> str:

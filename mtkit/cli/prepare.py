@@ -272,13 +272,13 @@ def prepare(
     if dry_run:
         need_output()
     target = out or DATA_ROOT / name
-    from mtkit.config import NO_CLEANING
     from mtkit.prepare import (
         prepare_corpus,
         prepare_files,
         prepare_multilingual,
         prepare_trees,
     )
+    from mtkit.prepare_config import NO_CLEANING
 
     common: dict[str, Any] = {
         "workers": workers,

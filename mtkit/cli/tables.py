@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mtkit import config
+from mtkit import config, prepare_config
 
 if TYPE_CHECKING:
     from mtkit.bracketing import Scores
@@ -106,7 +106,7 @@ def presets(*, width: int = UNBROKEN) -> str:
 
 def preparation_settings(*, width: int = UNBROKEN) -> str:
     """The settings of `prepare`, with their defaults and descriptions."""
-    return _settings({"": config.PrepareConfig}, width)
+    return _settings({"": prepare_config.PrepareConfig}, width)
 
 
 def training_settings(*, width: int = UNBROKEN) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mtkit.checkpoint import Tensors
-from mtkit.config import LARGEST_VOCABULARY, ModelConfig
+from mtkit.config import ModelConfig
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
@@ -27,6 +27,7 @@ from mtkit.convert.marian import (
 from mtkit.errors import MtkitError, reason_of
 from mtkit.piece_list import pieces_in
 from mtkit.plain_yaml import NotYamlError, parse_words
+from mtkit.prepare_config import LARGEST_VOCABULARY
 
 _SETTINGS = "special:model.yml"
 # Marian adds this to the variance in its layer norms.

@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mtkit.checkpoint import Tensors
-from mtkit.config import LARGEST_VOCABULARY, ModelConfig
+from mtkit.config import ModelConfig
 from mtkit.convert.marian import MarianSource, Subwords, halves, setting, tensor_shapes
 from mtkit.errors import MtkitError, reason_of
 from mtkit.model import sinusoidal_positions
+from mtkit.prepare_config import LARGEST_VOCABULARY
 
 CONFIG = "config.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"

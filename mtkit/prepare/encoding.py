@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mtkit.config import PrepareConfig
 from mtkit.prepare.filters import KEPT, LanguageOdds, ReasonCodes, reason_code
 from mtkit.prepare.links import LinkLines, encode_links
 from mtkit.prepare.source import Block
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.treebank import Linearisation
+from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Vocabularies
 
 # Memory for the cache of encoded words of a process.

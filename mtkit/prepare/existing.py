@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from mtkit.config import PrepareConfig, prepare_config
 from mtkit.data import FileFacts, Task
 from mtkit.errors import MtkitError, encodable
 from mtkit.files import Record, read_record, sha256_of
 from mtkit.prepare.vocabularies import piece_counts
+from mtkit.prepare_config import PrepareConfig, prepare_config
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ import xxhash
 from langcodes.data_dicts import LIKELY_SUBTAGS
 
 from mtkit.arrays import hash64
-from mtkit.config import PrepareConfig
+from mtkit.prepare_config import PrepareConfig
 
 REASONS = (
     "kept",

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from tqdm import tqdm
 
-from mtkit.config import PrepareConfig
 from mtkit.data import PreparedWriter
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Record, read_record, write_record
@@ -55,6 +54,7 @@ from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
+from mtkit.prepare_config import PrepareConfig
 from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
 from mtkit.tokenizer import Vocabularies

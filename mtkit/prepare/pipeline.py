@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 
 import mtkit
-from mtkit.config import FOR_TREES, PrepareConfig, prepare_config
 from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
 from mtkit.errors import MtkitError, encodable, one_line
 from mtkit.prepare.catalogue import find_corpus
@@ -45,6 +44,7 @@ from mtkit.prepare.report import Report
 from mtkit.prepare.source import Source
 from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.treebank import Linearisation, Treebank
+from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
 from mtkit.processes import available_cores
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
 

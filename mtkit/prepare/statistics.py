@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.config import PrepareConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, Split, also_split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import naming_file, write_whole
@@ -35,6 +34,7 @@ from mtkit.prepare.report_page import (
     Vocabulary,
     data_page,
 )
+from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import UNK_ID, Tokenizer, Vocabularies
 
 # Pairs read at a time, and the most pairs counted (within a block), which takes about 20 seconds.

@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from mtkit.config import PrepareConfig
 from mtkit.data import IntArray
 from mtkit.errors import MtkitError
 from mtkit.prepare.filters import LanguageOdds
+from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Tokenizer, Vocabularies
 
 log = logging.getLogger(__name__)

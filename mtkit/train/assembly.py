@@ -18,7 +18,6 @@ import mtkit
 from mtkit.config import (
     MAY_CHANGE,
     Config,
-    PrepareConfig,
     differences,
     dump_config,
 )
@@ -33,6 +32,7 @@ from mtkit.devices import (
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Held
 from mtkit.model import Transformer, parameter_counts
+from mtkit.prepare_config import PrepareConfig
 from mtkit.run_folder import DataOrigin, Run, RunManifest
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, unusual_rate

@@ -25,9 +25,10 @@ from mtkit import __version__
 from mtkit.__main__ import program
 from mtkit.cli import commands, main
 from mtkit.cli.options import GroupedOption
-from mtkit.config import Config, PrepareConfig, presets
+from mtkit.config import Config, presets
 from mtkit.data import PreparedData
 from mtkit.prepare.catalogue import CATALOGUE
+from mtkit.prepare_config import PrepareConfig
 from mtkit.run_folder import Run
 
 COMMANDS = ["prepare", "train", "translate", "align", "inspect", "score", "export"]

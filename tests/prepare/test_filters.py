@@ -17,7 +17,6 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit.config import PrepareConfig
 from mtkit.prepare import filters, misalignment
 from mtkit.prepare.filters import (
     REASONS,
@@ -30,6 +29,7 @@ from mtkit.prepare.filters import (
     reason_code,
 )
 from mtkit.prepare.misalignment import Misalignment, find_misaligned
+from mtkit.prepare_config import PrepareConfig
 
 IntArray = npt.NDArray[np.int64]
 

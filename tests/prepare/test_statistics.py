@@ -15,7 +15,6 @@ import pytest
 from browsed import HOSTILE, Page, loaded_by, well_formed
 from conftest import TinyText, number_pairs, write_pairs
 
-from mtkit.config import PrepareConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.prepare.filters import KEPT, REASONS
@@ -23,6 +22,7 @@ from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.report import Report
 from mtkit.prepare.report_page import RATIO_STEPS, DataFacts, Side, Vocabulary, data_page
 from mtkit.prepare.statistics import _MEANINGS, check_page, data_facts, findings, write_page
+from mtkit.prepare_config import PrepareConfig
 
 Pairs = list[tuple[str, str]]
 

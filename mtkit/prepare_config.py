@@ -1,0 +1,154 @@
+"""The settings of `mtkit prepare`, which are stored with the prepared data."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from mtkit.config import Count, Section, explain, parse_value
+from mtkit.errors import MtkitError
+from mtkit.plain_yaml import cut
+
+# SentencePiece allocates memory for all subwords at once.
+LARGEST_VOCABULARY = 1 << 22
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+VocabSize = Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
+
+
+class PrepareConfig(Section):
+    """Settings of filtering and subwords; recorded in the manifest of the data."""
+
+    vocab_size: VocabSize = Field(
+        37_000, description="vocabulary size of the joint BPE (Section 5.1)"
+    )
+    shared_vocab: bool = Field(
+        True,
+        description="one vocabulary for both sides (Section 5.1); false is one for each side, for"
+        " languages in different scripts",
+    )
+    src_vocab_size: VocabSize | None = Field(
+        None,
+        description="with shared_vocab false, vocabulary size of the source; null: vocab_size",
+    )
+    tgt_vocab_size: VocabSize | None = Field(
+        None,
+        description="with shared_vocab false, vocabulary size of the target; null: vocab_size, or"
+        " for trees one subword for each bracket and tag",
+    )
+    tree_tags: bool = Field(
+        True,
+        description="of a treebank: learn part-of-speech tags too, as in the paper's code; false:"
+        " all words are XX, as in Vinyals et al. (2015)",
+    )
+    model_type: Literal["bpe", "unigram"] = Field(
+        "bpe",
+        description="subword model; bpe: byte-pair encoding, unigram: unigram language model",
+    )
+    user_defined_symbols: tuple[str, ...] = Field(
+        (), description="strings that are always one subword, such as <2de>"
+    )
+    learn_from_pairs: Count = Field(
+        5_000_000, description="maximum number of pairs to learn BPE from, evenly sampled"
+    )
+    max_tokens: Count = Field(
+        256, description="maximum length of a side of a training pair, in subwords"
+    )
+    max_chars: Count = Field(
+        5_000,
+        description="maximum length of a side in characters, checked before BPE is applied",
+    )
+    max_ratio: Annotated[float, Field(ge=1.0)] = Field(
+        4.0, description="maximum length ratio of the two sides of a training pair, in subwords"
+    )
+    drop_control_characters: bool = Field(
+        True,
+        description="drop pairs with control characters, line separators, byte-order marks or "
+        "replacement characters, which are signs of damaged text",
+    )
+    min_letters: Share = Field(
+        0.5,
+        description="minimum share of letters and digits in a side, without spaces; 0 is off",
+    )
+    min_script: Share = Field(
+        0.5, description="minimum share of a side's letters in a script of its language; 0 is off"
+    )
+    drop_identical: bool = Field(True, description="drop pairs whose two sides are equal")
+    drop_duplicates: bool = Field(True, description="drop pairs that occurred before")
+    max_repeats: Count | None = Field(
+        10, description="maximum pairs with the same source, or the same target; null is off"
+    )
+    drop_overlap: bool = Field(
+        False, description="drop pairs whose source or target is in the validation or test set"
+    )
+    drop_misaligned: bool = Field(
+        True, description="drop segments that are misaligned by a few lines"
+    )
+    drop_wrong_language: bool = Field(
+        True,
+        description="drop pairs in the wrong language (swapped or untranslated), by the log-odds "
+        "of subwords, source against target",
+    )
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> PrepareConfig:
+        for key in ("src_vocab_size", "tgt_vocab_size"):
+            if self.shared_vocab and getattr(self, key) is not None:
+                raise ValueError(
+                    f"{key}: requires one vocabulary for each side, shared_vocab=false"
+                )
+        return self
+
+
+# Overrides that keep every usable pair: not empty, not too long, and valid text.
+NO_CLEANING = (
+    "max_ratio=1e9",
+    "drop_control_characters=false",
+    "min_letters=0.0",
+    "min_script=0.0",
+    "drop_identical=false",
+    "drop_duplicates=false",
+    "max_repeats=null",
+    "drop_overlap=false",
+    "drop_misaligned=false",
+    "drop_wrong_language=false",
+)
+
+# Overrides for trees: their brackets have a vocabulary of their own, and every tree is kept that
+# is not too long in subwords.
+FOR_TREES = (*NO_CLEANING, "shared_vocab=false", "max_chars=1000000000")
+
+
+def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
+    """The settings of a preparation: the defaults, then settings, then overrides.
+
+    Args:
+        settings: by name; None leaves the default.
+        overrides: ``key=value``, the value read as YAML.
+
+    Raises:
+        MtkitError: naming the setting and the value.
+    """
+    tree = {key: value for key, value in settings.items() if value is not None}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise MtkitError(f"--set {cut(override)}: write key=value, as in max_ratio=3")
+        tree[key.strip()] = parse_value(override, text)
+    try:
+        # YAML has lists, but no tuples.
+        return PrepareConfig.model_validate(
+            {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "value_error":  # our own checks name the key
+            raise MtkitError(str(first["ctx"]["error"])) from None
+        key = cut(str(first["loc"][0]))
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise MtkitError(f"prepare has no setting {key}{hint}") from None
+        raise MtkitError(explain(error)) from None
