@@ -17,7 +17,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 
@@ -119,9 +119,7 @@ def export(
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
-    translator = Translator.load(
-        run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False
-    )
+    translator = _load_untagged(run, checkpoint=checkpoint, config=greedy, prepared=False)
     # Other software has what the model of a parser writes, and not the trees.
     translator.trees = None
     text, lines = _check_text(run, translator, check)
@@ -160,7 +158,7 @@ def export(
             record["imported"] = imported.model_dump(include={"source", "licence", "citations"})
             log.info("the model is from %s; licence: %s", imported.source, imported.licence or "?")
         write_json(folder / _FACTS, record)
-    return _usage(out, format, run.config, is_joint=translator.vocabularies.is_joint)
+    return _usage(out, format, run.config, vocabularies=translator.vocabularies)
 
 
 def check_expressible(config: ModelConfig, format: Format) -> None:
@@ -269,9 +267,20 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
-            exported = Translator.load(folder, config=greedy, device="cpu")
+            exported = _load_untagged(Run.open(folder), config=greedy)
             exported.trees = None
             return RunModel(exported)
+
+
+def _load_untagged(run: Run, **options: Any) -> Translator:
+    """The translator of a run on the CPU, which puts no language tag before a source.
+
+    For the check one text is as good as another, and other software gets the tag with the text.
+    """
+    tags = run.tokenizers().src.language_tags
+    translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
+    translator.src_prefix = []
+    return translator
 
 
 def _quoted(path: Path) -> str:
@@ -279,8 +288,13 @@ def _quoted(path: Path) -> str:
     return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
 
 
-def _usage(out: Path, format: Format, config: Config, *, is_joint: bool) -> str:
-    beam = config.decode.beam_size
+def _usage(out: Path, format: Format, config: Config, *, vocabularies: Vocabularies) -> str:
+    beam, is_joint = config.decode.beam_size, vocabularies.is_joint
+    tags = vocabularies.src.language_tags
+    # As the first of several languages.
+    language = min(tags, default="")
+    tag = f">>{language}<<"
+    text = f"{tag} Text to translate." if tags else "Text to translate."
     match format:
         case "ctranslate2":
             names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
@@ -293,7 +307,7 @@ def _usage(out: Path, format: Format, config: Config, *, is_joint: bool) -> str:
             return f"""\
 import ctranslate2, sentencepiece
 {load}translator = ctranslate2.Translator({_quoted(out)})
-source = {src}.encode("Text to translate.", out_type=str)
+source = {f'["{tag}"] + ' if tags else ""}{src}.encode("Text to translate.", out_type=str)
 found = translator.translate_batch([source], beam_size={beam})
 print({tgt}.decode(found[0].hypotheses[0]))
 """
@@ -302,9 +316,10 @@ print({tgt}.decode(found[0].hypotheses[0]))
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
 model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
-source = tokenizer(["Text to translate."], padding=True, return_tensors="pt")
+source = tokenizer(["{text}"], padding=True, return_tensors="pt")
 found = model.generate(**source, num_beams={beam})
 print(*tokenizer.batch_decode(found, skip_special_tokens=True))
 """
         case _:
-            return f"mtkit translate --run {shlex.quote(str(out))} < input.txt\n"
+            more = f" --tgt-lang {language}" if tags else ""
+            return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"

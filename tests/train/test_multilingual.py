@@ -1,0 +1,559 @@
+"""Models of several languages: prepared with tags, trained, and asked for one of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import Place
+from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
+
+from mtkit.batches import TokenBatches
+from mtkit.config import Config
+from mtkit.data import PreparedData, also_split
+from mtkit.errors import MtkitError
+from mtkit.files import sha256_of
+from mtkit.prepare import prepare_files, prepare_multilingual
+from mtkit.run_folder import Run
+from mtkit.score import score
+from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.train import assembly as train
+from mtkit.train.bpe_dropout import BpeDropout
+from mtkit.translate import Translator
+
+Files = tuple[Path, Path]
+DIRECTIONS = [("en", "de"), ("de", "en"), ("en", "el")]
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
+    """Numbers in English and German, the same with sides swapped, and in English and Greek."""
+    folder = tmp_path_factory.mktemp("several")
+    found = {}
+    for name, words in (("de", None), ("el", GREEK)):
+        counts = {"train": 160 if name == "de" else 40, "valid": 12, "test": 10}
+        for seed, (split, count) in enumerate(counts.items(), 1):
+            place = folder / f"{name}-{split}"
+            place.mkdir()
+            more = {} if words is None else {"words": words}
+            pairs = number_pairs(count, seed=seed, **more)
+            found[f"{name}-{split}"] = write_pairs(place, "text", pairs)
+            found[f"en-{split}"] = found[f"de-{split}"][::-1]
+    return found
+
+
+def direction(text: dict[str, Files], src: str, tgt: str) -> dict[str, Any]:
+    name = "en" if tgt == "en" else tgt
+    of_split = {split: text[f"{name}-{split}"] for split in ("train", "valid", "test")}
+    return {"src_lang": src, "tgt_lang": tgt, **of_split, "train": [of_split["train"]]}
+
+
+def prepared(text: dict[str, Files], out: Path, **settings: Any) -> PreparedData:
+    directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
+    usual = {"directions": directions, "vocab_size": 330, "max_ratio": 100.0, "workers": 1}
+    prepare_multilingual("many", out, **{**usual, **settings})
+    return PreparedData.open(out)
+
+
+@pytest.fixture(scope="session")
+def many(text: dict[str, Files], tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """English to German and back, and English to Greek, in one folder."""
+    return prepared(text, tmp_path_factory.mktemp("many") / "many")
+
+
+@pytest.fixture(scope="session")
+def many_run(
+    many: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    place = tmp_path_factory.mktemp("many-run") / "many"
+    train.run(tiny_config, many, place, device="cpu")
+    return Run.open(place)
+
+
+@pytest.fixture(scope="session")
+def untrained_many(many: PreparedData, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A model with random weights of these languages, which writes something else for each line."""
+    run = random_run(tmp_path_factory.mktemp("untrained-many") / "many", many, 5)
+    pairs = [{"src_lang": src, "tgt_lang": tgt} for src, tgt in DIRECTIONS]
+
+    def add(manifest: dict[str, Any]) -> None:
+        manifest["data"]["directions"] = pairs
+
+    reseal(run.path / "manifest.json", add)
+    return Run.open(run.path)
+
+
+@pytest.fixture
+def desk(place: Place, many: PreparedData, many_run: Run) -> Place:
+    """A working directory with the run, whose data is where it was."""
+    (place.folder / "runs").mkdir()
+    (place.folder / "runs" / "many").symlink_to(many_run.path)
+    return place
+
+
+# ---------------------------------------------------------------------------------------------
+# Tags
+
+
+def test_a_tokenizer_knows_its_language_tags_and_no_text_is_encoded_to_one():
+    counts = [(f"▁{word}", 5) for word in ("eins", "zwei", "drei")]
+    tokenizer = Tokenizer.learn_from_counts(counts, 280, languages=["pt-BR", "fr"])
+    tags = tokenizer.language_tags
+    assert {code: tokenizer.piece(i) for code, i in tags.items()} == {
+        "pt-BR": ">>pt-BR<<",
+        "fr": ">>fr<<",
+    }
+    for line in (">>fr<<", "a >>fr<< b", ">>fr<< >>pt-BR<<", "▁>>fr<<"):
+        ids = tokenizer.encode(line)
+        assert not set(ids) & set(tags.values())
+        assert tokenizer.decode(ids) == line.replace("▁", " ").strip()
+    assert tokenizer.decode([*tags.values()]) == ""
+    assert Tokenizer.learn_from_counts(counts, 278).language_tags == {}
+
+
+def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_has_one(
+    many: PreparedData, text: dict[str, Files]
+):
+    tokenizer = many.tokenizers().src
+    tags = tokenizer.language_tags
+    assert sorted(tags) == ["de", "el", "en"]
+    pairs, start = many.pairs("train"), 0
+    for src, tgt in DIRECTIONS:
+        ours, theirs = (
+            file.read_text("utf-8").splitlines() for file in direction(text, src, tgt)["train"][0]
+        )
+        for place, (source, target) in enumerate(zip(ours, theirs, strict=True), start):
+            assert pairs.src[place] == [tags[tgt], *tokenizer.encode(source), EOS_ID]
+            assert pairs.tgt[place] == [*tokenizer.encode(target), EOS_ID]
+        start += len(ours)
+    assert start == len(pairs)
+
+
+def test_the_tags_are_learned_for_the_source_alone_where_the_vocabularies_are_separate(
+    text: dict[str, Files], tmp_path: Path
+):
+    data = prepared(text, tmp_path / "out", shared_vocab=False)
+    src, tgt = data.tokenizers()
+    assert (sorted(src.language_tags), tgt.language_tags) == (["de", "el", "en"], {})
+    assert data.pairs("valid").src[0][0] == src.language_tags["de"]
+
+
+def test_the_folder_has_the_text_of_each_direction_without_tags(
+    many: PreparedData, text: dict[str, Files]
+):
+    for one, (src, tgt) in zip(many.texts("test"), DIRECTIONS, strict=True):
+        assert (one.src_lang, one.tgt_lang) == (src, tgt)
+        files = direction(text, src, tgt)["test"]
+        assert [one.src, one.tgt] == [file.read_text("utf-8").splitlines() for file in files]
+    assert (many.src_lang, many.tgt_lang) == ("en,de", "de,en,el")
+
+
+def test_bpe_dropout_keeps_the_tags(many: PreparedData):
+    tokenizer, pairs = many.tokenizers().src, many.pairs("train")
+    indices = np.arange(len(pairs))
+    dropout = BpeDropout(tokenizer, probability=0.5, seed=1)
+    sampled = dropout.sample(pairs.src, indices, step=1, side=0, longest=500)
+    assert any(sampled[i] != pairs.src[i] for i in range(len(pairs)))
+    tags = set(tokenizer.language_tags.values())
+    for i in range(len(pairs)):
+        assert sampled[i][0] == pairs.src[i][0]
+        assert not tags & set(sampled[i][1:])
+        assert tokenizer.decode(sampled[i]) == tokenizer.decode(pairs.src[i])
+
+
+# ---------------------------------------------------------------------------------------------
+# The mixture of directions
+
+
+def test_an_epoch_has_pairs_of_each_direction_by_the_temperature(
+    text: dict[str, Files], tmp_path: Path
+):
+    data = prepared(text, tmp_path / "out", temperature=2)
+    weights = [source["weight"] for source in data.manifest.sources["train"]]
+    # 160, 160 and 40 pairs: the square roots are as 2, 2 and 1.
+    assert weights == pytest.approx([1.0, 1.0, 2.0])
+    pairs = data.pairs("train")
+    batches = TokenBatches(pairs, budget=500, per_update=1, seed=1)
+    tags = {i: code for code, i in data.tokenizers().src.language_tags.items()}
+    drawn: dict[str, int] = {}
+    while batches.state_dict()["epoch"] == 0:
+        for indices in next(batches):
+            for i in indices.tolist():
+                code = tags[pairs.src[i][0]]
+                drawn[code] = drawn.get(code, 0) + 1
+    assert drawn["de"] == pytest.approx(160, abs=40)
+    assert drawn["el"] == pytest.approx(80, abs=20)
+
+
+def test_weights_of_corpora_are_multiplied_with_those_of_the_temperature(
+    text: dict[str, Files], tmp_path: Path
+):
+    from mtkit.prepare import parallel_files
+
+    directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
+    directions[2]["train"] = [parallel_files(*text["el-train"], weight=4)]
+    data = prepared(text, tmp_path / "out", temperature=5, directions=directions)
+    # The weight makes the third direction as large as the others.
+    weights = [source["weight"] for source in data.manifest.sources["train"]]
+    assert weights == pytest.approx([1.0, 1.0, 4.0])
+
+
+def test_the_same_sentences_in_two_directions_are_no_repetition(
+    text: dict[str, Files], tmp_path: Path
+):
+    # All English sentences of the second direction are in the first.
+    english = [text[name][0].read_text("utf-8").splitlines() for name in ("de-train", "el-train")]
+    assert set(english[1]) < set(english[0])
+    directions = [direction(text, "en", "de"), direction(text, "en", "el")]
+    settings: dict[str, Any] = {"max_repeats": 1, "max_ratio": 100.0, "workers": 1}
+    report = prepare_multilingual(
+        "two", tmp_path / "out", directions=directions, vocab_size=330, **settings
+    )
+    assert report.dropped == {}
+    assert report.shares == {"en-de": (160, 0.8), "en-el": (40, 0.2)}
+
+
+def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_counted(
+    text: dict[str, Files], tmp_path: Path
+):
+    directions = [direction(text, "en", "de"), direction(text, "de", "en")]
+    settings: dict[str, Any] = {"vocab_size": 300, "workers": 1}
+    before = prepare_multilingual("two", tmp_path / "out", directions=directions, **settings)
+    some = [file.read_text("utf-8").splitlines()[:7] for file in text["en-train"]]
+    directions[1]["valid"] = write_pairs(tmp_path, "leak", list(zip(*some, strict=True)))
+    after = prepare_multilingual("two", tmp_path / "after", directions=directions, **settings)
+    # Seven pairs in each direction.
+    assert after.overlaps[2] == before.overlaps[2] + 14
+
+
+def test_preparing_twice_gives_the_same_bytes(
+    many: PreparedData, text: dict[str, Files], tmp_path: Path
+):
+    again = prepared(text, tmp_path / "out")
+    names = [*many.manifest.files, "manifest.json"]
+    assert [sha256_of(again.path / n) for n in names] == [sha256_of(many.path / n) for n in names]
+
+
+# ---------------------------------------------------------------------------------------------
+# Training
+
+
+def test_training_measures_each_direction_and_selects_by_their_mean(
+    many_run: Run, many: PreparedData
+):
+    (row,) = [row for row in many_run.metrics() if "valid_loss" in row]
+    of_each = row["valid_also"]
+    assert [*of_each] == ["en-de", "de-en", "en-el"]
+    for name in ("bleu", "chrf"):
+        mean = sum(one[name] for one in of_each.values()) / 3
+        assert row[f"valid_{name}"] == pytest.approx(mean, rel=1e-12)
+    greedy = many_run.config.decode.greedy()
+    total = tokens = 0.0
+    for one in many.texts("valid"):
+        translator = Translator.load(
+            many_run, checkpoint="last", config=greedy, tgt_lang=one.tgt_lang
+        )
+        found = list(translator.translate(one.src))
+        scored = list(translator.score_given(one.src, one.tgt))
+        name = f"{one.src_lang}-{one.tgt_lang}"
+        assert of_each[name]["chrf"] == score(found, [one.tgt], metric="chrf").value
+        summed = -sum(line.log_prob for line in scored)
+        count = sum(len(line.log_probs) for line in scored)
+        assert of_each[name]["loss"] == pytest.approx(summed / count, rel=1e-4)
+        total, tokens = total + summed, tokens + count
+    assert row["valid_loss"] == pytest.approx(total / tokens, rel=1e-4)
+
+
+def test_a_further_set_belongs_to_its_direction(
+    text: dict[str, Files], tiny_config: Config, tmp_path: Path
+):
+    directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
+    directions[2]["valid_also"] = {"again": text["el-valid"]}
+    data = prepared(text, tmp_path / "out", directions=directions)
+    tags = data.tokenizers().src.language_tags
+    assert data.pairs(also_split("again")).src[0][0] == tags["el"]
+    train.run(tiny_config, data, tmp_path / "run", device="cpu")
+    (row,) = [row for row in Run.open(tmp_path / "run").metrics() if "valid_loss" in row]
+    assert [*row["valid_also"]] == ["en-de", "de-en", "en-el", "again"]
+    assert row["valid_also"]["again"] == row["valid_also"]["en-el"]
+
+
+def test_a_run_of_two_languages_knows_nothing_of_directions(tiny_run: Run):
+    assert "directions" not in json.loads((tiny_run.path / "manifest.json").read_text())["data"]
+
+
+# ---------------------------------------------------------------------------------------------
+# Translating
+
+
+def test_the_tag_decides_the_translation_and_no_tag_is_in_an_output(
+    untrained_many: Run, text: dict[str, Files]
+):
+    lines = text["de-test"][0].read_text("utf-8").splitlines()
+    config = UNTRAINED.decode.model_copy(update={"length_penalty": 0.0, "max_extra_length": 20})
+    found = {}
+    for language in ("de", "el", "en"):
+        with Translator.load(untrained_many, config=config, tgt_lang=language) as translator:
+            tags = translator.tokenizer.language_tags
+            with torch.no_grad():
+                # Without the ban, a model with these weights would write little else.
+                translator.model.embedding.weight[list(tags.values())] *= 20
+            found[language] = [
+                one for nbest in translator.translate_nbest(lines, n_best=3) for one in nbest
+            ]
+        assert not any(re.match(">>.+<<", piece) for one in found[language] for piece in one.pieces)
+    assert len({tuple(one.text for one in of_one) for of_one in found.values()}) == 3
+
+
+@pytest.mark.parametrize("way", ["sample", "mbr_samples", "glossary"])
+def test_no_tag_is_in_a_sample_or_in_an_output_with_terms(way: str, untrained_many: Run):
+    changes: dict[str, Any] = {"max_extra_length": 20}
+    if way != "glossary":
+        changes[way] = True if way == "sample" else 4
+    config = UNTRAINED.decode.model_copy(update=changes)
+    with Translator.load(untrained_many, config=config, tgt_lang="de") as translator:
+        tags = list(translator.tokenizer.language_tags.values())
+        with torch.no_grad():
+            translator.model.embedding.weight[tags] *= 20
+        if way == "glossary":
+            from mtkit.translate import Glossary
+
+            translator.glossary = Glossary({"one": "eins"})
+        for nbest in translator.translate_nbest(["one two three", "four one"], n_best=2):
+            assert not any(re.match(">>.+<<", piece) for one in nbest for piece in one.pieces)
+
+
+def test_text_that_contains_a_tag_is_translated_as_text(untrained_many: Run):
+    with Translator.load(untrained_many, tgt_lang="de") as translator:
+        plain, tagged = "one two", ">>el<< one two"
+        (ids,) = translator._encode_sources([tagged], [1])
+        tags = translator.src_tokenizer.language_tags
+        assert ids[0] == tags["de"]
+        assert not set(ids[1:]) & set(tags.values())
+        assert translator.src_tokenizer.decode(ids) == tagged
+        assert len(list(translator.translate([plain, tagged, "", ">>de<<"]))) == 4
+        assert list(translator.translate([""])) == [""]
+
+
+def test_the_tag_counts_for_the_limit_of_source_tokens(untrained_many: Run):
+    config = UNTRAINED.decode.model_copy(update={"max_source_tokens": 6})
+    with Translator.load(untrained_many, config=config, tgt_lang="el") as translator:
+        (ids,) = translator._encode_sources(["one two three four five six"], [1])
+        assert len(ids) == 5  # and EOS
+        assert ids[0] == translator.src_tokenizer.language_tags["el"]
+
+
+def test_a_forced_beginning_and_given_scores_go_with_a_tag(untrained_many: Run):
+    with Translator.load(untrained_many, tgt_lang="de") as translator:
+        (text,) = translator.translate(["one two"], prefixes=["drei"])
+        assert text.startswith("drei")
+        ((best, *_),) = translator.translate_nbest(["one two"], n_best=1)
+        if best.finished:
+            (scored,) = translator.score_given(["one two"], [best.text])
+            if scored.pieces == best.pieces:
+                assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
+
+
+def test_words_are_aligned_as_if_there_were_no_tag(untrained_many: Run):
+    with Translator.load(untrained_many, tgt_lang="de") as translator:
+        (alignment,) = translator.align(["one two three"], ["eins zwei"])
+        assert all(0 <= i < 3 and 0 <= j < 2 for i, j in alignment.links)
+        assert len(alignment.links) > 0
+
+
+def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(
+    desk: Place,
+):
+    refused = desk.refused("translate", "--run", "runs/many", stdin=b"one\n")
+    assert "translates to several languages, de, el, en; choose one with --tgt-lang" in refused
+    for option, code in (("--tgt-lang", "fr"), ("--src-lang", "fr")):
+        more = [] if option == "--tgt-lang" else ["--tgt-lang", "de"]
+        refused = desk.refused(
+            "translate", "--run", "runs/many", option, code, *more, stdin=b"one\n"
+        )
+        assert "de, el, en" in refused
+        assert code in refused
+
+
+def test_a_direction_that_was_not_trained_is_translated_with_a_warning(desk: Place):
+    arguments = ["translate", "--run", "runs/many", "--tgt-lang", "el"]
+    for language, warned in (("de", True), ("en", False)):
+        outcome = desk.mtkit(*arguments, "--src-lang", language, stdin=b"eins zwei\n")
+        assert outcome.status == 0
+        assert outcome.out.count("\n") == 1
+        assert ("was not trained to translate de to el" in outcome.err) == warned
+
+
+def test_a_model_of_two_languages_accepts_them_and_refuses_others(trained: Place):
+    outcome = trained.mtkit("translate", "--tgt-lang", "de", "--src-lang", "en", stdin=b"one\n")
+    assert outcome.status == 0
+    refused = trained.refused("translate", "--tgt-lang", "fr", stdin=b"one\n")
+    assert "translates en to de, and has no fr on that side" in refused
+
+
+# ---------------------------------------------------------------------------------------------
+# Scoring, exporting and fine-tuning
+
+
+def test_score_prints_each_direction_with_its_signature(desk: Place):
+    outcome = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1")
+    assert outcome.status == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert [line.split()[0] for line in lines] == ["en-de", "de-en", "en-el"]
+    assert all("BLEU" in line and "nrefs:1|case:mixed" in line for line in lines)
+    as_json = json.loads(desk.mtkit("score", "--run", "runs/many", "--json").out)
+    assert [*as_json] == ["en-de", "de-en", "en-el"]
+    one = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1", "--tgt-lang", "el")
+    assert one.out == lines[2].removeprefix("en-el ") + "\n"
+    refused = desk.refused("score", "--run", "runs/many", "--tgt-lang", "fr")
+    assert "has no test set of this direction, but of en-de, de-en, en-el" in refused
+    assert "--sentence requires one direction" in desk.refused(
+        "score", "--run", "runs/many", "--sentence"
+    )
+
+
+def test_a_multilingual_and_a_bilingual_run_are_compared_on_bilingual_data(
+    desk: Place, tiny_data: PreparedData, tiny_run: Run
+):
+    runs = ["--run", "runs/many", "--run", str(tiny_run.path)]
+    outcome = desk.mtkit("score", *runs, "--data", str(tiny_data.path), "--beam-size", "1")
+    assert outcome.status == 0, outcome.err
+    assert outcome.out.count("BLEU") >= 1
+
+
+@pytest.mark.parametrize("format_", ["safetensors", slow("ctranslate2"), slow("huggingface")])
+def test_an_export_agrees_with_the_run(format_: str, desk: Place):
+    if format_ != "safetensors":
+        pytest.importorskip("ctranslate2" if format_ == "ctranslate2" else "transformers")
+    outcome = desk.mtkit("export", "runs/many", "out", "--format", format_)
+    assert outcome.status == 0, outcome.err
+    assert ("--tgt-lang de" if format_ == "safetensors" else ">>de<<") in outcome.out + outcome.err
+
+
+def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_is(
+    many_run: Run,
+    many: PreparedData,
+    tiny_data: PreparedData,
+    text: dict[str, Files],
+    tmp_path: Path,
+):
+    one = direction(text, "en", "el")
+    settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1}
+    settings["max_ratio"] = 100.0
+    prepare_multilingual("more", tmp_path / "more", directions=[one], **settings)
+    data = PreparedData.open(tmp_path / "more")
+    assert data.tokenizers().is_same(many.tokenizers())
+    assert data.pairs("train").src[0] == many.pairs("train").src[320]
+    with pytest.raises(MtkitError, match="give the languages with --pair instead"):
+        prepare_files("bad", tmp_path / "bad", **one, **settings)
+    with pytest.raises(MtkitError, match="has no language tags"):
+        prepare_multilingual(
+            "bad", tmp_path / "bad", directions=[one], tokenizer_from=tiny_data.path
+        )
+    with pytest.raises(MtkitError, match="has no tag for fr, but for de, el, en"):
+        prepare_multilingual(
+            "bad", tmp_path / "bad", directions=[{**one, "tgt_lang": "fr"}], **settings
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# The command line
+
+
+def arguments_of(text: dict[str, Files], *pairs: tuple[str, str]) -> list[str]:
+    arguments = ["prepare", "many", "--vocab-size", "330"]
+    arguments += ["--set", "max_ratio=100.0", "--workers", "1"]
+    for src, tgt in pairs:
+        arguments += ["--pair", src, tgt]
+        for split in ("train", "valid", "test"):
+            files = direction(text, src, tgt)[split]
+            arguments += [f"--{split}", *map(str, files[0] if split == "train" else files)]
+    return arguments
+
+
+def test_the_command_line_gives_the_same_folder_as_the_function(
+    place: Place, text: dict[str, Files], many: PreparedData
+):
+    outcome = place.mtkit(*arguments_of(text, *DIRECTIONS))
+    assert outcome.status == 0, outcome.err
+    data = PreparedData.open(place.folder / "data" / "many")
+    assert data.manifest == many.manifest
+    assert re.search(r"en-el +40 +11.1% of an epoch", outcome.err)
+
+
+def test_each_option_belongs_to_the_pair_before_it(place: Place, text: dict[str, Files]):
+    arguments = arguments_of(text, ("en", "de"))
+    more = ["--train", *map(str, text["de-test"]), "--weight", "2", "--weight", "3"]
+    last = arguments_of(text, ("en", "el"))[8:]
+    outcome = place.mtkit(*arguments, *more, *last, "--weight", "0.5", "--temperature", "1")
+    assert outcome.status == 0, outcome.err
+    manifest = PreparedData.open(place.folder / "data" / "many").manifest
+    weights = [source["weight"] for source in manifest.sources["train"]]
+    assert weights == [2.0, 3.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (["--train", "a", "b", "FIRST"], "--train is before the first --pair"),
+        (["--pair", "en", "fr"], "--pair en fr: your own data requires"),
+        (["--src-lang", "en"], "--src-lang cannot be combined with --pair"),
+        (["--valid", "a", "b"], "--pair en el: --valid: give one set, not 2"),
+        (["--temperature", "0.5"], "--temperature"),
+        (["--trees", "a.trees", "--valid-trees", "b.trees"], "cannot be combined with --trees"),
+        (["AGAIN"], "the direction en to el is given twice"),
+    ],
+)
+def test_a_command_line_that_cannot_be_meant_is_refused(
+    change: list[str], error: str, place: Place, text: dict[str, Files]
+):
+    arguments = arguments_of(text, ("en", "de"), ("en", "el"))
+    if change[-1] == "FIRST":
+        arguments[2:2] = change[:-1]
+    elif change == ["AGAIN"]:
+        arguments += arguments_of(text, ("en", "el"))[8:]
+    else:
+        arguments += change
+    assert error in place.refused(*arguments)
+
+
+def test_a_code_that_cannot_be_in_a_tag_is_refused(text: dict[str, Files], tmp_path: Path):
+    one = {**direction(text, "en", "de"), "tgt_lang": "d<e"}
+    with pytest.raises(MtkitError, match="a character that a language tag cannot have"):
+        prepare_multilingual("bad", tmp_path / "bad", directions=[one])
+
+
+def test_a_temperature_without_pairs_is_refused(place: Place):
+    assert "--temperature requires --pair" in place.refused(
+        "prepare", "demo-en-de", "--temperature", "2"
+    )
+
+
+def test_guided_alignment_gives_the_tag_to_no_word(
+    text: dict[str, Files], tiny_config: Config, tmp_path: Path
+):
+    from mtkit.batches import make_batch
+    from mtkit.train.guided_alignment import GuidedAlignment
+
+    one = direction(text, "en", "de")
+    lines = one["train"][0][0].read_text("utf-8").splitlines()
+    links = tmp_path / "links"
+    links.write_text("0-0\n" * len(lines))
+    prepare_multilingual(
+        "linked", tmp_path / "out", directions=[{**one, "alignments": [links]}], vocab_size=300
+    )
+    data = PreparedData.open(tmp_path / "out")
+    pairs = data.pairs("train")
+    indices = np.arange(4)
+    config = changed(tiny_config, "train", guided_alignment=0.1)
+    config = changed(config, "model", decoder_layers=2)
+    guided = GuidedAlignment.of(config, pairs, data.tokenizers(), device=torch.device("cpu"))
+    assert guided is not None
+    targets = guided.targets(make_batch(pairs, indices), pairs, indices)
+    assert float(targets[:, :, 0].abs().sum()) == 0.0
+    assert float(targets[:, :, 1].sum()) > 0
