@@ -101,12 +101,14 @@ class Initialisation(Record):
         weights: which of its checkpoints, in words.
         sha256: checksum of the weights.
         data: name of the data that they were trained on.
+        licence: of the model, if it was imported.
     """
 
     run: FileName
     weights: str
     sha256: str
     data: str
+    licence: str = ""
 
 
 class RunManifest(Record):

@@ -182,7 +182,9 @@ def _run_locked(
         if existing is None:
             manifest = _manifest(config, data, command, initial)
             if initial is not None:
-                log.info("starting from %s of %s", initial.origin.weights, initial.origin.run)
+                origin = initial.origin
+                licence = f"; licence: {origin.licence}" if origin.licence else ""
+                log.info("starting from %s of %s%s", origin.weights, origin.run, licence)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
         folder.guard(held)

@@ -51,6 +51,8 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
             f"{data.path}: was prepared with other subwords than those of {run.path}; prepare it "
             f"with --tokenizer-from {run.path}"
         )
+    manifest = run.manifest
+    origin = manifest.imported or manifest.started_from
     weights, description = run.select(which)
     run.check_sizes(weights)
     return Initial(
@@ -59,7 +61,8 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
             run=str(run.path.resolve()),
             weights=description,
             sha256=_sha256(weights),
-            data=run.manifest.data.name,
+            data=manifest.data.name,
+            licence=origin.licence if origin is not None else "",
         ),
     )
 

@@ -17,6 +17,7 @@ from training import assert_same_state, before_update, content, interrupt, kill,
 from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
+from mtkit.imported import ImportRecord
 from mtkit.plain_yaml import dump_yaml
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
@@ -140,6 +141,21 @@ def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
     changed_ones = last_weights(tmp_path / "whole")
     base = last_weights(tiny_run.path)
     assert any(not torch.equal(base[name], changed_ones[name]) for name in base)
+
+
+def test_the_licence_of_an_imported_model_is_kept_over_generations(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    record = ImportRecord(source="x", commit="", licence="cc-by-4.0", citations=[], subwords=None)
+    manifest = tiny_run.manifest.model_copy(update={"imported": record})
+    base = Run.create(tmp_path / "base", tiny_run.config, tiny_run.tokenizers(), manifest=manifest)
+    base.save(1, weights=last_weights(tiny_run.path), optimizer=None, state={})
+    tune(fine, tiny_data, tmp_path / "child", base)
+    tune(fine, tiny_data, tmp_path / "grandchild", Run.open(tmp_path / "child"))
+    for name in ("child", "grandchild"):
+        begun = Run.open(tmp_path / name).manifest.started_from
+        assert begun is not None
+        assert begun.licence == "cc-by-4.0"
 
 
 def test_a_run_resumes_without_the_run_that_it_was_started_from(
