@@ -129,9 +129,10 @@ def parse_trees(lines: Iterable[str], *, name: str, first_line: int = 1) -> Iter
 
     As evalb reads them: traces (`-NONE-`), and phrases of nothing else, are left out, and labels
     end before their function tags (`NP-SBJ`, `NP=2`). A bracket around the whole tree without a
-    label, or labelled TOP, ROOT or S1, is left out too. Blank lines are ignored. In a tree of
-    several lines, the second and later lines begin with a space or with `)`: a line that begins
-    with `(` begins a tree, so a missing bracket is found where it is missing.
+    label, or labelled TOP, ROOT or S1, is left out too; with several parts it is TOP, which does
+    not count in scores. Blank lines are ignored. In a tree of several lines, the second and later
+    lines begin with a space or with `)`: a line that begins with `(` begins a tree, so a missing
+    bracket is found where it is missing.
 
     Args:
         lines: of the text.
@@ -240,14 +241,12 @@ class _TreeReader:
         if not self._words:
             raise _MalformedError("an empty tree")
         phrases = self._phrases
-        if phrases and phrases[0].label in _WRAPPERS:
-            # It wraps one phrase of the same span, or one word.
-            if len(phrases) > 1 and phrases[1][1:] == phrases[0][1:]:
-                del phrases[0]
-            elif len(self._words) == 1:
-                phrases.clear()
-            elif not phrases[0].label:
+        while phrases and phrases[0].label in _WRAPPERS:
+            if len(self._words) > 1 and (len(phrases) == 1 or phrases[1][1:] != phrases[0][1:]):
+                # It has several parts, which need a root.
                 phrases[0] = phrases[0]._replace(label=_TOP)
+                break
+            del phrases[0]
         return Tree(tuple(self._words), tuple(self._tags), tuple(phrases))
 
 
