@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,15 +78,19 @@ class BlockEncoding:
     def __call__(self, decided: CheckedBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
         codes = decided.codes.copy()
-        (indices,) = np.nonzero(codes == KEPT)
-        src, tgt, codes[indices] = self._encode(taken(decided.block, indices.tolist()))
-        kept = np.flatnonzero(codes == KEPT).tolist()
-        links = self._links(taken(decided.block, kept), decided.links, kept)
+        (chosen,) = np.nonzero(codes == KEPT)
+        texts = model_texts(taken(decided.block, chosen.tolist()), self._linearisation)
+        ids, codes[chosen] = self._encode(texts)
+        is_kept = codes[chosen] == KEPT
+        src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
+        texts = [list(itertools.compress(side, is_kept)) for side in texts]
+        links = self._links(texts, decided.links, chosen[is_kept].tolist())
         return EncodedBlock(src, tgt, links, codes)
 
-    def _links(self, block: Block, lines: LinkLines | None, indices: list[int]) -> list[bytes]:
-        """The links of a block of kept pairs, which had these indices in `lines`."""
-        texts = model_texts(block, self._linearisation)
+    def _links(
+        self, texts: list[list[str]], lines: LinkLines | None, indices: list[int]
+    ) -> list[bytes]:
+        """The links of kept pairs, which had these indices in `lines`."""
         if self._linearisation is not None:
             links = [self._linearisation.links(text) for text in texts[1]]
         elif lines is not None:
@@ -94,14 +99,9 @@ class BlockEncoding:
             return []
         return encode_links(self._vocabularies, texts, links)
 
-    def _encode(self, block: Block) -> tuple[list[bytes], list[bytes], ReasonCodes]:
-        """The same for a block whose pairs were all kept so far."""
-        ids = [
-            encoder.encode(lines)
-            for encoder, lines in zip(
-                self._encoders, model_texts(block, self._linearisation), strict=True
-            )
-        ]
+    def _encode(self, texts: list[list[str]]) -> tuple[list[list[bytes]], ReasonCodes]:
+        """The ids of both sides, and the reason codes of the filters on subwords."""
+        ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
         # With EOS, as the model sees them.
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
@@ -114,9 +114,7 @@ class BlockEncoding:
         codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
         codes[longer > self._config.max_tokens] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
-        kept = np.flatnonzero(codes == KEPT).tolist()
-        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
-        return src_ids, tgt_ids, codes
+        return ids, codes
 
 
 def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
