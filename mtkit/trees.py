@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -482,6 +483,28 @@ _TREEBANK_RULES = [
         (r"(?i)\b(got)(ta)\b", r"\1 \2"),
     )
 ]
+
+
+def model_source(words: Iterable[str]) -> str:
+    """What a model reads for the words of a sentence: one word of its tokenizer for each.
+
+    The words are separated by spaces. A tokenizer also begins a word after the spaces of Unicode,
+    and drops invisible characters. So within a word, spaces are underscores and invisible
+    characters are left out; a word of nothing else is an underscore.
+    """
+    return " ".join(map(_unbroken, words))
+
+
+@functools.lru_cache(1 << 16)
+def _unbroken(word: str) -> str:
+    if word.isascii() and word.isprintable():
+        return word
+    # The tokenizer normalises; some characters, such as U+00B4, then begin with a space. U+2581 and
+    # U+FFFD are spaces to SentencePiece.
+    text = re.sub("[\u2581\ufffd]", " ", unicodedata.normalize("NFKC", word))
+    visible = [c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf")]
+    unbroken = "_".join("".join(visible).split()) or "_"
+    return word if unbroken == text else unbroken
 
 
 def escaped(word: str) -> str:

@@ -118,9 +118,11 @@ class BlockEncoding:
 
 
 def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
-    """What the model reads and writes: the text of both sides, or a linearised tree."""
+    """What the model reads and writes: the text of both sides, or words and a linearised tree."""
     src, tgt = ([line.decode() for line in lines] for lines in block)
-    return [src, tgt if linearisation is None else list(map(linearisation.text, tgt))]
+    if linearisation is None:
+        return [src, tgt]
+    return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]
 
 
 def taken(block: Block, indices: list[int]) -> Block:

@@ -20,6 +20,7 @@ from mtkit.translate.tree_mask import BracketTokens
 from mtkit.trees import (
     Tree,
     linearise,
+    model_source,
     parse_trees,
     restore,
     split_words,
@@ -72,7 +73,7 @@ class TreeText:
 
     def source(self, line: str) -> str:
         """What the model reads for a line."""
-        return " ".join(self.words(line))
+        return model_source(self.words(line))
 
     def target(self, line: str, number: int) -> str:
         """What the model writes for a tree in brackets; nothing for a blank line.
