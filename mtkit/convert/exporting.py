@@ -119,11 +119,10 @@ def export(
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
+    # Linearised, because other software has what the model of a parser writes, and not the trees.
     translator = Translator.load(
-        run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False
+        run, checkpoint=checkpoint, config=greedy, device="cpu", prepared=False, linearised=True
     )
-    # Other software has what the model of a parser writes, and not the trees.
-    translator.trees = None
     text, lines = _check_text(run, translator, check)
     facts = _Facts(
         format=format,
@@ -268,9 +267,7 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
-            exported = Translator.load(folder, config=greedy, device="cpu")
-            exported.trees = None
-            return RunModel(exported)
+            return RunModel(Translator.load(folder, config=greedy, device="cpu", linearised=True))
 
 
 def _quoted(path: Path) -> str:

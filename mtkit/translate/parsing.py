@@ -96,13 +96,16 @@ class TreeText:
             raise MtkitError(f"the tree {text[:100]!r} is not one of the words {' '.join(words)!r}")
         return trees[0]
 
-    def restored(self, line: str, found: Sequence[Translation]) -> list[Translation]:
-        """The trees, in brackets on one line, that the model has written for a line."""
-        words = self.words(line)
-        if not words:
-            return list(found)
-        trees = [restore(one.text, words) for one in found]
-        return [
-            replace(one, text=str(tree), repaired=repaired)
-            for one, (tree, repaired) in zip(found, trees, strict=True)
-        ]
+
+def restored(words: Sequence[str], found: Sequence[Translation]) -> list[Translation]:
+    """The trees, in brackets on one line, that a model has written for the words of a sentence.
+
+    Without words, what was found is returned as it is.
+    """
+    if not words:
+        return list(found)
+    trees = [restore(one.text, words) for one in found]
+    return [
+        replace(one, text=str(tree), repaired=repaired)
+        for one, (tree, repaired) in zip(found, trees, strict=True)
+    ]

@@ -46,12 +46,13 @@ from mtkit.translate.decoder import (
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import languages_of, load_models, task_of
-from mtkit.translate.parsing import TreeText
+from mtkit.translate.parsing import TreeText, restored
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
 from mtkit.translate.terms import Glossary, TermSpeller
+from mtkit.trees import model_source
 from mtkit.word_alignment import Method
 
 log = logging.getLogger(__name__)
@@ -147,6 +148,7 @@ class Translator:
         workers: int = 1,
         glossary: Glossary | Path | str | None = None,
         tokenized: bool = False,
+        linearised: bool = False,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
@@ -168,6 +170,8 @@ class Translator:
                 `score_given`, which runs in this process, computes on the CPU.
             glossary: terms that translations must contain, or their file.
             tokenized: of a parser: whether lines are words already, separated by spaces.
+            linearised: of a parser: read and return the text of the model itself, which is words
+                separated by spaces, and linearised trees that are not repaired.
 
         Raises:
             MtkitError: if the run, the checkpoint or the device does not exist, if the runs cannot
@@ -187,6 +191,9 @@ class Translator:
         models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
+        trees = None
+        if task_of(first) == "parsing" and not linearised:
+            trees = TreeText.of(tokenizer, tokenized=tokenized)
         decoder: DecoderProtocol | None = None
         if workers > 1:
             precision = choose_precision(config.precision, place, exact=True)
@@ -209,9 +216,7 @@ class Translator:
             decoder=decoder,
             src_tokenizer=src_tokenizer,
             glossary=glossary,
-            trees=TreeText.of(tokenizer, tokenized=tokenized)
-            if task_of(first) == "parsing"
-            else None,
+            trees=trees,
         )
         translator._runs = list(runs)
         translator.checkpoint = ", ".join(checkpoints)
@@ -371,12 +376,13 @@ class Translator:
         draws = [n + place * NEXT_SENTENCE for n, same in groups for place, _ in enumerate(same)]
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
-        encoded = self._encode_sources(texts, numbers)
+        words = [] if self.trees is None else list(map(self.trees.words, texts))
+        sources = texts if self.trees is None else list(map(model_source, words))
+        encoded = self._encode_sources(sources, numbers)
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
         terms = self._demanded(texts, encoded)
-        words = [len(self.trees.words(line)) for line in texts] if self.trees else []
         # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         rows = self._planned(encoded, terms, n_best=n_best)
@@ -387,11 +393,11 @@ class Translator:
                 [draws[i] for i in batch],
                 n_best=n_best,
                 terms=[terms[i] for i in batch] if any(terms[i] for i in batch) else None,
-                words=[words[i] for i in batch] if words else [],
+                words=[len(words[i]) for i in batch] if words else [],
             )
             for batch in rows
         ]
-        return _Begun(window, results, rows, self._decoder.begin(batches), terms, parts)
+        return _Begun(window, results, rows, self._decoder.begin(batches), terms, parts, words)
 
     def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[str]]:
         """The target terms that the translation of each text must contain."""
@@ -454,7 +460,7 @@ class Translator:
                 progress(len(rows) * lines / len(begun.results))
         results = begun.results
         if self.trees is not None:
-            return list(map(self.trees.restored, begun.window.lines, results))
+            return list(map(restored, begun.words, results))
         if begun.parts is not None:
             found = iter(results)
             results = [
@@ -580,9 +586,10 @@ class Translator:
     def _score_window(
         self, sources: list[str], translations: list[str], *, first_line: int
     ) -> list[Scored]:
-        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
         if self.trees is not None:
+            sources = list(map(self.trees.source, sources))
             translations = list(map(self.trees.target, translations, itertools.count(first_line)))
+        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
         tgt = self.tokenizer.encode_batch(translations)
         results = [Scored((), (), 0.0, 0.0)] * len(src)
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
@@ -599,8 +606,6 @@ class Translator:
 
     def _encode_sources(self, lines: list[str], numbers: Iterable[int]) -> list[list[int]]:
         """Ids of each line without EOS; longer lines are cut to the limit, with a warning."""
-        if self.trees is not None:
-            lines = list(map(self.trees.source, lines))
         encoded = self.src_tokenizer.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
@@ -663,6 +668,7 @@ class _Begun:
         pending: the batches.
         terms: the target terms that each result must contain.
         parts: number of results of each line, if its sentences are translated one by one.
+        words: of each line, for a parser.
     """
 
     window: Window
@@ -670,4 +676,5 @@ class _Begun:
     rows: list[list[int]]
     pending: list[PendingBatch]
     terms: list[list[str]]
-    parts: list[int] | None = None
+    parts: list[int] | None
+    words: list[list[str]]

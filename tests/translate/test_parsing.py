@@ -12,13 +12,14 @@ from conftest import changed
 from training import assert_same_state, before_update, interrupt
 
 from mtkit.config import Config
+from mtkit.convert.exporting import export
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate import Translator
-from mtkit.trees import linearise, model_source, parse_trees, treebank_words
+from mtkit.trees import linearise, model_source, parse_trees, restore, treebank_words
 
 
 def leaves(tree: str) -> list[str]:
@@ -119,6 +120,29 @@ def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(
             list(translator.score_given(["a"], ["(S (XX a)"]))
     for best, again in zip(found, scored, strict=True):
         assert best.log_prob == pytest.approx(again.log_prob, abs=1e-4)
+
+
+def test_a_linearised_parser_returns_what_the_trees_are_restored_from(
+    parser: Run, tree_data: PreparedData
+):
+    lines = tree_data.text("test")[0]
+    trees = Translator.load(parser, device="cpu", tokenized=True).translate(lines)
+    texts = Translator.load(parser, device="cpu", linearised=True).translate(lines)
+    assert [
+        str(restore(text, line.split()).tree) for text, line in zip(texts, lines, strict=True)
+    ] == list(trees)
+
+
+def test_an_exported_parser_finds_the_same_trees(
+    parser: Run, tree_data: PreparedData, tmp_path: Path
+):
+    export(parser, tmp_path / "out", format="safetensors")
+    lines = tree_data.text("test")[0]
+    own, exported = (
+        list(Translator.load(run, device="cpu", tokenized=True).translate(lines))
+        for run in (parser, tmp_path / "out")
+    )
+    assert exported == own
 
 
 def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
