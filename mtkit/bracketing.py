@@ -5,17 +5,18 @@ as is known. A tree is a multiset of brackets: label, first and last word. Its r
 
 - Words with the tags of punctuation, and phrases of nothing else, are taken out before words are
   counted in spans.
-- A bracket `TOP` does not count. `PRT` is the same label as `ADVP`. Part-of-speech tags do not
-  count.
+- A bracket with the label `TOP`, or with a tag of punctuation as its label, does not count. `PRT`
+  is the same label as `ADVP`. Part-of-speech tags do not count.
 - Precision, recall and F1 are those of the brackets of all sentences together.
 - The length of a sentence, for the limit of 40 words, includes punctuation.
 
-Two rules are ours. evalb leaves such sentences out, and so a parser looks better than it is:
+Three rules are ours. evalb leaves such sentences out, and so a parser can look better than it is:
 
 - A sentence without a tree counts as a flat tree. The number of these sentences is printed.
 - The tags of the gold tree say which words are punctuation, in both trees. A parser need not
   predict tags. evalb uses the tags of each tree, and leaves out a sentence if its two trees then
   have different words.
+- A sentence of punctuation alone has no brackets, and is an exact match.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from mtkit.errors import MtkitError
 from mtkit.trees import Tree
 
 # COLLINS.prm: DELETE_LABEL, EQ_LABEL, and the length of "short" sentences.
-_PUNCTUATION = frozenset((",", ":", "``", "''", "."))
-_NO_BRACKET = "TOP"
+# The first list is for tags of words and for labels of phrases alike.
+_DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 _SAME_LABEL = {"PRT": "ADVP"}
 SHORT = 40
 # As sacreBLEU has them for other metrics.
@@ -110,12 +111,12 @@ def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
     # The number of words before each word that are not punctuation.
     before = [0]
     for tag in gold.tags:
-        before.append(before[-1] + (tag not in _PUNCTUATION))
+        before.append(before[-1] + (tag not in _DELETED))
     of_gold, of_found = (
         Counter(
             (_SAME_LABEL.get(label, label), before[start], before[end])
             for label, start, end in tree.phrases
-            if before[start] < before[end] and label != _NO_BRACKET
+            if before[start] < before[end] and label not in _DELETED
         )
         for tree in (gold, found)
     )

@@ -583,8 +583,8 @@ class Transformer(nn.Module):
             start, end: the positions, without the last.
             like: a tensor of their type and device.
             words: (..., end - start), with `positions: words` the number of the word of the source
-                at each position, from 0: that of a subword, or the one to be read next. By default
-                the number of the position.
+                at each position, from 0: that of a subword, or the one to be read next. It is at
+                most the number of the position, which is the default.
 
         Returns:
             (end - start, D), or (..., end - start, D) with `words`.
@@ -592,7 +592,8 @@ class Transformer(nn.Module):
         if self.config.positions == "words":
             if words is None:
                 words = torch.arange(start, end, device=like.device)
-            halves = self._sinusoids_to(max(end, int(words.max()) + 1), like=like)
+            # A token begins or reads at most one word, so there are not more words than positions.
+            halves = self._sinusoids_to(end, like=like)
             tokens = halves[start:end].expand(*words.shape, -1)
             return torch.cat((tokens, halves[words]), dim=-1)
         if self.config.positions == "learned":

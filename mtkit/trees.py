@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,9 +130,10 @@ def parse_trees(lines: Iterable[str], *, name: str, first_line: int = 1) -> Iter
 
     As evalb reads them: traces (`-NONE-`), and phrases of nothing else, are left out, and labels
     end before their function tags (`NP-SBJ`, `NP=2`). A bracket around the whole tree without a
-    label, or labelled TOP, ROOT or S1, is left out too. Blank lines are ignored. In a tree of
-    several lines, the second and later lines begin with a space or with `)`: a line that begins
-    with `(` begins a tree, so a missing bracket is found where it is missing.
+    label, or labelled TOP, ROOT or S1, is left out too; with several parts it is TOP, which does
+    not count in scores. Blank lines are ignored. In a tree of several lines, the second and later
+    lines begin with a space or with `)`: a line that begins with `(` begins a tree, so a missing
+    bracket is found where it is missing.
 
     Args:
         lines: of the text.
@@ -240,14 +242,12 @@ class _TreeReader:
         if not self._words:
             raise _MalformedError("an empty tree")
         phrases = self._phrases
-        if phrases and phrases[0].label in _WRAPPERS:
-            # It wraps one phrase of the same span, or one word.
-            if len(phrases) > 1 and phrases[1][1:] == phrases[0][1:]:
-                del phrases[0]
-            elif len(self._words) == 1:
-                phrases.clear()
-            elif not phrases[0].label:
+        while phrases and phrases[0].label in _WRAPPERS:
+            if len(self._words) > 1 and (len(phrases) == 1 or phrases[1][1:] != phrases[0][1:]):
+                # It has several parts, which need a root.
                 phrases[0] = phrases[0]._replace(label=_TOP)
+                break
+            del phrases[0]
         return Tree(tuple(self._words), tuple(self._tags), tuple(phrases))
 
 
@@ -483,6 +483,28 @@ _TREEBANK_RULES = [
         (r"(?i)\b(got)(ta)\b", r"\1 \2"),
     )
 ]
+
+
+def model_source(words: Iterable[str]) -> str:
+    """What a model reads for the words of a sentence: one word of its tokenizer for each.
+
+    The words are separated by spaces. A tokenizer also begins a word after the spaces of Unicode,
+    and drops invisible characters. So within a word, spaces are underscores and invisible
+    characters are left out; a word of nothing else is an underscore.
+    """
+    return " ".join(map(_unbroken, words))
+
+
+@functools.lru_cache(1 << 16)
+def _unbroken(word: str) -> str:
+    if word.isascii() and word.isprintable():
+        return word
+    # The tokenizer normalises; some characters, such as U+00B4, then begin with a space. U+2581 and
+    # U+FFFD are spaces to SentencePiece.
+    text = re.sub("[\u2581\ufffd]", " ", unicodedata.normalize("NFKC", word))
+    visible = [c for c in text if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf")]
+    unbroken = "_".join("".join(visible).split()) or "_"
+    return word if unbroken == text else unbroken
 
 
 def escaped(word: str) -> str:

@@ -48,6 +48,8 @@ def tree(text: str) -> Tree:
         ),
         # A phrase of punctuation is none.
         (GOLD.replace("(, ,)", "(PRN (, ,))"), 6, 6, 6),
+        # Nor is one with a label of punctuation, which evalb's DELETE_LABEL takes out as well.
+        (GOLD.replace("(NP (DT the) (NN dog))", "(: (NP (DT the) (NN dog)))"), 6, 6, 6),
         # Nor is TOP.
         (f"(TOP {GOLD} (. .))".replace(" (. .)) (. .))", ") (. .))"), 6, 6, 6),
     ],
@@ -63,6 +65,12 @@ def test_brackets_are_a_multiset():
     assert count_brackets(twice, once) == (2, 3, 2)
     assert count_brackets(once, twice) == (2, 2, 3)
     assert count_brackets(twice, twice) == (3, 3, 3)
+
+
+@pytest.mark.parametrize("wrapper", ["", "TOP", "ROOT", "S1"])
+def test_a_bracket_around_all_parts_of_a_tree_does_not_count(wrapper: str):
+    one = tree(f"({wrapper} (NP (NN a)) (VP (VB b)))")
+    assert count_brackets(one, one) == (2, 2, 2)
 
 
 def test_prt_and_advp_are_the_same_label():
@@ -162,6 +170,7 @@ def perturbed(golds: Sequence[Tree], seed: int) -> Iterator[Tree]:
 
 def evalb(gold: str, found: str) -> tuple[int, int, int]:
     """The brackets that match, and of both trees, read and counted from text as evalb does."""
+    punctuation = {",", ":", "``", "''", "."}
 
     def brackets(text: str) -> list[list[object]]:
         result: list[list[object]] = []
@@ -169,13 +178,14 @@ def evalb(gold: str, found: str) -> tuple[int, int, int]:
         words = 0
         for label, word, _ in re.findall(r"\(([^\s()]*)(?:\s+([^\s()]+)\s*\))?|(\))", text):
             if word:
-                words += label not in {",", ":", "``", "''", "."}
+                words += label not in punctuation
             elif label:
                 begun.append([label, words, -1])
                 result.append(begun[-1])
             else:
                 begun.pop()[2] = words
-        return [one for one in result if one[1] != one[2] and one[0] != "TOP"]
+        deleted = {"TOP", "-NONE-", *punctuation}
+        return [one for one in result if one[1] != one[2] and one[0] not in deleted]
 
     def are_same(one: list[object], other: list[object]) -> bool:
         labels = {one[0], other[0]}

@@ -49,8 +49,10 @@ def test_traces_and_function_tags_and_wrappers_are_left_out_as_evalb_does():
     )
     for wrapped in (f"( {ANN})", f"(ROOT {ANN})", f"(S1 {ANN})"):
         assert str(tree(wrapped)) == ANN
-    assert str(tree("( (S (NN a)) (. .))")) == "(TOP (S (NN a)) (. .))"
-    assert str(tree("( (NN a))")) == "(NN a)"
+    assert str(tree(f"( (TOP (S1 {ANN})))")) == ANN
+    for label in ("", "TOP", "ROOT", "S1"):
+        assert str(tree(f"({label} (S (NN a)) (. .))")) == "(TOP (S (NN a)) (. .))"
+        assert str(tree(f"({label} (NN a))")) == "(NN a)"
 
 
 @pytest.mark.parametrize(

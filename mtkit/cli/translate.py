@@ -269,7 +269,7 @@ def translate(
             prefixes=prefixes,
         )
         if translator.trees is not None:
-            stack.callback(_report_repaired, line_translator.trees)
+            stack.callback(_report_repaired, line_translator.repaired)
         typed = None
         if is_typed and prefixes is None:
             typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
@@ -365,7 +365,7 @@ class _LineTranslator:
         aligner: aligns the words of translations; None if that is not wanted.
         is_html: whether the lines are HTML.
         prefixes: what the translation of each line begins with.
-        trees: counts of the best trees of a parser: whether they were repaired.
+        repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
     """
 
     translator: Translator
@@ -375,7 +375,7 @@ class _LineTranslator:
     aligner: Aligner | None
     is_html: bool
     prefixes: list[str] | None
-    trees: Counter[bool] = field(default_factory=Counter)
+    repaired: Counter[bool] = field(default_factory=Counter)
 
     def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
         """The output for each window; a window is the number of its first line, and its lines.
@@ -388,7 +388,7 @@ class _LineTranslator:
         for window, found in self.translator.translate_windows(
             self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
         ):
-            self.trees.update(best.repaired for best, *_ in found if best.repaired is not None)
+            self.repaired.update(best.repaired for best, *_ in found if best.repaired is not None)
             yield window.first_line, self._formatted(found, window)
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
@@ -446,13 +446,13 @@ class _LineTranslator:
         return [[next(aligned) for _ in translations] for translations in found]
 
 
-def _report_repaired(trees: Counter[bool]) -> None:
-    if count := trees.total():
+def _report_repaired(repaired: Counter[bool]) -> None:
+    if count := repaired.total():
         log.info(
             "repaired %s of %s trees (%.1f %%)",
-            f"{trees[True]:,}",
+            f"{repaired[True]:,}",
             f"{count:,}",
-            100 * trees[True] / count,
+            100 * repaired[True] / count,
         )
 
 

@@ -119,9 +119,10 @@ def export(
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
-    translator = _load_untagged(run, checkpoint=checkpoint, config=greedy, prepared=False)
-    # Other software has what the model of a parser writes, and not the trees.
-    translator.trees = None
+    # Linearised, because other software has what the model of a parser writes, and not the trees.
+    translator = _load_untagged(
+        run, checkpoint=checkpoint, config=greedy, prepared=False, linearised=True
+    )
     text, lines = _check_text(run, translator, check)
     facts = _Facts(
         format=format,
@@ -268,9 +269,7 @@ def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
         case "huggingface":
             return MarianModel(folder, decode)
         case _:
-            exported = _load_untagged(Run.open(folder), config=greedy)
-            exported.trees = None
-            return RunModel(exported)
+            return RunModel(_load_untagged(Run.open(folder), config=greedy, linearised=True))
 
 
 def _load_untagged(run: Run, **options: Any) -> Translator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -96,16 +97,19 @@ class BlockEncoding:
     def __call__(self, decided: CheckedBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
         codes = decided.codes.copy()
-        (indices,) = np.nonzero(codes == KEPT)
-        block = taken(decided.block, indices.tolist())
-        src, tgt, codes[indices] = self._encode(block, decided.place.direction)
-        kept = np.flatnonzero(codes == KEPT).tolist()
-        links = self._links(taken(decided.block, kept), decided.links, kept)
+        (chosen,) = np.nonzero(codes == KEPT)
+        texts = model_texts(taken(decided.block, chosen.tolist()), self._linearisation)
+        ids, codes[chosen] = self._encode(texts, decided.place.direction)
+        is_kept = codes[chosen] == KEPT
+        src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
+        texts = [list(itertools.compress(side, is_kept)) for side in texts]
+        links = self._links(texts, decided.links, chosen[is_kept].tolist())
         return EncodedBlock(src, tgt, links, codes)
 
-    def _links(self, block: Block, lines: LinkLines | None, indices: list[int]) -> list[bytes]:
-        """The links of a block of kept pairs, which had these indices in `lines`."""
-        texts = model_texts(block, self._linearisation)
+    def _links(
+        self, texts: list[list[str]], lines: LinkLines | None, indices: list[int]
+    ) -> list[bytes]:
+        """The links of kept pairs, which had these indices in `lines`."""
         if self._linearisation is not None:
             links = [self._linearisation.links(text) for text in texts[1]]
         elif lines is not None:
@@ -114,14 +118,11 @@ class BlockEncoding:
             return []
         return encode_links(self._vocabularies, texts, links)
 
-    def _encode(self, block: Block, direction: int) -> tuple[list[bytes], list[bytes], ReasonCodes]:
-        """The same for a block whose pairs were all kept so far."""
-        ids = [
-            encoder.encode(lines)
-            for encoder, lines in zip(
-                self._encoders, model_texts(block, self._linearisation), strict=True
-            )
-        ]
+    def _encode(
+        self, texts: list[list[str]], direction: int
+    ) -> tuple[list[list[bytes]], ReasonCodes]:
+        """The ids of both sides, and the reason codes of the filters on subwords."""
+        ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
         # With EOS; the tag, which every source has, counts for the limit of tokens alone.
         tag = self._tags[direction]
         tagged = len(tag) // self._dtype.itemsize
@@ -137,15 +138,15 @@ class BlockEncoding:
         most = self._config.max_tokens
         codes[(lengths[0] + tagged > most) | (lengths[1] > most)] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
-        kept = np.flatnonzero(codes == KEPT).tolist()
-        src_ids, tgt_ids = ([side[index] for index in kept] for side in ids)
-        return [tag + ids for ids in src_ids], tgt_ids, codes
+        return [[tag + of_line for of_line in ids[0]], ids[1]], codes
 
 
 def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
-    """What the model reads and writes: the text of both sides, or a linearised tree."""
+    """What the model reads and writes: the text of both sides, or words and a linearised tree."""
     src, tgt = ([line.decode() for line in lines] for lines in block)
-    return [src, tgt if linearisation is None else list(map(linearisation.text, tgt))]
+    if linearisation is None:
+        return [src, tgt]
+    return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]
 
 
 def taken(block: Block, indices: list[int]) -> Block:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mtkit.prepare.source import Block, Reading, Source, check_file, file_sha256
 from mtkit.text import decode_lines
-from mtkit.trees import linearise, parse_trees, read_bracket
+from mtkit.trees import linearise, model_source, parse_trees, read_bracket, split_words
 from mtkit.word_alignment import Links
 
 
@@ -54,6 +54,11 @@ class Linearisation:
     """
 
     tags: bool
+
+    @staticmethod
+    def source(line: str) -> str:
+        """What a model reads for the words of a sentence, which are separated by spaces."""
+        return model_source(split_words(line))
 
     def text(self, line: str) -> str:
         """The linearised form of a tree in brackets on one line."""

@@ -20,6 +20,7 @@ from mtkit.translate.tree_mask import BracketTokens
 from mtkit.trees import (
     Tree,
     linearise,
+    model_source,
     parse_trees,
     restore,
     split_words,
@@ -72,7 +73,7 @@ class TreeText:
 
     def source(self, line: str) -> str:
         """What the model reads for a line."""
-        return " ".join(self.words(line))
+        return model_source(self.words(line))
 
     def target(self, line: str, number: int) -> str:
         """What the model writes for a tree in brackets; nothing for a blank line.
@@ -95,13 +96,16 @@ class TreeText:
             raise MtkitError(f"the tree {text[:100]!r} is not one of the words {' '.join(words)!r}")
         return trees[0]
 
-    def restored(self, line: str, found: Sequence[Translation]) -> list[Translation]:
-        """The trees, in brackets on one line, that the model has written for a line."""
-        words = self.words(line)
-        if not words:
-            return list(found)
-        trees = [restore(one.text, words) for one in found]
-        return [
-            replace(one, text=str(tree), repaired=repaired)
-            for one, (tree, repaired) in zip(found, trees, strict=True)
-        ]
+
+def restored(words: Sequence[str], found: Sequence[Translation]) -> list[Translation]:
+    """The trees, in brackets on one line, that a model has written for the words of a sentence.
+
+    Without words, what was found is returned as it is.
+    """
+    if not words:
+        return list(found)
+    trees = [restore(one.text, words) for one in found]
+    return [
+        replace(one, text=str(tree), repaired=repaired)
+        for one, (tree, repaired) in zip(found, trees, strict=True)
+    ]

@@ -46,12 +46,13 @@ from mtkit.translate.decoder import (
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import choose_direction, load_models, task_of
-from mtkit.translate.parsing import TreeText
+from mtkit.translate.parsing import TreeText, restored
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import join, split
 from mtkit.translate.terms import Glossary, TermSpeller
+from mtkit.trees import model_source
 from mtkit.word_alignment import Method
 
 log = logging.getLogger(__name__)
@@ -152,6 +153,7 @@ class Translator:
         tokenized: bool = False,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
+        linearised: bool = False,
     ) -> Translator:
         """The translator of a run folder, or of several with the same vocabulary.
 
@@ -175,6 +177,8 @@ class Translator:
             tokenized: of a parser: whether lines are words already, separated by spaces.
             src_lang, tgt_lang: the languages, of a multilingual model. It needs the target language
                 if it has several.
+            linearised: of a parser: read and return the text of the model itself, which is words
+                separated by spaces, and linearised trees that are not repaired.
 
         Raises:
             MtkitError: if the run, the checkpoint or the device does not exist, if the runs cannot
@@ -196,6 +200,9 @@ class Translator:
         models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
+        trees = None
+        if task_of(first) == "parsing" and not linearised:
+            trees = TreeText.of(tokenizer, tokenized=tokenized)
         decoder: DecoderProtocol | None = None
         if workers > 1:
             precision = choose_precision(config.precision, place, exact=True)
@@ -218,9 +225,7 @@ class Translator:
             decoder=decoder,
             src_tokenizer=src_tokenizer,
             glossary=glossary,
-            trees=TreeText.of(tokenizer, tokenized=tokenized)
-            if task_of(first) == "parsing"
-            else None,
+            trees=trees,
             src_prefix=[tags[tgt_lang]] if tags else (),
         )
         translator._runs = list(runs)
@@ -381,12 +386,13 @@ class Translator:
         draws = [n + place * NEXT_SENTENCE for n, same in groups for place, _ in enumerate(same)]
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
-        encoded = self._encode_sources(texts, numbers)
+        words = [] if self.trees is None else list(map(self.trees.words, texts))
+        sources = texts if self.trees is None else list(map(model_source, words))
+        encoded = self._encode_sources(sources, numbers)
         prefixes: list[list[int]] = [[]] * len(encoded)
         if window.prefixes is not None and parts is None:
             prefixes = self.tokenizer.encode_batch(window.prefixes)
         terms = self._demanded(texts, encoded)
-        words = [len(self.trees.words(line)) for line in texts] if self.trees else []
         # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
         rows = self._planned(encoded, terms, n_best=n_best)
@@ -397,11 +403,11 @@ class Translator:
                 [draws[i] for i in batch],
                 n_best=n_best,
                 terms=[terms[i] for i in batch] if any(terms[i] for i in batch) else None,
-                words=[words[i] for i in batch] if words else [],
+                words=[len(words[i]) for i in batch] if words else [],
             )
             for batch in rows
         ]
-        return _Begun(window, results, rows, self._decoder.begin(batches), terms, parts)
+        return _Begun(window, results, rows, self._decoder.begin(batches), terms, parts, words)
 
     def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[str]]:
         """The target terms that the translation of each text must contain."""
@@ -464,7 +470,7 @@ class Translator:
                 progress(len(rows) * lines / len(begun.results))
         results = begun.results
         if self.trees is not None:
-            return list(map(self.trees.restored, begun.window.lines, results))
+            return list(map(restored, begun.words, results))
         if begun.parts is not None:
             found = iter(results)
             results = [
@@ -591,9 +597,10 @@ class Translator:
     def _score_window(
         self, sources: list[str], translations: list[str], *, first_line: int
     ) -> list[Scored]:
-        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
         if self.trees is not None:
+            sources = list(map(self.trees.source, sources))
             translations = list(map(self.trees.target, translations, itertools.count(first_line)))
+        src = self._encode_sources(sources, range(first_line, first_line + len(sources)))
         tgt = self.tokenizer.encode_batch(translations)
         results = [Scored((), (), 0.0, 0.0)] * len(src)
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
@@ -613,8 +620,6 @@ class Translator:
 
         Longer lines are cut to the limit, with a warning. A blank line has no ids.
         """
-        if self.trees is not None:
-            lines = list(map(self.trees.source, lines))
         encoded = self.src_tokenizer.encode_batch(lines)
         for line, ids in zip(lines, encoded, strict=True):
             if not line.strip():
@@ -679,6 +684,7 @@ class _Begun:
         pending: the batches.
         terms: the target terms that each result must contain.
         parts: number of results of each line, if its sentences are translated one by one.
+        words: of each line, for a parser.
     """
 
     window: Window
@@ -686,4 +692,5 @@ class _Begun:
     rows: list[list[int]]
     pending: list[PendingBatch]
     terms: list[list[str]]
-    parts: list[int] | None = None
+    parts: list[int] | None
+    words: list[list[str]]

@@ -79,6 +79,22 @@ def test_a_prepared_tree_has_the_links_of_its_parts(
         assert numbers == sorted(unread)
 
 
+def test_words_with_spaces_of_unicode_are_linked_as_one_word(
+    tree_files: dict[str, Path], tmp_path: Path
+):
+    train = tmp_path / "train.trees"
+    train.write_text("(NP (CD 1\u00a01/2) (NN cat) (NNS dogs))\n" + tree_files["train"].read_text())
+    valid = Treebank(tree_files["valid"])
+    prepare_trees("odd", tmp_path / "out", train=[Treebank(train)], valid=valid, vocab_size=300)
+    data = PreparedData.open(tmp_path / "out")
+    pairs = data.pairs("train")
+    assert pairs.links is not None
+    # The words that links are about, as the model counts them.
+    assert int(data.tokenizers().src.begins_word[pairs.src[0]].sum()) == 3
+    # NP xCD xNN xNNS zNP: before each of the first three parts as many words were read.
+    assert np.reshape(pairs.links[0], (-1, 2)).tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
 def test_each_bracket_is_one_subword_and_the_sizes_of_the_sides_differ(tree_data: PreparedData):
     src, tgt = tree_data.tokenizers()
     assert len(src) == 300

@@ -12,13 +12,14 @@ from conftest import changed
 from training import assert_same_state, before_update, interrupt
 
 from mtkit.config import Config
+from mtkit.convert.exporting import export
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate import Translator
-from mtkit.trees import linearise, parse_trees, treebank_words
+from mtkit.trees import linearise, model_source, parse_trees, restore, treebank_words
 
 
 def leaves(tree: str) -> list[str]:
@@ -121,6 +122,29 @@ def test_a_given_tree_has_the_log_probability_that_the_search_gave_it(
         assert best.log_prob == pytest.approx(again.log_prob, abs=1e-4)
 
 
+def test_a_linearised_parser_returns_what_the_trees_are_restored_from(
+    parser: Run, tree_data: PreparedData
+):
+    lines = tree_data.text("test")[0]
+    trees = Translator.load(parser, device="cpu", tokenized=True).translate(lines)
+    texts = Translator.load(parser, device="cpu", linearised=True).translate(lines)
+    assert [
+        str(restore(text, line.split()).tree) for text, line in zip(texts, lines, strict=True)
+    ] == list(trees)
+
+
+def test_an_exported_parser_finds_the_same_trees(
+    parser: Run, tree_data: PreparedData, tmp_path: Path
+):
+    export(parser, tmp_path / "out", format="safetensors")
+    lines = tree_data.text("test")[0]
+    own, exported = (
+        list(Translator.load(run, device="cpu", tokenized=True).translate(lines))
+        for run in (parser, tmp_path / "out")
+    )
+    assert exported == own
+
+
 def test_a_run_on_trees_reports_f1_and_selects_the_best_by_it(
     tiny_config: Config, tree_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
@@ -185,6 +209,29 @@ def test_words_are_counted_by_the_parts_of_a_tree_that_are_words(
         assert weights["tgt_words"][ids].tolist() == [part.startswith("x") for part in parts]
         assert int(weights["src_words"][src.encode(tree.sentence)].sum()) == len(tree.words)
     assert weights["src_words"][EOS_ID]
+
+
+def test_a_model_reads_one_word_for_each_word_of_a_sentence(tree_data: PreparedData):
+    # Spaces of Unicode, invisible characters, U+00B4 and U+00A8 that are a space and a mark, and
+    # the signs that SentencePiece has for a space and for damage.
+    odd = [
+        "1\u00a01/2",
+        "a\u2028b\u3000",
+        "\u00a0",
+        "\u200b",
+        "a\u200bb",
+        "\x01",
+        "\u00b4",
+        "a\u00a8",
+        "a\u2581b",
+        "\ufffd",
+    ]
+    words = [*odd, "dog", "\u00bd", "\u4e2d\u6587", "na\u00efve", "\u2026"]
+    src = tree_data.tokenizers().src
+    for some in (words, words[::-1], *([word] for word in words)):
+        assert int(src.begins_word[src.encode(model_source(some))].sum()) == len(some)
+    # Other words are as they were.
+    assert model_source(words[len(odd) :]) == " ".join(words[len(odd) :])
 
 
 def test_a_parser_that_counts_words_resumes_to_the_last_bit(
