@@ -209,6 +209,10 @@ class _Encode:
     samples: dict[str, list[list[Any]]] = field(default_factory=dict)
 
 
+def _empty(source: Source) -> str:
+    return f"{source.name}: has no {'trees' if source.unit == 'tree' else 'sentence pairs'}"
+
+
 class Passes:
     """The passes of one preparation."""
 
@@ -230,7 +234,7 @@ class Passes:
         for split in SPLITS[1:]:
             self._refuse_changed(split, origins[split])
         if not held_out["valid"]:
-            raise MtkitError(f"{self._sources.valid.name}: no valid pairs in it")
+            raise MtkitError(f"{_empty(self._sources.valid)}; the validation set needs some")
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
@@ -305,7 +309,7 @@ class Passes:
         # Before the record is written, so that no run resumes with data of a changed source.
         self._refuse_changed("train", origins)
         if not len(records):
-            raise MtkitError(f"{sources[0].name}: no train pairs in it")
+            raise MtkitError(f"{_empty(sources[0])}; training needs some")
         start = 0
         for source, count in zip(sources, check.pairs, strict=True):
             if self._config.drop_misaligned:

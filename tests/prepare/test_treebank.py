@@ -141,7 +141,7 @@ def test_both_vocabularies_may_have_a_size_of_their_own(place: Place, tree_files
         (b"(S (NN a))\n(S (-NONE- *))\n", "line 2: an empty tree"),
         ("(S (NN a))\n(S (NN \xe4))\n".encode("latin-1"), "line 2: not UTF-8"),
         (b"a plain sentence\n", "line 1: 'a' has no part-of-speech tag"),
-        (b"", "no train pairs"),
+        (b"", "has no trees"),
     ],
 )
 def test_malformed_trees_are_refused_by_line_and_nothing_is_written(
@@ -154,7 +154,7 @@ def test_malformed_trees_are_refused_by_line_and_nothing_is_written(
     assert message in error
     error = place.refused("prepare", "x", "--trees", good, "--valid-trees", bad)
     assert "bad.trees" in error
-    assert message.replace("train", "valid") in error
+    assert message in error
 
 
 @pytest.mark.parametrize(
