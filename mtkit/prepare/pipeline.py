@@ -96,6 +96,7 @@ def prepare_corpus(
     if settings.get("vocab_size") is None:
         settings["vocab_size"] = corpus.vocab_size
     config = prepare_config(settings, overrides)
+    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
@@ -155,6 +156,7 @@ def prepare_files(
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
     config = prepare_config(settings, overrides)
+    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         _check_language(option, language)
@@ -248,6 +250,12 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
         raise MtkitError(f"{out}: cannot be written: {reason}") from error
     if not dry_run:
         check_free(out, force=force)
+
+
+def _refuse_tree_settings(config: PrepareConfig) -> None:
+    """Refuse a setting that has no effect on sentence pairs."""
+    if not config.tree_tags:
+        raise MtkitError("tree_tags: is a setting for treebanks; remove it, or give --trees")
 
 
 def _check_language(option: str, language: str) -> None:

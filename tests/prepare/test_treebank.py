@@ -173,6 +173,14 @@ def test_options_that_do_not_go_with_trees_are_refused(
     assert words in place.refused("prepare", "x", *arguments)
 
 
+@pytest.mark.parametrize("name", [["demo-en-de"], ["x", "--src-lang", "en", "--tgt-lang", "de"]])
+def test_a_setting_of_treebanks_is_refused_for_sentence_pairs(place: Place, name: list[str]):
+    file = place.write("text", "a line\n")
+    files = ["--train", file, file, "--valid", file, file] if len(name) > 1 else []
+    error = place.refused("prepare", *name, *files, "--set", "tree_tags=false")
+    assert "tree_tags: is a setting for treebanks" in error
+
+
 @pytest.mark.parametrize("tags", [True, False])
 def test_tags_are_learned_or_not(tree_files: dict[str, Path], tmp_path: Path, tags: bool):
     train, valid = Treebank(tree_files["train"]), Treebank(tree_files["valid"])
