@@ -4,7 +4,7 @@ The paper parses English (Section 6.3) as a translation from the words of a sent
 after Vinyals et al. (*Grammar as a Foreign Language*, 2015). `linearise` writes a tree as words of
 a target language, and `restore` makes a tree from whatever a model wrote:
 
-    (S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))  is  S NP xNNP zNP VP xVBZ zVP xufov zS
+    (S (NP (NNP Ann)) (VP (VBZ sleeps)) (. .))  is  S NP xNNP zNP VP xVBZ zVP xucov zS
 
 `NP` opens a phrase, `zNP` closes it, and `xNNP` is the next word of the sentence, with its
 part-of-speech tag. Words are not copied. Without tags, as in Vinyals et al., every word is `XX`,

@@ -128,6 +128,10 @@ class _Encode:
     samples: dict[str, list[list[Any]]] = field(default_factory=dict)
 
 
+def _empty(source: Source) -> str:
+    return f"{source.name}: has no {'trees' if source.unit == 'tree' else 'sentence pairs'}"
+
+
 class Passes:
     """The passes of one preparation.
 
@@ -168,7 +172,7 @@ class Passes:
         for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
             for split, source in direction.held_out.items():
                 if source is not None and split != "test" and not of_direction[split]:
-                    raise MtkitError(f"{source.name}: no valid pairs in it")
+                    raise MtkitError(f"{_empty(source)}; the validation set needs some")
             if self._existing is not None:
                 # Before hours of work.
                 words = _count_block(direction.linearisation, _as_block(of_direction["valid"]))
@@ -278,7 +282,7 @@ class Passes:
         # Before the record is written, so that no run resumes with data of a changed source.
         self._refuse_changed("train", origins)
         if not len(records):
-            raise MtkitError(f"{sources[0].name}: no train pairs in it")
+            raise MtkitError(f"{_empty(sources[0])}; training needs some")
         start = 0
         for source, count in zip(sources, check.pairs, strict=True):
             if self._config.drop_misaligned:

@@ -99,6 +99,7 @@ def prepare_corpus(
     if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = corpus.vocab_size
     config = _settings(existing, settings, overrides)
+    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
@@ -166,6 +167,7 @@ def prepare_files(
         _check_language(option, language)
     existing = _existing(tokenizer_from, [(src_lang, tgt_lang)])
     config = _settings(existing, settings, overrides)
+    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     sources = _sources(
         config,
@@ -242,6 +244,7 @@ def prepare_multilingual(
         raise MtkitError(f"temperature: must be at least 1, not {temperature}")
     existing = _existing(tokenizer_from, pairs, is_multilingual=True)
     config = _settings(existing, settings, overrides)
+    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     corpus = Corpus(
         [_sources(config, **one) for one in directions],
@@ -340,6 +343,12 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
         raise MtkitError(f"{out}: cannot be written: {reason}") from error
     if not dry_run:
         check_free(out, force=force)
+
+
+def _refuse_tree_settings(config: PrepareConfig) -> None:
+    """Refuse a setting that has no effect on sentence pairs."""
+    if not config.tree_tags:
+        raise MtkitError("tree_tags: is a setting for treebanks; remove it, or give --trees")
 
 
 def _check_language(option: str, language: str) -> None:

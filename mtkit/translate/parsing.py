@@ -92,8 +92,12 @@ class TreeText:
         """
         words = self.words(line)
         trees = list(parse_trees([text], name="the tree"))
-        if len(trees) != 1 or list(trees[0].words) != words:
-            raise MtkitError(f"the tree {text[:100]!r} is not one of the words {' '.join(words)!r}")
+        if len(trees) != 1:
+            raise MtkitError(f"the tree {text[:100]!r}: expected one tree, not {len(trees)}")
+        if list(trees[0].words) != words:
+            raise MtkitError(
+                f"the tree {text[:100]!r} must have exactly these words: {' '.join(words)[:300]!r}"
+            )
         return trees[0]
 
 

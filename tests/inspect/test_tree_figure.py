@@ -73,8 +73,14 @@ def test_the_page_of_a_parser_shows_the_tree_above_the_attention(translator: Tra
 
 
 def test_a_given_tree_of_other_words_is_refused(translator: Translator):
-    for wrong in ("(S (NN cat))", "", "(S (NN cat)", "the dog"):
-        with pytest.raises(MtkitError, match="the tree"):
+    for wrong, message in (
+        ("(S (NN cat))", "must have exactly these words: 'the dog sleeps .'"),
+        ("", "the tree '': expected one tree, not 0"),
+        ("(NN the) (NN dog)", "expected one tree, not 2"),
+        ("(S (NN cat)", "the tree, line 1: unbalanced"),
+        ("the dog", "the tree, line 1: 'the' has no part-of-speech tag"),
+    ):
+        with pytest.raises(MtkitError, match=message):
             inspect_pair(translator, "the dog sleeps.", wrong)
 
 
