@@ -32,6 +32,7 @@ HOMES = {
     # Each record is defined where its file is.
     "pydantic": {
         "config",
+        "prepare_config",
         "files",
         "data",
         "checkpoint",

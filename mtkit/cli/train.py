@@ -38,7 +38,7 @@ configuration_option = option_group("Configuration")
         "mtkit train --config demo",
         "mtkit train --config small --data data/mine --run runs/mine",
         "mtkit train --config base --data data/mine --set train.max_steps=20000",
-        "mtkit train --config fine-tune --data data/mine --init-from runs/general-base",
+        "mtkit train --config fine-tune --data data/mine --init-from runs/mine",
     ),
 )
 @configuration_option(

@@ -60,7 +60,6 @@ sampling_option = option_group("Sampling")
         "echo 'The old woman buys a red umbrella.' | mtkit translate",
         "mtkit translate --run runs/mine < test.en > output.de",
         "mtkit translate --run runs/mine --input test.en --output output.de",
-        "mtkit translate --run runs/many --tgt-lang fr < test.en",
         "mtkit translate --run runs/mine --nbest 5 --sample --top-p 0.9 < test.en",
         "mtkit translate --run runs/parser --tokenized --input sentences.txt",
     ),

@@ -290,8 +290,8 @@ def _bytes(path: Path) -> bytes:
 
 def _arrays(file: Path) -> dict[str, Any]:
     try:
-        # Without pickles, which NumPy refuses.
-        with np.load(file) as opened:
+        # NumPy refuses pickles. Opened here, because NumPy leaves damaged files open.
+        with file.open("rb") as stream, np.load(stream) as opened:
             return {name: opened[name] for name in opened.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
         raise MtkitError(

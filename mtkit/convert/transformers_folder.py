@@ -236,6 +236,8 @@ def _subwords(
             raise MtkitError(
                 f"{folder / name}: {error.strerror}; the SentencePiece model is needed"
             ) from error
+        if not model:
+            raise MtkitError(f"{folder / name}: is empty; the SentencePiece model is needed")
         pieces = [f"<no subword {i}>" for i in range(max(ids.values()) + 1)]
         for text, i in ids.items():
             pieces[i] = text
