@@ -323,8 +323,9 @@ def test_a_low_rank_change_of_a_run_has_that_rank(
         change = weight.double() - base[name].double()
         if weight.ndim == 2 and "embedding" not in name:
             sizes = torch.linalg.svdvals(change)
-            assert sizes[2] > 1e-6
-            assert sizes[3] < 1e-6 * sizes[0] + 1e-7
+            assert sizes[2] > 1e-5
+            # Rounding of the weights.
+            assert sizes[3] < 1e-6
         else:
             assert not change.any()
 
