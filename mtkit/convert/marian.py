@@ -128,6 +128,29 @@ def tensor_shapes(
     return shapes
 
 
+def check_tensor(
+    name: str, tensor: Tensor, shape: tuple[int, ...], file: Path, *, asked: str
+) -> None:
+    """Refuse a tensor of another shape, or with values that are not finite.
+
+    Args:
+        name: of the tensor.
+        tensor: as it was read.
+        shape: that it should have.
+        file: that it was read from.
+        asked: the words of the message that say who asks for the shape.
+
+    Raises:
+        MtkitError: naming the file and the tensor.
+    """
+    if tensor.shape != shape:
+        raise MtkitError(
+            f"{file}: {name} has the shape {list(tensor.shape)}{asked} for {list(shape)}"
+        )
+    if not tensor.isfinite().all():
+        raise MtkitError(f"{file}: {name} has values that are not finite")
+
+
 def layer_names(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
     """The layers, each with the names of its attentions."""
     counts = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}

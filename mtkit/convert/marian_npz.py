@@ -21,6 +21,7 @@ from mtkit.config import ModelConfig
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
+    check_tensor,
     layer_names,
     tensor_shapes,
 )
@@ -113,13 +114,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
     tensors["final_logits_bias"] = torch.nn.functional.pad(tensors["final_logits_bias"], (0, 1))
     wanted = tensor_shapes(config, len(src.pieces), len(tgt.pieces), one_matrix=one_matrix)
     for name, shape in wanted.items():
-        if tensors[name].shape != shape:
-            raise MtkitError(
-                f"{file}: {name} has the shape {list(tensors[name].shape)} where the settings ask "
-                f"for {list(shape)}"
-            )
-        if not tensors[name].isfinite().all():
-            raise MtkitError(f"{file}: {name} has values that are not finite")
+        check_tensor(name, tensors[name], shape, file, asked=" where the settings ask")
     return MarianSource(
         config=config,
         tensors=tensors,

@@ -16,7 +16,14 @@ from torch import Tensor
 
 from mtkit.checkpoint import Tensors
 from mtkit.config import ModelConfig
-from mtkit.convert.marian import MarianSource, Subwords, halves, setting, tensor_shapes
+from mtkit.convert.marian import (
+    MarianSource,
+    Subwords,
+    check_tensor,
+    halves,
+    setting,
+    tensor_shapes,
+)
 from mtkit.errors import MtkitError, reason_of
 from mtkit.model import sinusoidal_positions
 from mtkit.prepare_config import LARGEST_VOCABULARY
@@ -347,13 +354,7 @@ def _check_weights(
     for name, shape in wanted.items():
         if name not in tensors:
             raise MtkitError(f"{file}: has no tensor {name}")
-        if tensors[name].shape != shape:
-            raise MtkitError(
-                f"{file}: {name} has the shape {list(tensors[name].shape)}, but {CONFIG} asks for "
-                f"{list(shape)}"
-            )
-        if not tensors[name].isfinite().all():
-            raise MtkitError(f"{file}: {name} has values that are not finite")
+        check_tensor(name, tensors[name], shape, file, asked=f", but {CONFIG} asks")
     if unknown := sorted(tensors.keys() - wanted.keys()):
         raise MtkitError(f"{file}: has a tensor that is not of a Marian model: {unknown[0][:100]}")
 

@@ -99,7 +99,6 @@ def prepare_corpus(
     if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = corpus.vocab_size
     config = _settings(existing, settings, overrides)
-    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     if not corpus.built_in:
         log.info("fetching %s from %s", corpus.name, corpus.source)
@@ -167,7 +166,6 @@ def prepare_files(
         _check_language(option, language)
     existing = _existing(tokenizer_from, [(src_lang, tgt_lang)])
     config = _settings(existing, settings, overrides)
-    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     sources = _sources(
         config,
@@ -244,7 +242,6 @@ def prepare_multilingual(
         raise MtkitError(f"temperature: must be at least 1, not {temperature}")
     existing = _existing(tokenizer_from, pairs, is_multilingual=True)
     config = _settings(existing, settings, overrides)
-    _refuse_tree_settings(config)
     _check_place(out, force=force, dry_run=dry_run)
     corpus = Corpus(
         [_sources(config, **one) for one in directions],
@@ -312,7 +309,7 @@ def prepare_trees(
     existing = _existing(tokenizer_from, [(src_lang, TREES)], task="parsing")
     if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = WSJ_VOCABULARY
-    config = _settings(existing, settings, overrides, base=FOR_TREES)
+    config = _settings(existing, settings, overrides, of_trees=True)
     _check_place(out, force=force, dry_run=dry_run)
     if not train:
         raise MtkitError("there is no training data; give at least one treebank")
@@ -343,12 +340,6 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
         raise MtkitError(f"{out}: cannot be written: {reason}") from error
     if not dry_run:
         check_free(out, force=force)
-
-
-def _refuse_tree_settings(config: PrepareConfig) -> None:
-    """Refuse a setting that has no effect on sentence pairs."""
-    if not config.tree_tags:
-        raise MtkitError("tree_tags: is a setting for treebanks; remove it, or give --trees")
 
 
 def _check_language(option: str, language: str) -> None:
@@ -451,12 +442,17 @@ def _settings(
     settings: dict[str, Any],
     overrides: Sequence[str],
     *,
-    base: Sequence[str] = (),
+    of_trees: bool = False,
 ) -> PrepareConfig:
-    """The settings of a preparation; `base` are overrides that the user has not given."""
+    """The settings of a preparation, of trees or of sentence pairs."""
+    base = FOR_TREES if of_trees else ()
     if existing is None:
-        return prepare_config(settings, [*base, *overrides])
-    return existing.config(settings, overrides, base=base)
+        config = prepare_config(settings, [*base, *overrides])
+    else:
+        config = existing.config(settings, overrides, base=base)
+    if not of_trees and not config.tree_tags:
+        raise MtkitError("tree_tags: is a setting for treebanks; remove it, or give --trees")
+    return config
 
 
 def _prepare(

@@ -204,8 +204,8 @@ class DecoderCache:
             bias = like.new_zeros(B, 1, memory_mask.shape[-1])
             self.memory_bias = self._for_heads(bias.masked_fill_(~memory_mask[:, 0], -torch.inf))
         self.ancestors = like.new_zeros(B, beam_size, 0)
-        # (B, W): words of the source that each hypothesis has read, if they are counted.
-        self._words = torch.zeros(B, beam_size, dtype=torch.int64, device=like.device)
+        # (B, W): words of the source that each hypothesis has read, once they are counted.
+        self._words: Tensor | None = None
         self._own = like.new_full((beam_size, beam_size), -torch.inf).fill_diagonal_(0)
         self._rows: Tensor | None = None
 
@@ -213,7 +213,8 @@ class DecoderCache:
         """Slot w of sentence b continues the hypothesis of slot `parents[b, w]`; (B, W)."""
         rows = parents.unsqueeze(-1).expand(-1, -1, self.ancestors.shape[-1])
         self.ancestors = self.ancestors.gather(1, rows)
-        self._words = self._words.gather(1, parents)
+        if self._words is not None:
+            self._words = self._words.gather(1, parents)
 
     def select(self, sentences: Tensor) -> None:
         """Keep these sentences (an int64 vector of indices), in that order."""
@@ -227,7 +228,8 @@ class DecoderCache:
         if len(self.memory_bias) > 1:
             self.memory_bias = self.memory_bias.index_select(0, rows)
         self.ancestors = self.ancestors.index_select(0, sentences)
-        self._words = self._words.index_select(0, sentences)
+        if self._words is not None:
+            self._words = self._words.index_select(0, sentences)
         for layer in self.layers:
             layer.select(sentences, rows)
 
@@ -238,6 +240,9 @@ class DecoderCache:
             is_word: (R,), whether the newest token of each hypothesis reads a word.
             rows: (R,), their slots.
         """
+        if self._words is None:
+            B, W, _ = self.shape
+            self._words = torch.zeros(B, W, dtype=torch.int64, device=rows.device)
         self._words.view(-1).index_add_(0, rows, is_word.long())
         return self._words.view(-1)[rows]
 

@@ -158,19 +158,21 @@ def test_the_licence_of_an_imported_model_is_kept_over_generations(
         assert begun.licence == "cc-by-4.0"
 
 
-def test_a_run_resumes_without_the_run_that_it_was_started_from(
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
+@pytest.fixture
+def whole(fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path) -> Path:
+    """A run that was fine-tuned without a stop."""
     tune(fine, tiny_data, tmp_path / "whole", tiny_run)
-    with monkeypatch.context() as patch:
+    return tmp_path / "whole"
+
+
+def test_a_run_resumes_without_the_run_that_it_was_started_from(
+    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    with pytest.MonkeyPatch.context() as patch:
         before_update(patch, 3, interrupt)
         tune(fine, tiny_data, tmp_path / "stopped", tiny_run)
     train.run(fine, tiny_data, tmp_path / "stopped", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "stopped")
+    assert_same_state(whole, tmp_path / "stopped")
 
 
 def test_a_run_is_not_continued_with_other_initial_weights(
@@ -187,21 +189,16 @@ def test_a_run_is_not_continued_with_other_initial_weights(
 
 
 def test_a_run_without_checkpoints_needs_its_initial_weights_again(
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
 ):
-    tune(fine, tiny_data, tmp_path / "whole", tiny_run)
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         before_update(patch, 2, kill)
         with pytest.raises(KeyboardInterrupt):
             tune(fine, tiny_data, tmp_path / "killed", tiny_run)
     with pytest.raises(MtkitError, match=r"no checkpoint yet; give --init-from .* again, or"):
         train.run(fine, tiny_data, tmp_path / "killed", device="cpu")
     tune(fine, tiny_data, tmp_path / "killed", tiny_run)
-    assert_same_state(tmp_path / "whole", tmp_path / "killed")
+    assert_same_state(whole, tmp_path / "killed")
 
 
 @pytest.mark.parametrize("restart", [False, True])
