@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from mtkit.config import MAY_CHANGE, Config
+from mtkit.config import MAY_CHANGE, Config, Section, setting_fields
 from mtkit.prepare_config import NO_CLEANING, PrepareConfig
 
 PAGE = Path(__file__).with_name("settings.md")
@@ -62,10 +61,10 @@ in the `config.yaml` of a run folder.
 PREPARE = """\
 ## Settings of `mtkit prepare`
 
-`mtkit prepare` has settings of its own. They are given with `--set key=value`, without a section, \
-as in `--set max_ratio=3`, and are stored with the data. `--vocab-size` sets `vocab_size`. \
-`--no-cleaning` sets {no_cleaning}. Prepared data does not change: with other settings, prepare \
-again.
+`mtkit prepare` has settings of its own. They are given with `--set key=value`, as in \
+`--set max_ratio=3` and `--set noise.case=0.05`, and are stored with the data. `--vocab-size` sets \
+`vocab_size`. `--no-cleaning` sets {no_cleaning}. Prepared data does not change: with other \
+settings, prepare again.
 """
 
 
@@ -78,7 +77,7 @@ def page() -> str:
     for name, field in Config.model_fields.items():
         section = field.annotation
         assert isinstance(section, type)
-        assert issubclass(section, BaseModel)
+        assert issubclass(section, Section)
         parts.append(f"## The section `{name}`\n\n{section.__doc__}\n")
         parts.append(_table(section, name))
     no_cleaning = ", ".join(f"`{override}`" for override in NO_CLEANING)
@@ -91,11 +90,11 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace("`", "").replace(" ", "-")
 
 
-def _table(section: type[BaseModel], name: str | None) -> str:
+def _table(section: type[Section], name: str | None) -> str:
     """The settings of a section; `name` is None where there is no resuming."""
     heading = ["setting", "type", "default", "limits", "resume", "description"]
     rows = []
-    for key, field in section.model_fields.items():
+    for key, field in setting_fields(section).items():
         kind, limits = _type(field)
         row = [f"`{key}`", kind, f"`{_value(field.default)}`", limits]
         row.append("yes" if name and _may_change(f"{name}.{key}") else "no")

@@ -28,6 +28,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from mtkit.errors import MtkitError
 from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
@@ -440,6 +441,18 @@ class Config(Section):
     def guided_layer(self) -> int:
         """The decoder layer that `train.guided_alignment` trains a head of, from 1."""
         return self.train.guided_layer or max(1, self.model.decoder_layers - 1)
+
+
+def setting_fields(section: type[Section]) -> dict[str, FieldInfo]:
+    """The fields of all settings by their dotted keys, such as `train.max_steps`."""
+    found: dict[str, FieldInfo] = {}
+    for key, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            found |= {f"{key}.{name}": one for name, one in setting_fields(inner).items()}
+        else:
+            found[key] = field
+    return found
 
 
 def presets() -> list[str]:

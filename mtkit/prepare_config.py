@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from mtkit.config import Count, Section, explain, parse_value
+from mtkit.config import Count, Section, Seed, explain, parse_value, setting_fields
 from mtkit.errors import MtkitError
 from mtkit.plain_yaml import cut
 
@@ -18,8 +19,55 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 VocabSize = Annotated[int, Field(ge=1, le=LARGEST_VOCABULARY)]
 
 
+class NoiseConfig(Section):
+    """Which share of the training pairs is changed, so that a model learns to read noisy text.
+
+    The shares are the settings before `seed`; a pair gets at most one kind of noise.
+    """
+
+    case: Share = Field(
+        0.0,
+        description="probability that both sides of a training pair are in upper case; 0 is off",
+    )
+    title: Share = Field(
+        0.0,
+        description="probability that every word of both sides of a training pair begins with a "
+        "capital letter; 0 is off",
+    )
+    typos: Share = Field(
+        0.0,
+        description="probability that the source of a training pair has typing errors, one for "
+        "every 40 letters; 0 is off",
+    )
+    punctuation: Share = Field(
+        0.0,
+        description="probability that both sides of a training pair lack the full stop, question "
+        "mark or exclamation mark at their end; 0 is off",
+    )
+    seed: Seed = Field(1, description="random seed of the noise")
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """The probability of each kind of noise."""
+        return {kind: getattr(self, kind) for kind in NoiseConfig.model_fields if kind != "seed"}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any pair may be changed."""
+        return any(self.probabilities.values())
+
+    @model_validator(mode="after")
+    def _check_sum(self) -> NoiseConfig:
+        if (total := math.fsum(self.probabilities.values())) > 1 + 1e-9:
+            raise ValueError(
+                f"{', '.join(self.probabilities)} add up to {total:g}, and must not exceed 1: a "
+                "pair gets at most one of them"
+            )
+        return self
+
+
 class PrepareConfig(Section):
-    """Settings of filtering and subwords; recorded in the manifest of the data."""
+    """Settings of filtering, subwords and noise; recorded in the manifest of the data."""
 
     vocab_size: VocabSize = Field(
         37_000, description="vocabulary size of the joint BPE (Section 5.1)"
@@ -91,6 +139,7 @@ class PrepareConfig(Section):
         description="drop pairs in the wrong language (swapped or untranslated), by the log-odds "
         "of subwords, source against target",
     )
+    noise: NoiseConfig = Field(NoiseConfig(), description="noise in the training pairs")
 
     @model_validator(mode="after")
     def _check_sizes(self) -> PrepareConfig:
@@ -126,17 +175,29 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
 
     Args:
         settings: by name; None leaves the default.
-        overrides: ``key=value``, the value read as YAML.
+        overrides: ``key=value`` or ``noise.key=value``, the value read as YAML.
 
     Raises:
         MtkitError: naming the setting and the value.
     """
     tree = {key: value for key, value in settings.items() if value is not None}
     for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
+        key, equals, text = (part.strip() for part in override.partition("="))
+        if not equals or not key:
             raise MtkitError(f"--set {cut(override)}: write key=value, as in max_ratio=3")
-        tree[key.strip()] = parse_value(override, text)
+        value = parse_value(override, text)
+        section, _, inner = key.partition(".")
+        if not inner:
+            tree[key] = value
+        elif section != "noise":
+            raise _unknown(key)
+        else:
+            given = tree.get(section, {})
+            if isinstance(given, Section):
+                given = given.model_dump()
+            if not isinstance(given, Mapping):
+                raise _not_a_group(section)
+            tree[section] = {**given, inner: value}
     try:
         # YAML has lists, but no tuples.
         return PrepareConfig.model_validate(
@@ -144,11 +205,26 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
         )
     except ValidationError as error:
         first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "value_error":  # our own checks name the key
-            raise MtkitError(str(first["ctx"]["error"])) from None
-        key = cut(str(first["loc"][0]))
+            where = f"{key}: " if key else ""
+            raise MtkitError(f"{where}{first['ctx']['error']}") from None
         if first["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(key, PrepareConfig.model_fields, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise MtkitError(f"prepare has no setting {key}{hint}") from None
+            raise _unknown(key) from None
+        if first["type"] == "model_type":
+            raise _not_a_group(key) from None
         raise MtkitError(explain(error)) from None
+
+
+def _unknown(key: str) -> MtkitError:
+    """The error for a setting that does not exist."""
+    known = list(setting_fields(PrepareConfig))
+    # Without its section, or with one that it does not have.
+    near = [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = near or difflib.get_close_matches(key, known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return MtkitError(f"prepare has no setting {cut(key)}{hint}")
+
+
+def _not_a_group(key: str) -> MtkitError:
+    return MtkitError(f"{key}: is a group of settings; write {key}.case=0.05, for example")

@@ -54,7 +54,7 @@ HOMES = {
     "huggingface_hub": {"prepare.hub", "convert.model_hub"},
     "xxhash": {"prepare.filters"},
     "langcodes": {"prepare.filters"},
-    "regex": {"prepare.filters"},
+    "regex": {"prepare.filters", "prepare.noise"},
     "ctranslate2": {"convert.ctranslate2"},
     "sentencex": {"translate.sentences"},
     "transformers": {"convert.exporting", "convert.huggingface"},

@@ -185,8 +185,8 @@ output_option = option_group("Output")
     "overrides",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a setting of cleaning or of BPE, as in max_ratio=3. Repeatable. --settings prints"
-    " all settings.",
+    help="Change a setting of cleaning, BPE or noise, as in max_ratio=3 and noise.case=0.05."
+    " Repeatable. --settings prints all settings.",
 )
 @cleaning_option(
     "--no-cleaning",

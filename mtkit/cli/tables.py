@@ -63,6 +63,8 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
     table.add_row("training pairs kept", f"{kept:,}", f"{kept / read:.2%}")
     for direction, (count, share) in report.shares.items():
         table.add_row(f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch")
+    for kind, count in report.noise.items():
+        table.add_row(f"  with noise: {kind}", f"{count:,}", f"{count / kept:.2%}")
     table.add_row("  source tokens", f"{report.tokens[0]:,}")
     table.add_row("  target tokens", f"{report.tokens[1]:,}")
     for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):
@@ -106,22 +108,19 @@ def presets(*, width: int = UNBROKEN) -> str:
 
 def preparation_settings(*, width: int = UNBROKEN) -> str:
     """The settings of `prepare`, with their defaults and descriptions."""
-    return _settings({"": prepare_config.PrepareConfig}, width)
+    return _settings(config.setting_fields(prepare_config.PrepareConfig), width)
 
 
 def training_settings(*, width: int = UNBROKEN) -> str:
     """The settings of a run, by section, with their defaults and descriptions."""
-    sections = config.Config.model_fields.items()
-    return _settings({f"{name}.": field.annotation for name, field in sections}, width)
+    return _settings(config.setting_fields(config.Config), width)
 
 
-def _settings(sections: Mapping[str, Any], width: int) -> str:
-    """A table of the settings of some models of pydantic, by the prefix of their keys."""
+def _settings(fields: Mapping[str, Any], width: int) -> str:
+    """A table of settings: the fields of pydantic by their keys."""
     table = _listing("KEY", "DEFAULT", "DESCRIPTION")
-    for prefix, section in sections.items():
-        for name, field in section.model_fields.items():
-            default = json.dumps(field.default)
-            table.add_row(f"{prefix}{name}", default, escape(field.description or ""))
+    for key, field in fields.items():
+        table.add_row(key, json.dumps(field.default), escape(field.description or ""))
     return _render(table, width)
 
 

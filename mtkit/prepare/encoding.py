@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mtkit.arrays import IntArray
 from mtkit.prepare.filters import KEPT, LanguageOdds, ReasonCodes, reason_code
 from mtkit.prepare.links import LinkLines, encode_links
+from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import Block
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.treebank import Linearisation
@@ -53,16 +56,20 @@ class EncodedBlock(NamedTuple):
         src, tgt: the ids of both sides of the kept pairs.
         links: their links, if there are any.
         codes: of all pairs.
+        noise: number of kept pairs with each kind of noise.
     """
 
     src: list[bytes]
     tgt: list[bytes]
     links: list[bytes]
     codes: ReasonCodes
+    noise: dict[str, int]
 
 
 class BlockEncoding:
     """Segments the kept pairs of a block into subwords, and applies the subword-level filters.
+
+    Some pairs then get noise, which the filters do not see.
 
     Args:
         vocabularies: of both sides.
@@ -71,6 +78,7 @@ class BlockEncoding:
         dtype: of an id.
         linearisation: as in `Sources`.
         tags: what the sources of each direction begin with, as ids.
+        noises: the noise of each direction; empty if there is none.
     """
 
     def __init__(
@@ -81,7 +89,9 @@ class BlockEncoding:
         dtype: np.dtype[Any],
         linearisation: Linearisation | None,
         tags: Sequence[bytes],
+        noises: Sequence[Noise],
     ) -> None:
+        self._noises = noises
         self._tags = tags
         self._linearisation = linearisation
         self._vocabularies = vocabularies
@@ -103,8 +113,34 @@ class BlockEncoding:
         is_kept = codes[chosen] == KEPT
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
-        links = self._links(texts, decided.links, chosen[is_kept].tolist())
-        return EncodedBlock(src, tgt, links, codes)
+        kept = chosen[is_kept]
+        noise = self._add_noise(decided.place, kept, texts, (src, tgt)) if self._noises else {}
+        links = self._links(texts, decided.links, kept.tolist())
+        return EncodedBlock(src, tgt, links, codes, noise)
+
+    def _add_noise(
+        self, place: Place, kept: IntArray, texts: list[list[str]], ids: tuple[list[bytes], ...]
+    ) -> dict[str, int]:
+        """Replace the texts and ids of some kept pairs, which had the indices `kept`."""
+        noise = self._noises[place.direction]
+        found = noise(texts, source=place.source, lines=place.first + kept)
+        encoded = [
+            encoder.encode(lines)
+            for encoder, lines in zip(self._encoders, found.texts, strict=True)
+        ]
+        tag, size = self._tags[place.direction], self._dtype.itemsize
+        counts: Counter[str] = Counter()
+        for number, (index, kind) in enumerate(zip(found.places, found.kinds, strict=True)):
+            src, tgt = encoded[0][number], encoded[1][number]
+            most = self._config.max_tokens * size
+            if max(len(tag + src), len(tgt)) > most or min(len(src), len(tgt)) == size:
+                # Capitals have more subwords; the pair is kept without them.
+                continue
+            counts[kind] += 1
+            ids[0][index], ids[1][index] = tag + src, tgt
+            for side in (0, 1):
+                texts[side][index] = found.texts[side][number]
+        return dict(counts)
 
     def _links(
         self, texts: list[list[str]], lines: LinkLines | None, indices: list[int]

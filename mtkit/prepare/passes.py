@@ -7,7 +7,6 @@ import functools
 import hashlib
 import itertools
 import logging
-import math
 import os
 import time
 import zlib
@@ -24,6 +23,13 @@ from tqdm import tqdm
 from mtkit.data import PreparedWriter
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import Record, read_record, write_record
+from mtkit.prepare.counting import (
+    ChosenPairs,
+    DirectionWords,
+    count_block,
+    count_pairs,
+    words_to_learn,
+)
 from mtkit.prepare.encoding import (
     BlockEncoding,
     CheckedBlock,
@@ -48,17 +54,16 @@ from mtkit.prepare.filters import (
 )
 from mtkit.prepare.links import LinkLines
 from mtkit.prepare.misalignment import find_misaligned
+from mtkit.prepare.noise import Noise
 from mtkit.prepare.report import Report, Sample
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.text_to_ids import CachedEncoder
-from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
 from mtkit.prepare_config import PrepareConfig
 from mtkit.processes import malloc_trim, ordered_map
 from mtkit.text import not_utf8
 from mtkit.tokenizer import Vocabularies
-from mtkit.words import WordCounts, count_words
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +79,6 @@ BLOCK = 10_000
 PART = 20
 # 2 ** 64 over the golden ratio: its multiples differ in all their bits.
 _GOLDEN = 0x9E3779B97F4A7C15
-# Memory for the words of one side, of all directions.
-_WORDS_BYTES = 32 << 20
 # Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
@@ -118,6 +121,7 @@ class _Encode:
         dropped: number of dropped pairs, by reason.
         tokens: tokens of source and target side, with EOS.
         samples: dropped pairs, by reason, each with the number that selected it.
+        noise: as in `Report`.
     """
 
     blocks: int = 0
@@ -126,6 +130,7 @@ class _Encode:
     dropped: dict[str, int] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=lambda: [0, 0])
     samples: dict[str, list[list[Any]]] = field(default_factory=dict)
+    noise: dict[str, int] = field(default_factory=dict)
 
 
 def _empty(source: Source) -> str:
@@ -175,7 +180,7 @@ class Passes:
                     raise MtkitError(f"{_empty(source)}; the validation set needs some")
             if self._existing is not None:
                 # Before hours of work.
-                words = _count_block(direction.linearisation, _as_block(of_direction["valid"]))
+                words = count_block(direction.linearisation, _as_block(of_direction["valid"]))
                 self._existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
@@ -209,6 +214,7 @@ class Passes:
                 "dropped": dropped,
                 "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
                 "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
+                **({"noise": encode.noise} if encode.noise else {}),
             },
             misaligned=[
                 {"source": source, "first": first, "last": last, "offset": offset}
@@ -233,6 +239,7 @@ class Passes:
             tokens=(encode.tokens[0], encode.tokens[1]),
             seconds=self._seconds,
             shares=shares,
+            noise=encode.noise,
         )
 
     def _describe_directions(
@@ -383,11 +390,8 @@ class Passes:
             return self._writer.tokenizers(), list(zip(found[::2], found[1::2], strict=True))
         counts, sizes = self._counted(check)
         if self._existing is None:
-            factors = self._corpus.factors(sizes)
-            src, tgt = (_merged([pair[side] for pair in counts], factors) for side in (0, 1))
             vocabularies = learn_vocabularies(
-                src,
-                tgt,
+                *words_to_learn(counts, self._corpus.factors(sizes)),
                 self._config,
                 writes_trees=self._corpus.linearisation is not None,
                 languages=self._corpus.tagged_languages,
@@ -397,20 +401,18 @@ class Passes:
                 where = "the training text"
                 if self._corpus.is_multilingual:
                     where += f" of {direction.name}"
-                self._existing.refuse_unseen(*words, where=where)
+                self._existing.refuse_unseen(*words.clean, where=where)
             vocabularies = self._existing.vocabularies
         self._writer.add_tokenizers(vocabularies)
-        odds = [language_odds(vocabularies, *words) for words in counts]
+        odds = [language_odds(vocabularies, *words.clean) for words in counts]
         malloc_trim()
         with (self._writer.scratch / "odds.partial").open("wb") as file:
             np.savez(file, *(side.log_odds for pair in odds for side in pair))
         os.replace(file.name, saved)
         return vocabularies, odds
 
-    def _counted(
-        self, check: _Check
-    ) -> tuple[list[tuple[dict[str, int], dict[str, int]]], list[float]]:
-        """The words of both sides of each direction, and the number of its kept pairs.
+    def _counted(self, check: _Check) -> tuple[list[DirectionWords], list[float]]:
+        """The words of each direction, and the number of its kept pairs.
 
         The words have their counts in the kept pairs; a pair counts as often as its weight.
         """
@@ -421,33 +423,44 @@ class Passes:
             raise _nothing_left(by_reason)
         # Every n-th pair, so that a sample covers the whole corpus evenly.
         stride = -(-kept // self._config.learn_from_pairs)
+        sizes = [0.0] * len(self._corpus.directions)
 
-        directions = self._corpus.directions
-        sizes = [0.0] * len(directions)
-
-        def chosen() -> Iterator[tuple[int, Block]]:
+        def chosen() -> Iterator[ChosenPairs]:
             seen = 0
             for place, block, codes, _ in self._blocks(check, records):
                 (indices,) = np.nonzero(codes == KEPT)
                 sizes[place.direction] += len(indices) * self._corpus.train[place.source].weight
-                yield place.direction, taken(block, indices[-seen % stride :: stride].tolist())
+                of_sample = indices[-seen % stride :: stride]
+                yield ChosenPairs(place, taken(block, of_sample.tolist()), of_sample)
                 seen += len(indices)
 
-        room = _WORDS_BYTES // len(directions)
-        counts = [[WordCounts(max_bytes=room) for _ in range(2)] for _ in directions]
-        count = functools.partial(_count_numbered, self._corpus.linearisation)
         with _bar("counting words", total=-(-kept // stride)) as bar:
-            for (number, block), of_sides in ordered_map(count, chosen(), workers=self._workers):
-                for side, of_side in zip(counts[number], of_sides, strict=True):
-                    side.add(of_side)
-                bar.update(len(block[0]))
-        return [(dict(src.items()), dict(tgt.items())) for src, tgt in counts], sizes
+            words = count_pairs(
+                chosen(),
+                directions=len(sizes),
+                linearisation=self._corpus.linearisation,
+                noises=self._noises(),
+                workers=self._workers,
+                advance=bar.update,
+            )
+        return words, sizes
+
+    def _noises(self) -> list[Noise]:
+        """The noise of each direction; empty if there is none."""
+        config = self._config
+        if not config.noise.is_on:
+            return []
+        return [
+            Noise(config.noise, one.src_lang, one.tgt_lang, config.user_defined_symbols)
+            for one in self._corpus.directions
+        ]
 
     # -- Encode
 
     def _encoded(self, check: _Check, vocabularies: Vocabularies, odds: list[PairOdds]) -> _Encode:
         saved = self._writer.scratch / "encode.json"
-        done = _Encode(kept=[0] * len(self._corpus.train))
+        kinds = [kind for kind, share in self._config.noise.probabilities.items() if share]
+        done = _Encode(kept=[0] * len(self._corpus.train), noise=dict.fromkeys(kinds, 0))
         if (found := _read_stage(saved)) is not None:
             done = _Encode(**found)
         self._writer.back_to(done.sizes)
@@ -459,13 +472,16 @@ class Passes:
             self._writer.token_type,
             self._corpus.linearisation,
             self._tags(vocabularies),
+            self._noises(),
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         with _bar("encoding", total=len(records)) as bar:
             bar.update(min(done.blocks * BLOCK, len(records)))
-            for (place, block, *_), (src, tgt, links, codes) in ordered_map(
+            for (place, block, *_), (src, tgt, links, codes, noise) in ordered_map(
                 encoding, rest, workers=self._workers
             ):
+                for kind, count in noise.items():
+                    done.noise[kind] += count
                 self._writer.add_pairs("train", src, tgt)
                 if self._corpus.has_links:
                     self._writer.add_links("train", links)
@@ -481,6 +497,8 @@ class Passes:
                     _write_stage(saved, done)
         if not sum(done.kept):
             raise _nothing_left(done.dropped)
+        for kind in [kind for kind, count in done.noise.items() if not count]:
+            log.warning("noise.%s: no training pair got it; none could, or there are few", kind)
         return done
 
     def _list_dropped(self, done: _Encode, place: Place, block: Block, codes: ReasonCodes) -> None:
@@ -581,30 +599,6 @@ def _check_block(cleaners: list[Cleaner], numbered: _Numbered) -> PairChecks:
     # The same sentence in another direction is not a repetition.
     salt = np.uint64(numbered.direction * _GOLDEN % 2**64)
     return replace(checks, src_keys=checks.src_keys ^ salt, tgt_keys=checks.tgt_keys ^ salt)
-
-
-def _count_numbered(
-    linearisation: Linearisation | None, numbered: tuple[int, Block]
-) -> tuple[Counter[str], Counter[str]]:
-    return _count_block(linearisation, numbered[1])
-
-
-def _merged(counts: Sequence[Mapping[str, int]], factors: Sequence[float]) -> Mapping[str, int]:
-    """The words of all directions, the counts of each multiplied with its factor."""
-    if len(counts) == 1:
-        return counts[0]
-    summed: Counter[str] = Counter()
-    for of_direction, factor in zip(counts, factors, strict=True):
-        for word, count in of_direction.items():
-            summed[word] += math.ceil(count * factor)
-    return summed
-
-
-def _count_block(
-    linearisation: Linearisation | None, block: Block
-) -> tuple[Counter[str], Counter[str]]:
-    src, tgt = map(count_words, model_texts(block, linearisation))
-    return src, tgt
 
 
 def _checksum(block: Block, links: LinkLines | None) -> str:

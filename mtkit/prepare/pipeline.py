@@ -6,7 +6,8 @@ The training pairs are read three times, block by block, and processed on all co
    written to flat files, in which duplicates and misaligned segments are then searched.
 2. **Learn.** The words of the kept pairs, or of an even sample of them, are counted, and the
    subword vocabulary is learned from the counts.
-3. **Encode.** The kept pairs are segmented into subwords, filtered by these, and written.
+3. **Encode.** The kept pairs are segmented into subwords, filtered by these, and written. Some of
+   them may get noise before they are written.
 
 The later stages compare every block with the one that the first stage read, before it is used: a
 source that changes meanwhile is refused, so its lines are never paired wrongly.
@@ -51,7 +52,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 7
+_RECORDS_FORMAT = 8
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -450,6 +451,11 @@ def _settings(
         config = prepare_config(settings, [*base, *overrides])
     else:
         config = existing.config(settings, overrides, base=base)
+    if of_trees and config.noise.is_on:
+        raise MtkitError(
+            "noise: is a setting for sentence pairs, because a parser reads the words as they are "
+            "in the treebank; remove it"
+        )
     if not of_trees and not config.tree_tags:
         raise MtkitError("tree_tags: is a setting for treebanks; remove it, or give --trees")
     return config

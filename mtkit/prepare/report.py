@@ -34,6 +34,7 @@ class Report:
         tokens: source and target tokens of the kept training pairs, with EOS.
         shares: of multilingual data, for each direction the number of its kept training pairs, and
             its share of the pairs of an epoch.
+        noise: number of training pairs that got each kind of noise with a probability above 0.
         seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
     """
 
@@ -48,3 +49,4 @@ class Report:
     tokens: tuple[int, int]
     seconds: dict[str, float]
     shares: dict[str, tuple[int, float]] = field(default_factory=dict)
+    noise: dict[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ defines the contents of the page.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.config import setting_fields
 from mtkit.data import IntArray, PreparedData, SentencePairs, Split, also_split
 from mtkit.errors import MtkitError, one_line
 from mtkit.files import naming_file, write_whole
@@ -300,6 +302,10 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         or "none",
         "Misaligned parts": f"{len(report.misaligned):,}",
     }
+    if report.noise:
+        summary["Pairs with noise"] = "\n".join(
+            f"{kind}: {count:,} ({count / kept:.2%})" for kind, count in report.noise.items()
+        )
     if licence := data.manifest.licence:
         summary["Licence"] = str(licence)
     return summary
@@ -346,16 +352,18 @@ def _origin(split: str, source: Mapping[str, Any]) -> Origin:
 
 
 def _settings(settings: PrepareConfig) -> list[Setting]:
-    values = settings.model_dump(mode="json")
-    return [
-        Setting(
-            key=key,
-            value=json.dumps(values[key], ensure_ascii=False),
-            changed=getattr(settings, key) != field.default,
-            meaning=field.description or "",
+    found = []
+    for key, one in setting_fields(PrepareConfig).items():
+        value = operator.attrgetter(key)(settings)
+        found.append(
+            Setting(
+                key=key,
+                value=json.dumps(value, ensure_ascii=False),
+                changed=value != one.default,
+                meaning=one.description or "",
+            )
         )
-        for key, field in PrepareConfig.model_fields.items()
-    ]
+    return found
 
 
 # Values above these limits are reported.

@@ -598,13 +598,19 @@ def interrupted(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "stage", ["Cleaner.__call__", "find_repeats", "_count_block", "LanguageOdds.of"]
+    "stage",
+    [
+        "passes.Cleaner.__call__",
+        "passes.find_repeats",
+        "counting.count_words",
+        "passes.LanguageOdds.of",
+    ],
 )
 def test_what_was_interrupted_is_finished_by_the_same_command(
     stage: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(f"mtkit.prepare.passes.{stage}", interrupted)
+        patch.setattr(f"mtkit.prepare.{stage}", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare()
     assert not (corpus.folder / "out").exists()

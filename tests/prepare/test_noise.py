@@ -1,0 +1,568 @@
+"""Noise in training pairs: what it changes, how often, and what it leaves alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtkit.cli import tables
+from mtkit.data import PreparedData
+from mtkit.errors import MtkitError
+from mtkit.prepare import passes
+from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
+from mtkit.prepare.pipeline import prepare_files, prepare_multilingual
+from mtkit.prepare.report import Report
+from mtkit.prepare.statistics import write_page
+from mtkit.prepare_config import NoiseConfig, prepare_config
+
+if TYPE_CHECKING:
+    from conftest import TinyText
+
+KINDS = ["case", "title", "typos", "punctuation"]
+SENTENCE = "the quick brown fox jumps over it"
+
+
+def noisy(
+    kind: str,
+    src: str,
+    tgt: str,
+    *,
+    languages: tuple[str, str] = ("en", "de"),
+    symbols: Sequence[str] = (),
+    line: int = 1,
+) -> tuple[str, str] | None:
+    """A pair with noise of a kind; None if it cannot have it."""
+    noise = Noise(NoiseConfig(**{kind: 1.0}), *languages, symbols)
+    found = noise([[src], [tgt]], source=0, lines=np.array([line]))
+    assert found.kinds == [kind] * len(found.places)
+    return (found.texts[0][0], found.texts[1][0]) if found.places else None
+
+
+# ---------------------------------------------------------------------------------------------
+# What each kind changes
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "languages", "expected"),
+    [
+        ("The old house.", "Das alte Haus.", ("en", "de"), ("THE OLD HOUSE.", "DAS ALTE HAUS.")),
+        # Unicode's upper case of ß is SS. The number of words stays.
+        (
+            "Is it big?",
+            "Ist die Straße groß?",
+            ("en", "de"),
+            ("IS IT BIG?", "IST DIE STRASSE GROSS?"),
+        ),
+        # Only the codes of these languages give İ.
+        ("it is", "istanbul'da ılık", ("en", "tr"), ("IT IS", "İSTANBUL'DA ILIK")),
+        ("it is", "istanbul'da ılık", ("en", "tr-CY"), ("IT IS", "İSTANBUL'DA ILIK")),
+        ("biri", "one", ("az_Latn", "en"), ("BİRİ", "ONE")),
+        ("it is", "istanbul", ("en", "trv"), ("IT IS", "ISTANBUL")),
+        # Greek capitals have no accent, but the dieresis, and the word "or" is Ή.
+        ("may", "Μαΐου ή ήταν όχι", ("en", "el"), ("MAY", "ΜΑΪΟΥ Ή ΗΤΑΝ ΟΧΙ")),
+        # A letter and its mark stay together.
+        ("cafe\u0301 noir", "a", ("fr", "en"), ("CAFE\u0301 NOIR", "A")),
+        # A target without case stays as it is.
+        ("my iPhone", "我的iPhone很好", ("en", "zh"), ("MY IPHONE", "我的IPHONE很好")),
+        ("hello", "გამარჯობა", ("en", "ka"), ("HELLO", "გამარჯობა")),
+        # So does a source, and then its target has no reason to be in capitals.
+        ("我的iPhone很好", "my iPhone", ("zh", "en"), None),
+        ("გამარჯობა", "hello", ("ka", "en"), None),
+        ("नमस्ते", "hello", ("hi", "en"), None),
+        ("123 !?", "hello", ("en", "de"), None),
+        ("NASA", "nasa", ("en", "de"), None),
+    ],
+)
+def test_case_puts_both_sides_in_upper_case(
+    src: str, tgt: str, languages: tuple[str, str], expected: tuple[str, str] | None
+):
+    assert noisy("case", src, tgt, languages=languages) == expected
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "languages", "expected"),
+    [
+        (
+            "NATO said “it isn't” (not yet), 5th of e-mail",
+            "die «alte» straße",
+            ("en", "de"),
+            ("NATO Said “It Isn't” (Not Yet), 5th Of E-mail", "Die «Alte» Straße"),
+        ),
+        ("l'homme  est là", "¿qué es?", ("fr", "es"), ("L'homme  Est Là", "¿Qué Es?")),
+        ("it is", "ilk ev", ("en", "tr"), ("It Is", "İlk Ev")),
+        # The digraph has a form for titles.
+        ("ǆep na", "a b", ("hr", "en"), ("ǅep Na", "A B")),
+        ("hello you", "გამარჯობა", ("en", "ka"), ("Hello You", "გამარჯობა")),
+        ("Hello You", "hallo du", ("en", "de"), None),
+        ("你好", "hello", ("zh", "en"), None),
+    ],
+)
+def test_title_gives_every_word_a_capital_letter(
+    src: str, tgt: str, languages: tuple[str, str], expected: tuple[str, str] | None
+):
+    assert noisy("title", src, tgt, languages=languages) == expected
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("He came.", "Er kam.", ("He came", "Er kam")),
+        ("Who?!", "Wer?", ("Who", "Wer")),
+        ("Wait...", "Warte…", ("Wait", "Warte")),
+        # A mark that is a word of its own, and spaces around it.
+        ("Bonjour ! ", "Hello!", ("Bonjour", "Hello")),
+        ("你好。", "Hello.", ("你好", "Hello")),
+        ("नमस्ते।", "مرحبا؟", ("नमस्ते", "مرحبا")),
+        # One of the sides has none at its end.
+        ("He came.", "Er kam", None),
+        ("He came:", "Er kam.", None),
+        ('He said "yes."', "Er sagte ja.", None),
+        # Nothing would be left.
+        ("...", "Na ja.", None),
+        ("Hm.", "?!", None),
+    ],
+)
+def test_punctuation_is_removed_where_both_sides_end_with_it(
+    src: str, tgt: str, expected: tuple[str, str] | None
+):
+    assert noisy("punctuation", src, tgt) == expected
+
+
+def edits(first: str, second: str) -> int:
+    """The fewest letters dropped, added, replaced or swapped with a neighbour."""
+    rows = [
+        [max(i, j) * (not i or not j) for j in range(len(second) + 1)]
+        for i in range(len(first) + 1)
+    ]
+    for i in range(1, len(first) + 1):
+        for j in range(1, len(second) + 1):
+            rows[i][j] = min(
+                rows[i - 1][j] + 1,
+                rows[i][j - 1] + 1,
+                rows[i - 1][j - 1] + (first[i - 1] != second[j - 1]),
+            )
+            if first[i - 2 : i] == second[j - 2 : j][::-1] and min(i, j) > 1:
+                rows[i][j] = min(rows[i][j], rows[i - 2][j - 2] + 1)
+    return rows[-1][-1]
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5])
+def test_there_is_one_typing_error_for_every_forty_letters_in_the_source_alone(repeats: int):
+    text = " ".join([SENTENCE] * repeats)
+    letters = sum(map(len, text.split()))
+    found = [noisy("typos", text, "ein Satz", line=line) for line in range(30)]
+    for pair in found:
+        assert pair is not None
+        assert pair[1] == "ein Satz"
+        assert edits(text, pair[0]) == math.ceil(letters / LETTERS_PER_TYPO)
+        assert len(pair[0].split()) == len(text.split())
+    assert len(set(found)) > 20
+
+
+def test_an_error_swaps_drops_doubles_or_replaces_a_letter():
+    # Of two letters, each of these gives another text.
+    swapped, dropped, doubled, replaced = {"ba"}, {"a", "b"}, {"aab", "abb"}, {"aa", "bb"}
+    found = {pair[0] for n in range(200) if (pair := noisy("typos", "ab", "x", line=n))}
+    assert found == swapped | dropped | doubled | replaced
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 1 ! ?",
+        "https://example.org/page me@example.org {name} %s <b> covid19 4th R&D and/or",
+        "",
+        "   ",
+        "\u0301\u0301",
+        "😀👩‍👩‍👧",
+    ],
+)
+def test_a_source_without_words_of_letters_has_no_errors(text: str):
+    assert noisy("typos", text, "ein Satz") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["今天天气很好", "สวัสดีชาวโลก", "नमस्ते दुनिया", "مرحبا بالعالم", "안녕하세요 세계", "привет мир"],
+)
+def test_every_script_can_have_errors_with_its_own_letters(text: str):
+    for line in range(40):
+        pair = noisy("typos", text, "ein Satz", line=line)
+        assert pair is not None
+        assert pair[0] != text
+        assert set(pair[0]) <= set(text)
+
+
+def test_a_replaced_letter_is_of_the_same_script_and_case():
+    latin, cyrillic = "PQRS tuvw", "абвг"
+    for line in range(300):
+        pair = noisy("typos", f"{latin} {cyrillic}", "x", line=line)
+        assert pair is not None
+        words = pair[0].split()
+        assert set(words[0]) <= set("PQRS")
+        assert set(words[1]) <= set("tuvw")
+        assert set(words[2]) <= set("абвг")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_with_a_user_defined_symbol_stay(kind: str):
+    for line in range(20):
+        pair = noisy(kind, "<2de> hello (<b>.)", "hallo <b>.", symbols=["<2de>", "<b>"], line=line)
+        if kind == "punctuation":
+            assert pair is None
+            continue
+        assert pair is not None
+        assert pair[0].split()[::2] == ["<2de>", "(<b>.)"]
+        assert pair[0].split()[1] != "hello"
+        assert pair[1].split()[1] == "<b>."
+
+
+@given(
+    st.sampled_from(KINDS),
+    st.text(max_size=90),
+    st.text(max_size=90),
+    st.sampled_from(["en", "tr", "el", "zh", "", "?"]),
+    st.integers(0, 2**63),
+)
+def test_no_text_is_emptied_and_words_keep_their_places(
+    kind: str, src: str, tgt: str, language: str, line: int
+):
+    pair = noisy(kind, src, tgt, languages=(language, language), line=line)
+    if pair is None:
+        return
+    assert pair[0] != src
+    for before, after in zip((src, tgt), pair, strict=True):
+        assert after.strip() or not before.strip()
+        if kind == "punctuation":
+            # The end is missing, and nothing else.
+            assert before.startswith(after)
+        else:
+            assert len(after.split()) == len(before.split())
+            assert [len(word) > 0 for word in after.split(" ")] == [
+                len(word) > 0 for word in before.split(" ")
+            ]
+
+
+# ---------------------------------------------------------------------------------------------
+# Which pairs are chosen
+
+
+def chosen(
+    config: NoiseConfig, lines: Sequence[int], source: int = 0
+) -> dict[int, tuple[str, str]]:
+    """The kind and the source of the lines with noise."""
+    texts = [[f"{SENTENCE}."] * len(lines), ["ein Satz."] * len(lines)]
+    found = Noise(config, "en", "de")(texts, source=source, lines=np.array(lines))
+    return {
+        lines[place]: (kind, text)
+        for place, kind, text in zip(found.places, found.kinds, found.texts[0], strict=True)
+    }
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
+def test_the_shares_are_the_probabilities_within_binomial_limits(seed: int):
+    shares = {"case": 0.05, "title": 0.01, "typos": 0.2, "punctuation": 0.1}
+    pairs = 20_000
+    found = [kind for kind, _ in chosen(NoiseConfig(**shares, seed=seed), range(pairs)).values()]
+    for kind, share in shares.items():
+        # Four standard deviations: one in 16,000 seeds would miss it.
+        limit = 4 * math.sqrt(pairs * share * (1 - share))
+        assert abs(found.count(kind) - pairs * share) < limit
+
+
+def test_noise_depends_on_the_seed_the_source_and_the_line_alone():
+    config = NoiseConfig(case=0.1, typos=0.4)
+    lines = list(range(1, 400))
+    together = chosen(config, lines)
+    some = random.Random(1).sample(lines, 150)
+    assert chosen(config, some) == {line: together[line] for line in some if line in together}
+    assert chosen(config.model_copy(update={"seed": 2}), lines) != together
+    assert chosen(config, lines, source=1) != together
+
+
+# ---------------------------------------------------------------------------------------------
+# Prepared data
+
+
+def prepare(text: TinyText, out: Path, *overrides: str, **changes: Any) -> Report:
+    # Enough for the capitals too.
+    arguments = {**text.prepare_arguments(), "vocab_size": 330, **changes}
+    return prepare_files("noisy", out, **arguments, overrides=overrides)
+
+
+def pairs_of(folder: Path, split: Any = "train") -> list[tuple[str, str]]:
+    data = PreparedData.open(folder)
+    pairs = data.pairs(split)
+    src, tgt = data.tokenizers()
+    return [
+        (src.decode(pairs.src[place][:-1]), tgt.decode(pairs.tgt[place][:-1]))
+        for place in range(len(pairs))
+    ]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def test_without_noise_the_seed_changes_nothing_but_the_manifest(
+    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+):
+    report = prepare(tiny_text, tmp_path / "out", "noise.seed=7", "noise.case=0", vocab_size=300)
+    before, after = files_of(tiny_data.path), files_of(tmp_path / "out")
+    assert {name for name in after if before.get(name) != after[name]} == {"manifest.json"}
+    assert before.keys() == after.keys()
+    assert report.noise == {}
+    assert "noise" not in PreparedData.open(tmp_path / "out").manifest.counts
+
+
+def test_with_probability_1_every_training_pair_is_changed_and_no_other(
+    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+):
+    report = prepare(tiny_text, tmp_path / "out", "noise.case=1")
+    clean = pairs_of(tiny_data.path)
+    assert pairs_of(tmp_path / "out") == [(src.upper(), tgt.upper()) for src, tgt in clean]
+    assert pairs_of(tmp_path / "out", "valid") == pairs_of(tiny_data.path, "valid")
+    for split in ("valid", "test"):
+        for side in ("src", "tgt"):
+            name = f"{split}.{side}.txt"
+            assert (tmp_path / "out" / name).read_bytes() == (tiny_data.path / name).read_bytes()
+    assert report.noise == {"case": 200}
+
+
+def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
+    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+):
+    report = prepare(tiny_text, tmp_path / "out", noise={"case": 0.3, "typos": 0.2})
+    pairs = list(zip(pairs_of(tiny_data.path), pairs_of(tmp_path / "out"), strict=True))
+    upper = sum(after == (before[0].upper(), before[1].upper()) for before, after in pairs)
+    typos = sum(after[0] != before[0] and after[1] == before[1] for before, after in pairs)
+    unchanged = sum(before == after for before, after in pairs)
+    assert upper + typos + unchanged == 200
+    assert report.noise == {"case": upper, "typos": typos}
+    assert min(upper, typos) > 10
+    data = PreparedData.open(tmp_path / "out")
+    assert data.manifest.counts["noise"] == report.noise
+    assert data.manifest.settings["noise"] == NoiseConfig(case=0.3, typos=0.2).model_dump()
+    printed = tables.preparation(report)
+    assert f"with noise: case {upper} {upper / 2:.2f}%" in " ".join(printed.split())
+    write_page(tmp_path / "page.html", data, report)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"case: {upper} ({upper / 2:.2f}%)" in page
+    assert "noise.typos" in page
+
+
+def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
+    tiny_text: TinyText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 30)
+    monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
+    noise = {"noise": {"case": 0.2, "title": 0.2, "typos": 0.4}}
+    reports = [
+        prepare(tiny_text, tmp_path / str(workers), workers=workers, **noise) for workers in (1, 2)
+    ]
+    assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
+    original = passes._write_stage
+    written = 0
+
+    def stop_at_the_third(path: Path, value: Any) -> None:
+        nonlocal written
+        original(path, value)
+        written += 1
+        if written == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "_write_stage", stop_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(tiny_text, tmp_path / "stopped", workers=1, **noise)
+    reports.append(prepare(tiny_text, tmp_path / "stopped", workers=1, **noise))
+    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "1")
+    assert reports[0].noise == reports[1].noise == reports[2].noise
+
+
+def test_subwords_are_learned_from_the_noise_too(
+    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+):
+    prepare(tiny_text, tmp_path / "out", "noise.case=0.5", vocab_size=380)
+    (clean, _), (learned, _) = (
+        data.tokenizers() for data in (tiny_data, PreparedData.open(tmp_path / "out"))
+    )
+    # No capital is in the clean text, so each of these is a byte.
+    assert clean.is_fallback[clean.encode("SEVEN")].sum() == 5
+    assert not learned.is_fallback[learned.encode("SEVEN")].any()
+    assert len(learned.encode("SEVEN")) < 5
+
+
+def test_the_filters_drop_the_same_pairs_with_noise(
+    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+):
+    files = []
+    for file in tiny_text.train:
+        lines = file.read_text(encoding="utf-8").split("\n")
+        # Repeated, much longer than the other side, and in the wrong language.
+        lines[7] = lines[3]
+        lines[11] = "one two" if file.suffix == ".en" else "null eins " * 20
+        lines[20] = "fünf sechs vier" if file.suffix == ".en" else "four six five"
+        files.append(tmp_path / file.name)
+        files[-1].write_text("\n".join(lines), encoding="utf-8")
+    dropped = []
+    for name, case in (("clean", 0), ("noisy", 1)):
+        # With the same subwords, because other ones have other lengths.
+        changes = {"train": [tuple(files)], "vocab_size": None, "tokenizer_from": tiny_data.path}
+        report = prepare(tiny_text, tmp_path / name, f"noise.case={case}", **changes)
+        assert set(report.dropped) == {"duplicate", "length ratio", "wrong language"}
+        dropped.append((tmp_path / name / "dropped.tsv.gz").read_bytes())
+    assert dropped[0] == dropped[1]
+
+
+def test_a_pair_whose_noise_would_be_too_long_stays_as_it_is(
+    tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
+):
+    # Capitals are not in this vocabulary, so each is a byte or two.
+    clean = tiny_data.pairs("train")
+    most = int(max(clean.src.lengths.max(), clean.tgt.lengths.max()))
+    changes = {"vocab_size": None, "tokenizer_from": tiny_data.path}
+    report = prepare(tiny_text, tmp_path / "out", "noise.case=1", f"max_tokens={most}", **changes)
+    pairs = PreparedData.open(tmp_path / "out").pairs("train")
+    assert len(pairs) == 200
+    assert max(pairs.src.lengths.max(), pairs.tgt.lengths.max()) <= most
+    found = list(zip(pairs_of(tiny_data.path), pairs_of(tmp_path / "out"), strict=True))
+    changed = sum(before != after for before, after in found)
+    assert report.noise == {"case": changed}
+    assert 0 < changed < 200
+    for before, after in found:
+        assert after in (before, (before[0].upper(), before[1].upper()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_word_alignments_stay_with_their_words(kind: str, tiny_text: TinyText, tmp_path: Path):
+    # Each source word is linked with its translation; the last words are marks of punctuation.
+    files = []
+    for side, file in enumerate(tiny_text.train):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        files.append(tmp_path / file.name)
+        mark = " ." if side else " !"
+        files[-1].write_text("".join(f"{line}{mark}\n" for line in lines), encoding="utf-8")
+    counts = [len(line.split()) for line in files[0].read_text(encoding="utf-8").splitlines()]
+    links = [
+        [*((word, count - 2 - word) for word in range(count - 1)), (count - 1, count - 1)]
+        for count in counts
+    ]
+    (tmp_path / "links").write_text(
+        "".join(" ".join(f"{i}-{j}" for i, j in line) + "\n" for line in links)
+    )
+    changes = {"train": [tuple(files)], "alignments": [tmp_path / "links"]}
+    report = prepare(
+        tiny_text, tmp_path / "out", f"noise.{kind}=1", "drop_overlap=false", **changes
+    )
+    assert report.noise == {kind: 200}
+    found = PreparedData.open(tmp_path / "out").pairs("train").links
+    assert found is not None
+    for index, of_pair in enumerate(links):
+        # Without their words, the links of the marks are gone.
+        expected = sorted(of_pair[:-1] if kind == "punctuation" else of_pair)
+        numbers = found[index]
+        assert list(zip(numbers[::2], numbers[1::2], strict=True)) == expected
+
+
+def test_sources_of_a_multilingual_model_keep_their_tags(tiny_text: TinyText, tmp_path: Path):
+    one = tiny_text.prepare_arguments()
+    del one["vocab_size"]
+    reverse = {
+        "src_lang": "de",
+        "tgt_lang": "en",
+        **{split: tuple(reversed(one[split])) for split in ("valid", "test")},
+        "train": [tuple(reversed(one["train"][0]))],
+    }
+    report = prepare_multilingual(
+        "both",
+        tmp_path / "out",
+        directions=[one, reverse],
+        vocab_size=330,
+        noise={"case": 0.5, "typos": 0.5},
+    )
+    assert sum(report.noise.values()) == 400
+    data = PreparedData.open(tmp_path / "out")
+    pairs, tags = data.pairs("train"), data.tokenizers().src.language_tags
+    firsts = [int(pairs.src[place][0]) for place in range(400)]
+    assert firsts == [tags["de"]] * 200 + [tags["en"]] * 200
+    # The same lines of different sources have different noise.
+    kinds = [src.isupper() for src, _ in pairs_of(tmp_path / "out")]
+    assert kinds[:200] != kinds[200:]
+
+
+def test_a_noise_that_no_pair_can_have_is_said(
+    tiny_text: TinyText, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    report = prepare(tiny_text, tmp_path / "out", "noise.punctuation=1")
+    assert report.noise == {"punctuation": 0}
+    assert "noise.punctuation: no training pair got it" in caplog.text
+
+
+def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
+    from mtkit.prepare import Treebank, prepare_trees
+
+    trees = {split: Treebank(tree_files[split]) for split in ("train", "valid")}
+    with pytest.raises(MtkitError, match=r"^noise: is a setting for sentence pairs, ") as caught:
+        prepare_trees(
+            "trees",
+            tmp_path / "trees",
+            train=[trees["train"]],
+            valid=trees["valid"],
+            overrides=["noise.typos=0.1"],
+        )
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "trees").exists()
+
+
+# ---------------------------------------------------------------------------------------------
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("noise.cas=0.1", "prepare has no setting noise.cas; did you mean noise.case?"),
+        ("nois.case=0.1", "prepare has no setting nois.case; did you mean noise.case?"),
+        ("typos=0.1", "prepare has no setting typos; did you mean noise.typos?"),
+        ("max_ratio.x=3", "prepare has no setting max_ratio.x; did you mean max_ratio?"),
+        ("noise.case=1.1", "noise.case: expected less than or equal to 1, not 1.1"),
+        ("noise.case=-1", "noise.case: expected greater than or equal to 0, not -1"),
+        ("noise.case=often", "noise.case: expected a valid number, not 'often'"),
+        ("noise.case", "--set noise.case: write key=value, as in max_ratio=3"),
+        ("noise=1", "noise: is a group of settings; write noise.case=0.05, for example"),
+        (
+            "noise.title=0.7",
+            "noise: case, title, typos, punctuation add up to 1.2, and must not exceed 1: a pair "
+            "gets at most one of them",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line(override: str, message: str):
+    with pytest.raises(MtkitError) as caught:
+        prepare_config({"noise": {"case": 0.5}}, [override])
+    assert str(caught.value) == message
+
+
+def test_settings_of_noise_are_given_one_by_one_and_as_a_group():
+    expected = NoiseConfig(case=0.25, typos=0.5, seed=3)
+    assert (
+        prepare_config({}, ["noise.case=0.25", "noise.typos=.5", "noise.seed=3"]).noise == expected
+    )
+    for given_noise in ({"case": 0.25, "typos": 0.1}, NoiseConfig(case=0.25, typos=0.1)):
+        config = prepare_config({"noise": given_noise}, ["noise.typos=0.5", "noise.seed=3"])
+        assert config.noise == expected
+    # Ten times 0.1 is not exactly 1 in binary.
+    assert prepare_config({}, [f"noise.{kind}=0.1" for kind in KINDS] + ["noise.case=0.7"]).noise
