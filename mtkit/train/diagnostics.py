@@ -133,7 +133,7 @@ def findings(config: Config, trained: Trained, validated: Validated) -> list[str
     has_learned = trained.valid_loss < min(LEARNED, LEARNED_SHARE * guessed)
     return [
         *([] if has_learned else _settings(config, trained)),
-        *_loss(trained),
+        *_loss(config, trained),
         *_translations(config, validated),
         *_overfitting(trained),
     ]
@@ -207,8 +207,9 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
     return max(scores[-window:]) - max(scores[:-window]) < least_gain
 
 
-def _loss(trained: Trained) -> Iterator[str]:
+def _loss(config: Config, trained: Trained) -> Iterator[str]:
     """Nothing learned at all, and a rising training loss."""
+    setting = setting_of_rate(config.train)
     if trained.frequency_loss is not None:
         guess, limit = "guessing by frequency", GUESSING * trained.frequency_loss
         guessed = trained.frequency_loss
@@ -220,16 +221,14 @@ def _loss(trained: Trained) -> Iterator[str]:
         yield (
             f"The validation loss is {trained.valid_loss:.2f} after {trained.steps:,} updates "
             f"({trained.epochs:.1f} epochs), and {guess} would have {guessed:.2f}: nothing has "
-            "been learned yet; train longer if the run has only begun, or else lower "
-            "train.learning_rate_scale and check that source and target belong together line by "
-            "line."
+            f"been learned yet; train longer if the run has only begun, or else lower {setting} "
+            "and check that source and target belong together line by line."
         )
     before, last = trained.losses[:-3], trained.losses[-3:]
     if before and min(last) > min(before) + DIVERGED:
         yield (
             f"The training loss rose from {min(before):.2f} to {min(last):.2f}: the updates are "
-            "too large; lower train.learning_rate_scale or raise train.warmup_steps, and begin "
-            "again."
+            f"too large; lower {setting} or raise train.warmup_steps, and begin again."
         )
 
 
@@ -240,7 +239,7 @@ def _translations(config: Config, validated: Validated) -> list[str]:
     found = [
         *_copies(src, tgt, hyp),
         *_same_output(validated),
-        *_empty(src, tgt, hyp, validated.cut),
+        *_empty(config, src, tgt, hyp, validated.cut),
         *_unending(config, validated.cut, tgt, hyp),
     ]
     # This comes last, because any of the above would explain it.
@@ -300,7 +299,11 @@ def _same_output(validated: Validated) -> Iterator[str]:
 
 
 def _empty(
-    src: list[list[str]], tgt: list[list[str]], hyp: list[list[str]], cut: Sequence[bool]
+    config: Config,
+    src: list[list[str]],
+    tgt: list[list[str]],
+    hyp: list[list[str]],
+    cut: Sequence[bool],
 ) -> Iterator[str]:
     expected = [(h, c) for s, t, h, c in zip(src, tgt, hyp, cut, strict=True) if s and t]
     unfinished = [c for h, c in expected if not h]
@@ -310,7 +313,8 @@ def _empty(
             yield (
                 f"{share} of the translations are empty, though most of them reached the length "
                 "limit, with subwords that are not text: the model is trained too little, or its "
-                "learning rate is too high; train longer, or lower train.learning_rate_scale."
+                "learning rate is too high; train longer, or lower "
+                f"{setting_of_rate(config.train)}."
             )
         else:
             yield (
@@ -328,7 +332,7 @@ def _unending(
         yield (
             f"{_percent(loops, len(hyp))} of the translations repeat the same few words again and "
             "again: the model is trained too little, or its learning rate is too high; train "
-            "longer, or lower train.learning_rate_scale."
+            f"longer, or lower {setting_of_rate(config.train)}."
         )
     # Those without words are reported as empty.
     endless = sum(c and bool(h) for h, c in zip(hyp, cut, strict=True))

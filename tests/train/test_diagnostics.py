@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -376,6 +377,27 @@ def test_a_training_loss_that_rises_is_reported(pairs: list[tuple[str, str]]) ->
     fell_apart = replace(TRAINED, losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
     found = only(findings(SMALL, fell_apart, healthy(pairs)))
     assert found.startswith("The training loss rose from 4.10 to 6.80:")
+
+
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ([], "train.learning_rate_scale"),
+        (["train.schedule=linear", "train.learning_rate=0.001"], "train.learning_rate"),
+    ],
+)
+def test_the_setting_to_lower_is_the_one_that_the_schedule_uses(
+    given: list[str], setting: str, pairs: list[tuple[str, str]]
+) -> None:
+    config = load_config("small", given)
+    sick = replace(TRAINED, valid_loss=6.5, losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
+    good, size = healthy(pairs), len(pairs)
+    looping = ["nein nein nein nein" for _ in pairs]
+    empty = replace(good, hyp=[" "] * size, cut=some(size, size))
+    found = [*findings(config, sick, replace(good, hyp=looping)), *findings(config, sick, empty)]
+    named = [name for text in found for name in re.findall(r"lower (train\.learn\w+)", text)]
+    assert set(named) == {setting}
+    assert len(named) == 6
 
 
 def test_learning_by_heart_is_reported_only_while_the_training_loss_falls(
