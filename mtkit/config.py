@@ -220,7 +220,7 @@ class TrainConfig(Section):
     freeze: Names = Field(
         (),
         description="parameters that are not trained: their names or the beginnings of them, such "
-        "as embedding or encoder.layers.0, or patterns with *",
+        "as embedding or encoder.0, or patterns with *",
     )
     lora_rank: Number = Field(
         0,
