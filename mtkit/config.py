@@ -257,6 +257,11 @@ class TrainConfig(Section):
         description="decoder layer whose first head guided_alignment trains, from 1; null: the "
         "one before the last",
     )
+    optimizer: Literal["adam", "muon"] = Field(
+        "adam",
+        description="adam (Section 5.3), or muon (Jordan et al. 2024) for the matrices of the "
+        "layers and Adam for the rest, which learns more from a small corpus in the same time",
+    )
     adam_beta1: Probability = Field(0.9, description="Adam's beta_1 (Section 5.3)")
     adam_beta2: Probability = Field(0.98, description="Adam's beta_2 (Section 5.3)")
     adam_epsilon: Annotated[float, Field(gt=0.0)] = Field(1e-9, description="Adam's epsilon (5.3)")
@@ -313,8 +318,9 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _check_trained(self) -> TrainConfig:
         if self.fsdp:
-            for key, nothing in (("lora_rank", 0), ("ema", 0.0), ("freeze", ())):
-                if getattr(self, key) != nothing:
+            alone = (("lora_rank", 0), ("ema", 0.0), ("freeze", ()), ("optimizer", "adam"))
+            for key, default in alone:
+                if getattr(self, key) != default:
                     raise ValueError(f"{key}: cannot be combined with train.fsdp")
         return self
 

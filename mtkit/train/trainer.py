@@ -49,6 +49,7 @@ from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares, padded_tokens
 from mtkit.train.observer import Observer
+from mtkit.train.optimizer import new_optimizer
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
@@ -140,11 +141,10 @@ class Trainer:
         self.trained = TrainedParameters(self.model, self.settings)
         if not self.settings.fsdp:
             self._parallel = self.workers.share_gradients(self.model)
-        self.optimizer = torch.optim.Adam(
-            self.trained.named.values(),
-            betas=(self.settings.adam_beta1, self.settings.adam_beta2),
-            eps=self.settings.adam_epsilon,
-            fused=True,
+        self.optimizer = new_optimizer(
+            self.trained.named,
+            self.settings,
+            dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
         )
         self.data_name = data.name
         self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)

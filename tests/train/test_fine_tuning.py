@@ -27,7 +27,16 @@ from mtkit.train.trained import TrainedParameters
 LORA = {"lora_rank": 4}
 FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}
 MEAN = {"ema": 0.9}
-PARTS: list[dict[str, Any]] = [LORA, FROZEN, MEAN, {**LORA, **MEAN}, {**FROZEN, **MEAN}]
+MUON = {"optimizer": "muon"}
+PARTS: list[dict[str, Any]] = [
+    LORA,
+    FROZEN,
+    MEAN,
+    MUON,
+    {**LORA, **MEAN},
+    {**FROZEN, **MEAN, **MUON},
+    {**LORA, **MUON},
+]
 
 
 @pytest.fixture
@@ -413,6 +422,7 @@ def test_names_that_are_not_there_and_nothing_to_train_are_refused(
         (["train.schedule=linear"], "train.learning_rate: the schedule linear needs it"),
         (["train.fsdp=true", "train.ema=0.9"], "train.ema: cannot be combined with train.fsdp"),
         (["train.fsdp=true", "train.freeze=x"], "train.freeze: cannot be combined"),
+        (["train.fsdp=true", "train.optimizer=muon"], "train.optimizer: cannot be combined"),
         (["train.freeze=[1]"], "train.freeze.0: expected a valid string, not 1"),
     ],
 )

@@ -1,0 +1,129 @@
+"""Muon: its products against a decomposition, its updates against PyTorch's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import changed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from mtkit.config import Config, TrainConfig
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train.optimizer import Muon, new_optimizer, orthogonal
+
+
+def parameters(*shapes: tuple[int, ...], seed: int = 1) -> list[nn.Parameter]:
+    """Random parameters in float32."""
+    generator = torch.Generator().manual_seed(seed)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+
+
+def give_gradients(ones: list[nn.Parameter], seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for one in ones:
+        one.grad = torch.randn(one.shape, generator=generator)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 8), (8, 3)])
+def test_the_singular_values_are_changed_by_the_polynomial_and_the_vectors_stay(
+    rows: int, columns: int
+):
+    generator = torch.Generator().manual_seed(2)
+    matrices = torch.randn(2, rows, columns, generator=generator, dtype=torch.float64)
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    values = values / values.square().sum(dim=1, keepdim=True).sqrt()
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    expected = left @ torch.diag_embed(values) @ right
+    assert torch.allclose(orthogonal(matrices), expected, rtol=0, atol=1e-10)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6), st.integers(0, 1000))
+def test_singular_values_that_differ_a_hundredfold_become_nearly_one(
+    values: list[float], seed: int
+):
+    generator = torch.Generator().manual_seed(seed)
+    size = len(values)
+    left = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))[0]
+    right = torch.linalg.qr(torch.randn(9, size, generator=generator, dtype=torch.float64))[0]
+    matrix = left @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ right.T
+    found = torch.linalg.svdvals(orthogonal(matrix[None])[0])
+    assert found.min() > 0.68
+    assert found.max() < 1.21
+
+
+def test_a_gradient_of_zero_changes_nothing():
+    assert torch.equal(orthogonal(torch.zeros(1, 3, 4)), torch.zeros(1, 3, 4))
+
+
+def test_its_updates_are_those_of_pytorch():
+    shapes = [(4, 6), (6, 4), (4, 6), (5, 5)]
+    ours, theirs = parameters(*shapes), parameters(*shapes)
+    before = [one.detach().clone() for one in ours]
+    muon = Muon(ours, None, dtype=torch.bfloat16)
+    expected = torch.optim.Muon(
+        theirs, lr=0.01, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
+    muon.param_groups[0]["lr"] = 0.01
+    for step in range(4):
+        for ones in (ours, theirs):
+            give_gradients(ones, seed=step)
+        muon.step()
+        expected.step()
+    for mine, other, first in zip(ours, theirs, before, strict=True):
+        # Three significant digits of bfloat16, over four updates.
+        change = (other - first).norm()
+        assert (mine - other).norm() < 0.02 * change
+
+
+def test_matrices_of_layers_are_for_muon_and_all_else_is_for_adam():
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding.weight": (7, 4),
+        "encoder.0.feed_forward.inner.weight": (6, 4),
+        "encoder.0.feed_forward.inner.bias": (6,),
+        "decoder.0.self_attention.in_proj.weight": (12, 4),
+        "decoder.0.norm.weight": (4,),
+    }
+
+    def updated(optimizer: str) -> dict[str, Tensor]:
+        named = dict(zip(shapes, parameters(*shapes.values()), strict=True))
+        chosen = new_optimizer(named, TrainConfig(optimizer=optimizer), dtype=torch.float32)  # type: ignore[arg-type]
+        for step in range(3):
+            for group in chosen.param_groups:
+                group["lr"] = 0.01
+            give_gradients(list(named.values()), seed=step)
+            chosen.step()
+        return {name: parameter.detach() for name, parameter in named.items()}
+
+    adam, muon = updated("adam"), updated("muon")
+    same = {name for name in shapes if torch.equal(adam[name], muon[name])}
+    assert same == {
+        "embedding.weight",
+        "encoder.0.feed_forward.inner.bias",
+        "decoder.0.norm.weight",
+    }
+
+
+def test_without_matrices_to_train_everything_is_for_adam():
+    named = {"embedding.weight": parameters((7, 4))[0]}
+    found = new_optimizer(named, TrainConfig(optimizer="muon"), dtype=torch.float32)
+    assert type(found) is torch.optim.Adam
+
+
+def test_the_loss_falls_and_a_checkpoint_has_the_momentum(
+    training_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(training_config, "train", optimizer="muon")
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    saved = run.checkpoints()[-1].load_optimizer()
+    assert "encoder.0.feed_forward.inner.weight.momentum" in saved
+    assert "encoder.0.feed_forward.inner.weight.exp_avg" not in saved
+    assert "embedding.weight.exp_avg" in saved
