@@ -317,6 +317,10 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check_trained(self) -> TrainConfig:
+        if not self.lora_rank:
+            for key in ("lora_alpha", "lora_matrices"):
+                if getattr(self, key) != TrainConfig.model_fields[key].default:
+                    raise ValueError(f"{key}: has no effect without train.lora_rank")
         if self.fsdp:
             alone = (("lora_rank", 0), ("ema", 0.0), ("freeze", ()), ("optimizer", "adam"))
             for key, default in alone:
@@ -641,6 +645,8 @@ def explain(error: ValidationError) -> str:
         return f'{key}: YAML reads this as {str(value).lower()}; quote it, as in {path[-1]}: "no"'
     if kind == "string_pattern_mismatch":
         return f"{key}: {shown(value)} cannot be the name of a folder"
+    if kind in ("tuple_type", "string_too_short"):
+        return f"{key}: expected a name, or a list of names, not {shown(value)}"
     expected = first["msg"].removeprefix("Input should be ")
     return f"{key}: expected {expected}, not {shown(value)}"
 

@@ -162,6 +162,8 @@ def train(
         return 0
     data = open_data(data_path)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
+    if config_name == "fine-tune" and init_from is None and not target.exists():
+        raise click.UsageError("the preset fine-tune trains a run further; give --init-from RUN")
     if alone and (count > 1 or max_restarts):
         # Workers that start later must not find a newer folder.
         found = [f"--data={data.path}", f"--run={target}"]

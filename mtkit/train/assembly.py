@@ -100,22 +100,29 @@ def _start(
 
     The arguments are as in `run`; without `run_path` nothing is trained.
     """
+    begun = Run.open(run_path) if run_path is not None and Run.is_run(run_path) else None
+    origin = begun.manifest.started_from if begun is not None else None
+    continues = begun is not None and not restart and bool(begun.checkpoints())
     if init_from is not None:
         path, which = split_checkpoint(init_from)
-        run = Run.open(path)
-        if run_path is not None and run_path.exists() and path.samefile(run_path):
-            raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
-        return config_to_start(config, run), initial_weights(run, which, data)
-    if run_path is not None and Run.is_run(run_path) and not restart:
+        is_gone = origin is not None and origin.run == str(path.resolve()) and not path.exists()
+        if not (continues and is_gone):
+            run = Run.open(path)
+            if run_path is not None and run_path.exists() and path.samefile(run_path):
+                raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
+            return config_to_start(config, run), initial_weights(run, which, data)
+    if begun is not None and origin is not None:
         # It continues without the weights that it was started from, but with their model.
-        begun = Run.open(run_path)
-        if (origin := begun.manifest.started_from) is not None:
-            if not begun.checkpoints():
-                raise MtkitError(
-                    f"{run_path}: has no checkpoint yet; give --init-from {origin.run} again, or "
-                    "--restart"
-                )
-            return config_to_start(config, begun), None
+        if not continues:
+            why = "was started from other weights" if restart else "has no checkpoint yet"
+            raise MtkitError(
+                f"{run_path}: {why}; give --init-from {origin.run} again, or another --run"
+            )
+        return config_to_start(config, begun), None
+    if config.train.lora_rank and not continues:
+        raise MtkitError(
+            "train.lora_rank: only changes the weights of another run; give --init-from RUN"
+        )
     return config, None
 
 

@@ -71,11 +71,22 @@ def split_checkpoint(text: str) -> tuple[Path, str | None]:
     """The run and the checkpoint in RUN or RUN:CHECKPOINT.
 
     A folder of the full name is a run, whatever follows its last colon.
+
+    Raises:
+        MtkitError: if CHECKPOINT is not one of those that there can be.
     """
     match = _CHECKPOINT.fullmatch(text)
-    if match is None or Path(text).is_dir():
-        return Path(text), None
-    return Path(match["run"]), match["which"]
+    if match is not None and not Path(text).is_dir():
+        return Path(match["run"]), match["which"]
+    if not Path(text).exists():
+        for colon in re.finditer(":", text):
+            run, which = text[: colon.start()], text[colon.end() :]
+            if Run.is_run(Path(run)):
+                raise MtkitError(
+                    f"--init-from {text}: {which or 'nothing'} is not a checkpoint; write last, "
+                    "best, a step or average:N after the colon"
+                )
+    return Path(text), None
 
 
 def config_to_start(config: Config, run: Run) -> Config:

@@ -48,6 +48,8 @@ class TrainedParameters:
         if settings.lora_rank:
             chosen = _matching(parameters, settings.lora_matrices, key="train.lora_matrices")
             matrices = [n for n in parameters if n in chosen - frozen and parameters[n].ndim == 2]
+            if not matrices:
+                raise MtkitError("train.lora_matrices: no matrix is left to train")
             alpha = settings.lora_alpha or 2.0 * settings.lora_rank
             self._low_rank = {
                 name: _LowRank(parameters[name], settings.lora_rank, alpha) for name in matrices

@@ -184,6 +184,54 @@ def test_a_run_resumes_without_the_run_that_it_was_started_from(
     assert_same_state(whole, tmp_path / "stopped")
 
 
+def test_the_same_command_resumes_although_the_run_that_it_names_was_deleted(
+    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    base = tmp_path / "base"
+    shutil.copytree(tiny_run.path, base)
+    with pytest.MonkeyPatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
+    shutil.rmtree(base)
+    train.run(fine, tiny_data, tmp_path / "stopped", device="cpu", init_from=f"{base}:last")
+    assert_same_state(whole, tmp_path / "stopped")
+
+
+def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
+    whole: Path, fine: Config, tiny_data: PreparedData
+):
+    before = content(whole)
+    with pytest.raises(MtkitError, match=r"was started from other weights; give --init-from .*"):
+        train.run(fine, tiny_data, whole, device="cpu", restart=True)
+    assert content(whole) == before
+
+
+def test_a_low_rank_change_of_random_weights_is_refused(
+    training_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(training_config, "train", **LORA)
+    with pytest.raises(MtkitError, match=r"^train\.lora_rank: .* give --init-from RUN$"):
+        train.run(config, tiny_data, tmp_path / "r", device="cpu")
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("which", ["newest", "average", "average:x", ""])
+def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
+    which: str, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    with pytest.raises(MtkitError, match=r"is not a checkpoint; write last, best, a step or"):
+        train.run(
+            fine, tiny_data, tmp_path / "r", device="cpu", init_from=f"{tiny_run.path}:{which}"
+        )
+
+
+def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
+    out = trained.mtkit("train", "--config", "fine-tune", "--run", "r")
+    assert out.status == 2
+    assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
+    assert not (trained.folder / "r").exists()
+
+
 def test_a_run_is_not_continued_with_other_initial_weights(
     fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
 ):
@@ -404,7 +452,7 @@ def test_the_moving_average_is_what_is_validated_and_saved(
         ),
         (
             {"lora_rank": 1, "lora_matrices": ("first",), "freeze": ("first",)},
-            "train.freeze: nothing is left to train",
+            "train.lora_matrices: no matrix is left to train",
         ),
     ],
 )
@@ -424,6 +472,10 @@ def test_names_that_are_not_there_and_nothing_to_train_are_refused(
         (["train.fsdp=true", "train.freeze=x"], "train.freeze: cannot be combined"),
         (["train.fsdp=true", "train.optimizer=muon"], "train.optimizer: cannot be combined"),
         (["train.freeze=[1]"], "train.freeze.0: expected a valid string, not 1"),
+        (["train.freeze=12"], "train.freeze: expected a name, or a list of names, not 12"),
+        (['train.freeze=[""]'], "train.freeze.0: expected a name, or a list of names, not ''"),
+        (["train.lora_alpha=2.0"], "train.lora_alpha: has no effect without train.lora_rank"),
+        (["train.lora_matrices=x"], "train.lora_matrices: has no effect without train.lora_rank"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(given: list[str], message: str):
@@ -432,7 +484,9 @@ def test_settings_that_contradict_each_other_are_refused(given: list[str], messa
 
 
 def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path: Path):
-    config = load_config("base", ["train.freeze=encoder", "train.lora_matrices=[a, b]"])
+    config = load_config(
+        "base", ["train.freeze=encoder", "train.lora_rank=1", "train.lora_matrices=[a, b]"]
+    )
     assert config.train.freeze == ("encoder",)
     assert config.train.lora_matrices == ("a", "b")
     (tmp_path / "c.yaml").write_text(dump_config(config))
