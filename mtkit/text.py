@@ -1,4 +1,4 @@
-"""Reads lines of text files, plain or compressed."""
+"""Reads and writes text files, plain or compressed."""
 
 from __future__ import annotations
 
@@ -54,6 +54,28 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
         raise MtkitError(f"{path}: {error.strerror}") from error
     except ValueError as error:  # the name is not possible
         raise MtkitError(f"{path}: {error}") from error
+
+
+def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
+    """A stream to write plain bytes to, which go to `raw` with the compression of a path.
+
+    Equal bytes give an equal file: no time and no file name is stored.
+
+    Args:
+        path: its ending, in any case, gives the compression, as in `open_binary`.
+        raw: the open file; the caller closes it, after the stream.
+    """
+    match path.suffix.lower():
+        case ".gz":
+            return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
+        case ".bz2":
+            return bz2.BZ2File(raw, "wb")
+        case ".xz":
+            return lzma.LZMAFile(raw, "wb")
+        case ".zst":
+            return zstd.ZstdFile(raw, "wb")  # type: ignore[return-value, unused-ignore]
+        case _:
+            return contextlib.nullcontext(raw)
 
 
 @contextlib.contextmanager

@@ -73,7 +73,8 @@ FEW_PAIRS = 100
     "output_path",
     type=PathArgument,
     metavar="FILE",
-    help="Output file. Default, or -: standard output.",
+    help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
+    " standard output.",
 )
 @in_out_option(
     "--json",

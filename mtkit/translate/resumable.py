@@ -1,10 +1,10 @@
 """Resumable file translation, which can be divided among several machines.
 
-The output file appears when it is complete. Until then the folder `.NAME.parts` next to it has
-`job.json`, with the settings of the translation, and a file for every finished window of lines.
-The name of a part has the checksums of its source and its content: parts from other input are
-never used, and changed parts are translated again. One process at a time writes an output, or one
-per share of the lines.
+The output file appears when it is complete, compressed if its name ends so. Until then the folder
+`.NAME.parts` next to it has `job.json`, with the settings of the translation, and a file for every
+finished window of lines. The name of a part has the checksums of its source and its content: parts
+from other input are never used, and changed parts are translated again. One process at a time
+writes an output, or one per share of the lines.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from mtkit.errors import MtkitError
 from mtkit.files import Record, lock, naming_file, read_record, sealed_text
+from mtkit.text import compressed
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class ResumableOutput:
     """The parts of one output file.
 
     Args:
-        output: the file to write.
+        output: the file to write; `.gz`, `.bz2`, `.xz` or `.zst` at its end compresses it.
         how: everything that the translation depends on besides its input, by option name.
         restart: delete the parts of an earlier start.
         rank: of this process among those that work on the same file, from 0.
@@ -185,8 +186,9 @@ class ResumableOutput:
         with naming_file(path):
             try:
                 with partial.open("wb") as file:
-                    for piece in pieces:
-                        file.write(piece)
+                    with compressed(path, file) as stream:
+                        for piece in pieces:
+                            stream.write(piece)
                     file.flush()
                     os.fsync(file.fileno())
                 partial.replace(path)

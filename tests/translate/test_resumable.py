@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
 import signal
 import sys
@@ -19,6 +22,7 @@ import mtkit.translate.reading
 from mtkit.cli import main
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
+from mtkit.text import zstd
 from mtkit.translate.resumable import ResumableOutput
 
 WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]
@@ -72,6 +76,28 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     assert asked == [(5, ["three"])]
     assert (tmp_path / "out").read_text() == WHOLE
     assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "decompress"),
+    [
+        (".gz", gzip.decompress),
+        (".BZ2", bz2.decompress),
+        (".xz", lzma.decompress),
+        (".zst", zstd.decompress),
+    ],
+)
+def test_an_output_whose_name_ends_so_is_compressed_to_the_same_bytes_every_time(
+    ending: str, decompress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(first, HOW).run(WINDOWS, stopping_at(5))
+    for output in (first, second):
+        ResumableOutput(output, HOW).run(WINDOWS, upper)
+    assert decompress(first.read_bytes()).decode() == WHOLE
+    assert first.read_bytes() == second.read_bytes()
+    assert names(tmp_path) == [first.name, second.name]
 
 
 def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path) -> None:
