@@ -387,7 +387,7 @@ def test_the_recipes_of_other_toolkits_have_their_learning_rates():
 
 def test_only_the_small_presets_let_the_rate_fall_to_zero():
     falling = {name for name in presets() if load_config(name).train.decay_steps}
-    assert falling == {"demo", "parsing-small", "small"}
+    assert falling == {"demo", "parsing-small", "small", "tiny"}
 
 
 def test_big_for_english_french_differs_in_dropout_alone():
@@ -398,6 +398,12 @@ def test_big_for_english_french_differs_in_dropout_alone():
 def test_small_has_the_sizes_it_is_known_by():
     model = load_config("small").model
     assert (model.encoder_layers, model.decoder_layers) == (3, 3)
+    assert (model.d_model, model.d_ff, model.n_heads) == (256, 1024, 4)
+
+
+def test_tiny_has_the_width_of_small_and_most_of_its_layers_in_the_encoder():
+    model = load_config("tiny").model
+    assert (model.encoder_layers, model.decoder_layers) == (6, 2)
     assert (model.d_model, model.d_ff, model.n_heads) == (256, 1024, 4)
 
 
