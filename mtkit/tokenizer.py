@@ -40,7 +40,8 @@ _SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 FIXED_PIECES = len(_SPECIAL) + 256
 
-_TAG = re.compile(">>(.+)<<")
+_LANGUAGE_TAG = re.compile(">>(.+)<<")
+_CORPUS_TAG = re.compile("<tag:(.+)>")
 _SPACES = re.compile(" {2,}")
 # In SentencePiece's refusal of a vocabulary that is too large.
 _LIMIT = re.compile(r"value <= (\d+)")
@@ -108,6 +109,7 @@ class Tokenizer:
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
         languages: Sequence[str] = (),
+        corpus_tags: Sequence[str] = (),
     ) -> Tokenizer:
         """Learn `vocab_size` subwords from words and their counts.
 
@@ -119,6 +121,7 @@ class Tokenizer:
             symbols: strings that are always one subword, even if the normalisation would change
                 them. Of several that match at one position, the longest is used.
             languages: the codes of `language_tags`.
+            corpus_tags: the names of `corpus_tags`.
 
         Returns:
             The tokenizer; it does not depend on the order of the words.
@@ -130,6 +133,7 @@ class Tokenizer:
         if vocab_size is None:
             return cls._learn_whole_words(list(counts), symbols)
         tags = [f">>{language}<<" for language in languages]
+        tags += [f"<tag:{name}>" for name in corpus_tags]
         model = io.BytesIO()
         _check_symbols(symbols, tags)
         if vocab_size > LARGEST_VOCABULARY:
@@ -141,7 +145,8 @@ class Tokenizer:
         if vocab_size <= fixed:
             raise MtkitError(
                 f"a vocabulary of {vocab_size} has no room beside its {fixed} fixed subwords "
-                f"(special and byte subwords{' and symbols' if symbols else ''})"
+                f"(special and byte subwords{' and symbols' if symbols else ''}"
+                f"{' and tags' if tags else ''})"
             )
         if model_type == "unigram":
             # BPE does this itself; the unigram model sums probabilities in the given order.
@@ -244,8 +249,26 @@ class Tokenizer:
         A tag is one subword, the first of a source, and says which language to translate to. No
         text is encoded to a tag, and `decode` leaves tags out.
         """
+        return self._tags(_LANGUAGE_TAG)
+
+    @cached_property
+    def corpus_tags(self) -> dict[str, int]:
+        """The ids of the tags of training corpora, such as `<tag:bt>`, by their names.
+
+        The sources of such a corpus begin with its tag, so that the model can tell them from those
+        of other corpora. Otherwise they are as `language_tags`.
+        """
+        return self._tags(_CORPUS_TAG)
+
+    @cached_property
+    def tag_ids(self) -> tuple[int, ...]:
+        """The ids of all tags, of languages and of corpora, in order."""
+        return tuple(sorted([*self.language_tags.values(), *self.corpus_tags.values()]))
+
+    def _tags(self, form: re.Pattern[str]) -> dict[str, int]:
+        """The ids of the control subwords of this form, by what its group has."""
         pieces = ((i, self.piece(i)) for i in range(len(self)) if self._pieces.is_control(i))
-        return {tag[1]: i for i, piece in pieces if (tag := _TAG.fullmatch(piece))}
+        return {tag[1]: i for i, piece in pieces if (tag := form.fullmatch(piece))}
 
     @cached_property
     def is_fallback(self) -> npt.NDArray[np.bool_]:

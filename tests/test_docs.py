@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import importlib.util
 import os
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import TinyText
+from conftest import TinyText, number_pairs
 from forked import PIPE, Forked, run_mtkit
 
 from mtkit.cli import commands
@@ -271,9 +272,9 @@ def run_in_files(arguments: list[str], folder: Path, given: str | None, output: 
 def in_small(arguments: list[str]) -> list[str]:
     """The command for the small corpus that the tests have."""
     if "--vocab-size" in arguments:
-        # Noise adds capitals, which need subwords of their own.
-        has_noise = any(one.startswith("noise.") for one in arguments)
-        arguments[arguments.index("--vocab-size") + 1] = "320" if has_noise else "300"
+        # Capitals of noise, and what an untrained model writes, need subwords of their own.
+        has_more = any(one.startswith(("noise.", "back.")) for one in arguments)
+        arguments[arguments.index("--vocab-size") + 1] = "350" if has_more else "300"
     if arguments[0] == "train":
         settings = [s for s in SMALL if "--init-from" not in arguments or s[:6] != "model."]
         arguments += [word for setting in settings for word in ("--set", setting)]
@@ -323,6 +324,10 @@ def desk(
     for split, file in tree_files.items():
         shutil.copy(file, folder / f"{split}.trees")
     shutil.copy(tree_files["train"], folder / "more.trees")
+    mono = number_pairs(20, seed=7)
+    (folder / "mono.de.gz").write_bytes(
+        gzip.compress("".join(f"{de}\n" for _, de in mono).encode())
+    )
     sides = (file.read_text("utf-8").splitlines() for file in tiny_text.train)
     rows = ("\t".join(pair) + "\n" for pair in zip(*sides, strict=True))
     (folder / "train.tsv").write_text("".join(rows), encoding="utf-8")
@@ -426,3 +431,60 @@ def test_the_small_table_3_trains_its_rows_and_prints_them(
     assert [config.train.seed for config in configs] == [1, 2]
     unknown = run_shell([*script, "c-n3"], tmp_path, **settings)
     assert (unknown.returncode, unknown.stderr) == (2, "table3.sh: no row c-n3\n")
+
+
+# So small a model that a script trains it in a second.
+SMALL_SET = " ".join(setting for setting in SMALL if setting[:15] != "train.max_steps")
+
+
+@pytest.fixture
+def small_multi30k(tiny_text: TinyText, tmp_path: Path) -> Path:
+    """A folder with the names of the files of Multi30k, and other text in them."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    names = {"train": tiny_text.train, "val": tiny_text.valid, "test_2016_flickr": tiny_text.test}
+    for name, files in names.items():
+        for language, file in zip(("en", "de"), files, strict=True):
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_script_about_back_translation_trains_three_models_and_scores_them(
+    small_multi30k: Path, tmp_path: Path
+) -> None:
+    settings = {"TEXT": str(small_multi30k), "WORK": "work", "REAL": "100", "VOCAB": "350"}
+    script = ["sh", str(ROOT / "examples/synthetic/back-translation.sh")]
+    environment = {**settings, "STEPS": "2", "SET": SMALL_SET, "SEARCH": "--sample --top-k 5"}
+    done = run_shell(script, tmp_path, **environment)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"^work/runs/(\w+)", done.stdout, re.M) == ["real", "back", "tagged"]
+    data = {
+        name: PreparedData.open(tmp_path / "work" / "data" / name) for name in ("real", "tagged")
+    }
+    assert [one["pairs"] for one in data["tagged"].manifest.sources["train"]] == [100, 100]
+    assert [one.get("tag") for one in data["tagged"].manifest.sources["train"]] == [None, "bt"]
+    again = run_shell(script, tmp_path, **environment)
+    assert again.stdout == done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("is_given", [False, True])
+def test_the_script_about_distillation_trains_two_students_and_compares_them_with_the_teacher(
+    is_given: bool, small_multi30k: Path, untrained: Run, tmp_path: Path
+) -> None:
+    settings = {"TEXT": str(small_multi30k), "WORK": "work", "VOCAB": "350", "STEPS": "2"}
+    if is_given:
+        settings["RUN"] = str(untrained.path)
+    script = ["sh", str(ROOT / "examples/synthetic/distill.sh")]
+    done = run_shell(script, tmp_path, **settings, SET=SMALL_SET)
+    assert done.returncode == 0, done.stderr
+    teacher = settings.get("RUN", "work/runs/teacher")
+    runs = [teacher, "work/runs/student-real", "work/runs/student-distilled"]
+    times = re.findall(r"^([\d.]+) s to translate the test set: (.*)$", done.stdout, re.M)
+    assert [run for _, run in times] == [*runs, *runs]
+    assert all(float(seconds) > 0 for seconds, _ in times)
+    assert len(re.findall("^beam size", done.stdout, re.M)) == 2
+    assert "tok:13a" in done.stdout

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -35,7 +35,10 @@ _ORDER = "mtkit.prepare.order"
 
 
 class _OrderedCommand(Command):
-    """A command that knows the order of its options: those after a --pair belong to it."""
+    """A command that knows the order of its options.
+
+    Those after a --pair belong to it, and a --tag belongs to the corpus before it.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments as usual, and keep their order."""
@@ -93,6 +96,13 @@ output_option = option_group("Output")
     metavar="W",
     help="Oversampling factor of each corpus: first of each --train, then of each --train-from."
     " Give one per corpus, or none.",
+)
+@data_option(
+    "--tag",
+    multiple=True,
+    metavar="NAME",
+    help="Tag of the --train or --train-from before it, such as bt for back-translations: its"
+    " sources begin with this token, so that the model can tell them from others.",
 )
 @data_option(
     "--alignments",
@@ -266,6 +276,7 @@ def prepare(
         raise click.UsageError(
             "--pair is for a parallel corpus, and cannot be combined with --trees"
         )
+    data = _with_tags(data)
     directions = _directions(pair, data) if pair else []
     own = _OwnData(**data)
     is_own = not is_treebank and not directions and own.is_given()
@@ -312,6 +323,44 @@ def prepare(
         log.info("wrote %s", done.path)
 
 
+class _TrainingCorpus(NamedTuple):
+    """The value of a --train or --train-from, and of the --tag after it."""
+
+    place: tuple[Path, Path] | str
+    tag: str | None = None
+
+
+def _with_tags(data: dict[str, Any]) -> dict[str, Any]:
+    """The options of the user's own data, with each --tag in the `_TrainingCorpus` before it.
+
+    Raises:
+        click.UsageError: if there is none, or if it has a tag already.
+    """
+    tags = iter(data["tag"])
+    found: dict[str, list[_TrainingCorpus]] = {"train": [], "train_from": []}
+    before: list[_TrainingCorpus] | None = None
+    for name in click.get_current_context().meta[_ORDER]:
+        if name in found:
+            before = found[name]
+            before.append(_TrainingCorpus(data[name][len(before)]))
+        elif name == "tag":
+            tag = next(tags)
+            if before is None:
+                raise click.UsageError(
+                    f"--tag {tag}: put it after the --train or --train-from that it is for"
+                )
+            if before[-1].tag is not None:
+                raise click.UsageError(
+                    f"--tag {tag}: the corpus before it has the tag {before[-1].tag} already; give "
+                    "one tag for each --train or --train-from"
+                )
+            before[-1] = before[-1]._replace(tag=tag)
+        elif name == "pair" or name.startswith(("valid", "test")):
+            # A tag after these would look as if it belonged to them.
+            before = None
+    return {name: value for name, value in data.items() if name != "tag"} | found
+
+
 @dataclass(frozen=True)
 class _OwnData:
     """The options that describe the user's own data of one direction.
@@ -321,8 +370,8 @@ class _OwnData:
 
     src_lang: str | None
     tgt_lang: str | None
-    train: Sequence[tuple[Path, Path]] = ()
-    train_from: Sequence[str] = ()
+    train: Sequence[_TrainingCorpus] = ()
+    train_from: Sequence[_TrainingCorpus] = ()
     weight: Sequence[float] = ()
     alignments: Sequence[Path] = ()
     valid: Sequence[tuple[Path, Path]] = ()
@@ -378,19 +427,22 @@ class _OwnData:
         assert src_lang is not None
         assert tgt_lang is not None
 
-        def source(place: tuple[Path, Path] | str, weight: float = 1.0) -> Source:
+        def source(place: tuple[Path, Path] | str, **more: Any) -> Source:
             if isinstance(place, tuple):
-                return parallel_files(*place, weight=weight)
-            return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, weight=weight)
+                return parallel_files(*place, **more)
+            return parse_source(place, src_lang=src_lang, tgt_lang=tgt_lang, **more)
 
-        train: list[tuple[Path, Path] | str] = [*self.train, *self.train_from]
+        train = [*self.train, *self.train_from]
         places: list[tuple[Path, Path] | str] = [*self.valid, *self.valid_from]
         (valid,) = places
         tests: list[tuple[Path, Path] | str] = [*self.test, *self.test_from]
         return {
             "src_lang": src_lang,
             "tgt_lang": tgt_lang,
-            "train": list(map(source, train, self.weight or [1.0] * len(train))),
+            "train": [
+                source(one.place, weight=weight, tag=one.tag)
+                for one, weight in zip(train, self.weight or [1.0] * len(train), strict=True)
+            ],
             "valid": source(valid),
             "test": source(tests[0]) if tests else None,
             "valid_also": {name: (src, tgt) for name, src, tgt in self.valid_also},

@@ -65,6 +65,8 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
         table.add_row(f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch")
     for kind, count in report.noise.items():
         table.add_row(f"  with noise: {kind}", f"{count:,}", f"{count / kept:.2%}")
+    for tag, count in report.tags.items():
+        table.add_row(f"  with tag {tag}", f"{count:,}", f"{count / kept:.2%}")
     table.add_row("  source tokens", f"{report.tokens[0]:,}")
     table.add_row("  target tokens", f"{report.tokens[1]:,}")
     for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):

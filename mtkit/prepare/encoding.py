@@ -77,7 +77,7 @@ class BlockEncoding:
         config: of the filters.
         dtype: of an id.
         linearisation: as in `Sources`.
-        tags: what the sources of each direction begin with, as ids.
+        prefixes: the tags that encoded sources begin with, of each training source.
         noises: the noise of each direction; empty if there is none.
     """
 
@@ -88,11 +88,11 @@ class BlockEncoding:
         config: PrepareConfig,
         dtype: np.dtype[Any],
         linearisation: Linearisation | None,
-        tags: Sequence[bytes],
+        prefixes: Sequence[Sequence[int]],
         noises: Sequence[Noise],
     ) -> None:
         self._noises = noises
-        self._tags = tags
+        self._prefixes = prefixes
         self._linearisation = linearisation
         self._vocabularies = vocabularies
         self._odds = odds
@@ -109,7 +109,7 @@ class BlockEncoding:
         codes = decided.codes.copy()
         (chosen,) = np.nonzero(codes == KEPT)
         texts = model_texts(taken(decided.block, chosen.tolist()), self._linearisation)
-        ids, codes[chosen] = self._encode(texts, decided.place.direction)
+        ids, codes[chosen] = self._encode(texts, decided.place)
         is_kept = codes[chosen] == KEPT
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
@@ -128,16 +128,17 @@ class BlockEncoding:
             encoder.encode(lines)
             for encoder, lines in zip(self._encoders, found.texts, strict=True)
         ]
-        tag, size = self._tags[place.direction], self._dtype.itemsize
+        size = self._dtype.itemsize
+        (prefix,) = with_prefix(self._prefixes[place.source], [b""], self._dtype)
         counts: Counter[str] = Counter()
         for number, (index, kind) in enumerate(zip(found.places, found.kinds, strict=True)):
             src, tgt = encoded[0][number], encoded[1][number]
             most = self._config.max_tokens * size
-            if max(len(tag + src), len(tgt)) > most or min(len(src), len(tgt)) == size:
+            if max(len(prefix + src), len(tgt)) > most or min(len(src), len(tgt)) == size:
                 # Capitals have more subwords; the pair is kept without them.
                 continue
             counts[kind] += 1
-            ids[0][index], ids[1][index] = tag + src, tgt
+            ids[0][index], ids[1][index] = prefix + src, tgt
             for side in (0, 1):
                 texts[side][index] = found.texts[side][number]
         return dict(counts)
@@ -155,26 +156,25 @@ class BlockEncoding:
         return encode_links(self._vocabularies, texts, links)
 
     def _encode(
-        self, texts: list[list[str]], direction: int
+        self, texts: list[list[str]], place: Place
     ) -> tuple[list[list[bytes]], ReasonCodes]:
         """The ids of both sides, and the reason codes of the filters on subwords."""
         ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
-        # With EOS; the tag, which every source has, counts for the limit of tokens alone.
-        tag = self._tags[direction]
-        tagged = len(tag) // self._dtype.itemsize
+        # With EOS; tags, which are not text, count for the limit of tokens alone.
+        prefix = self._prefixes[place.source]
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         codes = np.zeros(len(longer), np.uint8)
         if self._config.drop_wrong_language:
-            for odds, side, of_side in zip(self._odds[direction], ids, lengths, strict=True):
+            for odds, side, of_side in zip(self._odds[place.direction], ids, lengths, strict=True):
                 foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
                 codes[foreign] = reason_code("wrong language")
         codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
         most = self._config.max_tokens
-        codes[(lengths[0] + tagged > most) | (lengths[1] > most)] = reason_code("too long")
+        codes[(lengths[0] + len(prefix) > most) | (lengths[1] > most)] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
-        return [[tag + of_line for of_line in ids[0]], ids[1]], codes
+        return [with_prefix(prefix, ids[0], self._dtype), ids[1]], codes
 
 
 def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
@@ -183,6 +183,12 @@ def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[
     if linearisation is None:
         return [src, tgt]
     return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]
+
+
+def with_prefix(prefix: Sequence[int], sentences: list[bytes], dtype: np.dtype[Any]) -> list[bytes]:
+    """Encoded sentences with these ids before them."""
+    before = np.array(prefix, dtype).tobytes()
+    return [before + ids for ids in sentences]
 
 
 def taken(block: Block, indices: list[int]) -> Block:

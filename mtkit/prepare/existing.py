@@ -77,6 +77,7 @@ class ExistingVocabularies:
         *,
         task: Task = "translation",
         is_multilingual: bool = False,
+        corpus_tags: Iterable[str] = (),
     ) -> ExistingVocabularies:
         """Those of the folder at `path`.
 
@@ -87,10 +88,11 @@ class ExistingVocabularies:
             directions: source and target language of the text; one unless it is multilingual.
             task: of the text.
             is_multilingual: whether its sources begin with a language tag.
+            corpus_tags: names of the tags that some of its training sources begin with.
 
         Raises:
             MtkitError: if there is no such folder, if a file of it was changed, or if its
-                vocabularies are for other languages or another task.
+                vocabularies are for other languages or another task, or lack a tag.
         """
         if not (path / _MANIFEST).is_file():
             raise MtkitError(
@@ -133,6 +135,12 @@ class ExistingVocabularies:
             reverse = _is_reverse(path, origin, directions[0], is_joint=is_joint)
         if reverse:
             found = Vocabularies(found.tgt, found.src)
+        for tag in corpus_tags:
+            if tag not in (known := found.src.corpus_tags):
+                raise MtkitError(
+                    f"{path}: its tokenizer has no tag {tag}, but "
+                    f"{', '.join(sorted(known)) or 'none'}; remove --tag {tag}, or {_ADVICE}"
+                )
         kind = "prepared folder" if manifest.data is None else "run folder"
         entry = {"kind": kind, "path": encodable(str(path)), "files": checksums}
         log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")

@@ -37,6 +37,7 @@ from mtkit.prepare.encoding import (
     block_encoders,
     model_texts,
     taken,
+    with_prefix,
 )
 from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.filters import (
@@ -240,6 +241,7 @@ class Passes:
             seconds=self._seconds,
             shares=shares,
             noise=encode.noise,
+            tags=self._corpus.tag_counts(encode.kept),
         )
 
     def _describe_directions(
@@ -395,6 +397,7 @@ class Passes:
                 self._config,
                 writes_trees=self._corpus.linearisation is not None,
                 languages=self._corpus.tagged_languages,
+                corpus_tags=self._corpus.corpus_tags,
             )
         else:
             for direction, words in zip(self._corpus.directions, counts, strict=True):
@@ -471,7 +474,7 @@ class Passes:
             self._config,
             self._writer.token_type,
             self._corpus.linearisation,
-            self._tags(vocabularies),
+            self._corpus.train_prefixes(vocabularies.src),
             self._noises(),
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
@@ -516,9 +519,11 @@ class Passes:
                 del samples[_SAMPLES:]
 
     def _add_held_out(self, held_out: list[HeldOut], vocabularies: Vocabularies) -> None:
-        encoders = block_encoders(vocabularies, self._writer.token_type)
+        dtype = self._writer.token_type
+        encoders = block_encoders(vocabularies, dtype)
+        prefixes = self._corpus.direction_prefixes(vocabularies.src)
         texts: dict[str, list[Pair]] = {}
-        for tag, of_direction in zip(self._tags(vocabularies), held_out, strict=True):
+        for prefix, of_direction in zip(prefixes, held_out, strict=True):
             for split, pairs in of_direction.items():
                 texts.setdefault(split, []).extend(pairs)
                 if split == "test":
@@ -526,18 +531,10 @@ class Passes:
                 # As training pairs, so that both are encoded in the same way.
                 lines = model_texts(_as_block(pairs), self._corpus.linearisation)
                 src, tgt = map(CachedEncoder.encode, encoders, lines)
-                self._writer.add_pairs(split, [tag + ids for ids in src], tgt)
+                self._writer.add_pairs(split, with_prefix(prefix, src, dtype), tgt)
         for split, pairs in texts.items():
             if pairs:
                 self._writer.add_text(split, pairs)
-
-    def _tags(self, vocabularies: Vocabularies) -> list[bytes]:
-        """What the sources of each direction begin with: the id of a tag, or nothing."""
-        directions, dtype = self._corpus.directions, self._writer.token_type
-        if not self._corpus.is_multilingual:
-            return [b""] * len(directions)
-        tags = vocabularies.src.language_tags
-        return [np.array([tags[one.tgt_lang]], dtype).tobytes() for one in directions]
 
     # -- All stages
 

@@ -151,7 +151,8 @@ def prepare_files(
         out: the folder to write.
         src_lang, tgt_lang: language codes.
         train: sources, from `readers`, or pairs of a source and a target file, plain or
-            compressed, one sentence per line.
+            compressed, one sentence per line. The vocabulary of the source has the tags of these
+            sources, `Tokenizer.corpus_tags`.
         valid, test: likewise, one each.
         valid_also: further validation sets by name, which training measures too. They do not
             select the best checkpoint.
@@ -165,7 +166,7 @@ def prepare_files(
     """
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         _check_language(option, language)
-    existing = _existing(tokenizer_from, [(src_lang, tgt_lang)])
+    existing = _existing(tokenizer_from, [(src_lang, tgt_lang)], train=train)
     config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
     sources = _sources(
@@ -209,9 +210,9 @@ def prepare_multilingual(
     """Prepare sentence pairs of several directions for one model.
 
     The vocabulary of the source has a tag for each target language, `Tokenizer.language_tags`, and
-    every encoded source begins with the tag of its target language. Filters compare the pairs of
-    a direction with each other only; but a training pair counts as overlap with the sets of all
-    directions that have its languages.
+    every encoded source begins with the tag of its target language, before the tag of its training
+    source if there is one. Filters compare the pairs of a direction with each other only; but a
+    training pair counts as overlap with the sets of all directions that have its languages.
 
     Args:
         name: the name of the data.
@@ -241,7 +242,8 @@ def prepare_multilingual(
         )
     if not (math.isfinite(temperature) and temperature >= 1):
         raise MtkitError(f"temperature: must be at least 1, not {temperature}")
-    existing = _existing(tokenizer_from, pairs, is_multilingual=True)
+    train = [source for one in directions for source in one["train"]]
+    existing = _existing(tokenizer_from, pairs, is_multilingual=True, train=train)
     config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
     corpus = Corpus(
@@ -404,12 +406,18 @@ def _existing(
     *,
     task: Task = "translation",
     is_multilingual: bool = False,
+    train: Sequence[Source | tuple[Path, Path]] = (),
 ) -> ExistingVocabularies | None:
     """The vocabularies of `tokenizer_from`, if it is given."""
     if folder is None:
         return None
+    tags = [source.tag for source in train if isinstance(source, Source)]
     return ExistingVocabularies.open(
-        Path(folder), directions, task=task, is_multilingual=is_multilingual
+        Path(folder),
+        directions,
+        task=task,
+        is_multilingual=is_multilingual,
+        corpus_tags=dict.fromkeys(tag for tag in tags if tag is not None),
     )
 
 
@@ -427,7 +435,7 @@ def _sources(
     """The sources of a direction, from the arguments of `prepare_files`."""
     if not train:
         raise MtkitError("there is no training data; give at least one training source")
-    return Sources(
+    found = Sources(
         src_lang,
         tgt_lang,
         [_as_source(source) for source in train],
@@ -436,6 +444,12 @@ def _sources(
         _named_sources(valid_also),
         _link_files(alignments, sources=len(train), config=config),
     )
+    for source in found.held_out.values():
+        if source is not None and source.tag is not None:
+            raise MtkitError(
+                f"{source.name}: only training data can have a tag; remove {source.tag}"
+            )
+    return found
 
 
 def _settings(

@@ -52,20 +52,28 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HUB_PREFIX = "hf:"
 
 
-def parallel_files(src: Path | str, tgt: Path | str, *, weight: float = 1.0) -> Source:
+def parallel_files(
+    src: Path | str, tgt: Path | str, *, weight: float = 1.0, tag: str | None = None
+) -> Source:
     r"""Two files, plain or compressed, in which line n of one translates line n of the other.
 
     Lines end only at \n. A byte-order mark at the start and the \r of a \r\n are not part of a
     line; the last line may lack its line end.
 
+    Args:
+        src, tgt: the files.
+        weight, tag: as in `parse_source`.
+
     Raises:
         MtkitError: for a file that is missing, or that cannot be read more than once. While
             reading: for damaged compression, and if the files have different numbers of lines.
     """
-    return _ParallelFiles(Path(src), Path(tgt), weight=weight)
+    return _ParallelFiles(Path(src), Path(tgt), weight=weight).tagged(tag)
 
 
-def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0) -> Source:
+def parse_source(
+    text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0, tag: str | None = None
+) -> Source:
     """The source that the text of an option names.
 
     Args:
@@ -88,21 +96,22 @@ def parse_source(text: str, *, src_lang: str, tgt_lang: str, weight: float = 1.0
             ending may be in capitals.
         src_lang, tgt_lang: language codes, as spelled in the source.
         weight: the oversampling factor.
+        tag: the name of the tag that its encoded sources begin with, for training data.
 
     Raises:
         MtkitError: if the format is unknown, or the source or a column is missing.
     """
     languages = src_lang, tgt_lang
     if text.startswith(_HUB_PREFIX):
-        return _hub_source(text, languages, weight=weight)
+        return _hub_source(text, languages, weight=weight).tagged(tag)
     path = Path(text)
     plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
     kind = plain.suffix.lower()
     if kind in _FORMATS:
-        return _FORMATS[kind](path, languages, weight=weight)
+        return _FORMATS[kind](path, languages, weight=weight).tagged(tag)
     sides = [_side_of_prefix(text, language) for language in languages]
     if sides[0] is not None and sides[1] is not None:
-        return parallel_files(sides[0], sides[1], weight=weight)
+        return parallel_files(sides[0], sides[1], weight=weight, tag=tag)
     if os.path.isfile(path):
         raise MtkitError(
             f"{text}: the file ending is unknown; known endings: {', '.join(_FORMATS)}. "

@@ -35,6 +35,7 @@ class Report:
         shares: of multilingual data, for each direction the number of its kept training pairs, and
             its share of the pairs of an epoch.
         noise: number of training pairs that got each kind of noise with a probability above 0.
+        tags: number of kept training pairs with each tag of a corpus.
         seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
     """
 
@@ -50,3 +51,4 @@ class Report:
     seconds: dict[str, float]
     shares: dict[str, tuple[int, float]] = field(default_factory=dict)
     noise: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)

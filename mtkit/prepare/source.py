@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from mtkit.errors import MtkitError, encodable
 from mtkit.files import sha256_of
@@ -65,6 +65,7 @@ class Source(ABC):
         name: the name in messages and reports, such as "train.en and train.de".
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
         weight: the oversampling factor.
+        tag: the name of the tag that its encoded sources begin with; None for no tag.
         fixed: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
     """
 
@@ -78,6 +79,7 @@ class Source(ABC):
         self.name = name
         self.unit = unit
         self.weight = weight
+        self.tag: str | None = None
         self._reading: Reading | None = None
         self._fixed: dict[str, int] = {}
 
@@ -95,6 +97,20 @@ class Source(ABC):
             if self._reading is reading:
                 self._reading = None
 
+    def tagged(self, tag: str | None) -> Self:
+        """Set the tag; returns the source.
+
+        Raises:
+            MtkitError: if this cannot be the name of a tag.
+        """
+        if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", tag):
+            raise MtkitError(
+                f"{self.name}: {tag!r} cannot be the name of a tag; use at most 50 letters, "
+                "digits, hyphens and underscores of ASCII, a letter or digit first"
+            )
+        self.tag = tag
+        return self
+
     @property
     def progress(self) -> float | None:
         """Share of the input that the running iteration has read; None if unknown.
@@ -109,12 +125,13 @@ class Source(ABC):
         return dict(self._fixed)
 
     def facts(self) -> dict[str, Any]:
-        """The entry in the manifest, as JSON: kind, location, SHA-256, weight."""
+        """The entry in the manifest, as JSON: kind, location, SHA-256, weight, tag if any."""
         place = {
             key: encodable(value) if isinstance(value, str) else value
             for key, value in self._place().items()
         }
-        return {**place, "weight": self.weight}
+        tag = {} if self.tag is None else {"tag": self.tag}
+        return {**place, "weight": self.weight, **tag}
 
     @abstractmethod
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
@@ -122,7 +139,7 @@ class Source(ABC):
 
     @abstractmethod
     def _place(self) -> dict[str, Any]:
-        """The facts without the weight."""
+        """The facts without weight and tag."""
 
 
 def check_regular(path: Path) -> None:

@@ -12,6 +12,7 @@ from mtkit.data import also_split
 from mtkit.prepare.links import LinkFile, LinkLines
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.treebank import Linearisation
+from mtkit.tokenizer import Tokenizer
 
 BlockWithLinks = tuple[Block, LinkLines | None]
 
@@ -88,6 +89,35 @@ class Corpus:
     def tagged_languages(self) -> list[str]:
         """The target languages of a multilingual model, each once, in alphabetical order."""
         return sorted({one.tgt_lang for one in self.directions}) if self.is_multilingual else []
+
+    @property
+    def corpus_tags(self) -> list[str]:
+        """The names of the tags of the training sources, each once, in alphabetical order."""
+        return sorted({source.tag for source in self.train if source.tag is not None})
+
+    def direction_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
+        """What the encoded sources of each direction begin with: the language tag, or nothing."""
+        if not self.is_multilingual:
+            return [[] for _ in self.directions]
+        return [[tokenizer.language_tags[one.tgt_lang]] for one in self.directions]
+
+    def train_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
+        """What those of each of `train` begin with: that of its direction, and its own tag."""
+        of_directions = self.direction_prefixes(tokenizer)
+        return [
+            of_directions[number]
+            + ([] if source.tag is None else [tokenizer.corpus_tags[source.tag]])
+            for number, source in zip(self.direction_of, self.train, strict=True)
+        ]
+
+    def tag_counts(self, kept: Sequence[int]) -> dict[str, int]:
+        """The kept pairs with each of `corpus_tags`, from the number of each of `train`."""
+        return {
+            tag: sum(
+                count for count, source in zip(kept, self.train, strict=True) if source.tag == tag
+            )
+            for tag in self.corpus_tags
+        }
 
     def blocks(self, number: int, blocks: Generator[Block, None, None]) -> Iterator[BlockWithLinks]:
         """The blocks of a training source, with the links of their pairs if there are any."""

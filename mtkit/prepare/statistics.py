@@ -328,7 +328,7 @@ def _dropped(report: Report, settings: PrepareConfig) -> list[Dropped]:
 
 
 _DIGESTS = {"src_sha256": "source file", "tgt_sha256": "target file", "sha256": "file"}
-_NOT_A_PLACE = {"kind", "weight", "pairs", "kept", "fixed", "text_sha256", *_DIGESTS}
+_NOT_A_PLACE = {"kind", "weight", "tag", "pairs", "kept", "fixed", "text_sha256", *_DIGESTS}
 
 
 def _origin(split: str, source: Mapping[str, Any]) -> Origin:
@@ -340,6 +340,8 @@ def _origin(split: str, source: Mapping[str, Any]) -> Origin:
         for key, value in source.items()
         if key not in _NOT_A_PLACE and value
     ]
+    if tag := source.get("tag"):
+        places.append(f"tag {tag}")
     return Origin(
         split=split,
         place=", ".join(places) or source["kind"],

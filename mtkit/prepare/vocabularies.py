@@ -31,6 +31,7 @@ def learn_vocabularies(
     *,
     writes_trees: bool = False,
     languages: Sequence[str] = (),
+    corpus_tags: Sequence[str] = (),
 ) -> Vocabularies:
     """Learn the vocabularies from the words of both sides and their counts.
 
@@ -40,6 +41,7 @@ def learn_vocabularies(
         writes_trees: whether the target side consists of linearised trees: without a size of its
             own, its vocabulary has a subword for each bracket.
         languages: target languages, for which the vocabulary of the source has tags.
+        corpus_tags: names of the tags of training corpora, which it has too.
 
     Raises:
         MtkitError: as in `Tokenizer.learn_from_counts`.
@@ -50,14 +52,13 @@ def learn_vocabularies(
         "" if config.shared_vocab else " of each side",
         f"{len(src.keys() | tgt.keys()):,}",
     )
+    tags = {"languages": languages, "corpus_tags": corpus_tags}
     if config.shared_vocab:
-        return Vocabularies.of(
-            _learn(_merged(src, tgt), config.vocab_size, config, languages=languages)
-        )
+        return Vocabularies.of(_learn(_merged(src, tgt), config.vocab_size, config, tags))
     tgt_size = config.tgt_vocab_size or (None if writes_trees else config.vocab_size)
     return Vocabularies(
-        _learn(src.items(), config.src_vocab_size or config.vocab_size, config, "src", languages),
-        _learn(tgt.items(), tgt_size, config, "tgt"),
+        _learn(src.items(), config.src_vocab_size or config.vocab_size, config, tags, "src"),
+        _learn(tgt.items(), tgt_size, config, {}, "tgt"),
     )
 
 
@@ -65,8 +66,8 @@ def _learn(
     words: Iterable[tuple[str, int]],
     size: int | None,
     config: PrepareConfig,
+    tags: Mapping[str, Sequence[str]],
     side: Literal["src", "tgt"] | None = None,
-    languages: Sequence[str] = (),
 ) -> Tokenizer:
     """The vocabulary of a side, or of both; without a size, a subword for each word."""
     try:
@@ -75,7 +76,7 @@ def _learn(
             size,
             model_type="bpe" if size is None else config.model_type,
             symbols=config.user_defined_symbols,
-            languages=languages,
+            **tags,
         )
     except MtkitError as error:
         message = str(error)

@@ -40,8 +40,7 @@ class GuidedAlignment:
         self._begins = [
             torch.from_numpy(tokenizer.begins_word).to(device) for tokenizer in vocabularies
         ]
-        tags = sorted(vocabularies.src.language_tags.values())
-        self._tags = torch.tensor(tags, dtype=torch.int64, device=device)
+        self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64, device=device)
 
     @classmethod
     def of(
@@ -111,7 +110,7 @@ class GuidedAlignment:
 def _words(ids: Tensor, begins: Tensor, tags: Tensor) -> Tensor:
     """The number of the word of each subword of (B, length) ids.
 
-    It is `length` for special ids, and for the tags of languages.
+    It is `length` for special ids, and for the tags of languages and of corpora.
     """
     words = (begins[ids].cumsum(1) - 1).clamp_min(0)
     return words.masked_fill((ids <= UNK_ID) | torch.isin(ids, tags), ids.shape[1])

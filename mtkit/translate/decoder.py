@@ -288,8 +288,8 @@ class Decoder:
             config.no_repeat_ngram,
             batch.prefixes,
             masks,
-            # Only a source has the tag of a language.
-            forbidden=tuple(self.tokenizer.language_tags.values()),
+            # Only a source has tags.
+            forbidden=self.tokenizer.tag_ids,
         )
 
     @cached_property

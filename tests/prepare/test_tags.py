@@ -1,0 +1,401 @@
+"""Training corpora whose sources begin with a tag (`prepare --tag`)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import Place, prepare_arguments
+from conftest import UNTRAINED, TinyText, changed, number_pairs, random_run, write_pairs
+
+from mtkit.batches import make_batch
+from mtkit.config import Config
+from mtkit.data import PreparedData, also_split
+from mtkit.errors import MtkitError
+from mtkit.prepare import parallel_files, parse_source, prepare_files, prepare_multilingual
+from mtkit.run_folder import Run
+from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.train import assembly as train
+from mtkit.train.bpe_dropout import BpeDropout
+from mtkit.train.guided_alignment import GuidedAlignment
+from mtkit.translate import Translator
+
+Files = tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def synthetic(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Thirty pairs that the tiny corpus does not have."""
+    real = set(zip(*lines_of(tiny_text.train), strict=True))
+    pairs = [pair for pair in dict.fromkeys(number_pairs(60, seed=8)) if pair not in real]
+    return write_pairs(tmp_path_factory.mktemp("back"), "back", pairs[:30])
+
+
+def prepared(text: TinyText, out: Path, *more: Any, **changes: Any) -> PreparedData:
+    """The tiny corpus, with further training sources."""
+    usual = text.prepare_arguments()
+    arguments = {**usual, "max_ratio": 100.0, "workers": 1, **changes}
+    prepare_files("tagged", out, **{**arguments, "train": [*usual["train"], *more]})
+    return PreparedData.open(out)
+
+
+@pytest.fixture(scope="module")
+def tagged(
+    tiny_text: TinyText, synthetic: Files, tmp_path_factory: pytest.TempPathFactory
+) -> PreparedData:
+    """The tiny corpus, and a second one with the tag bt, of which an epoch has half."""
+    out = tmp_path_factory.mktemp("tagged") / "tagged"
+    return prepared(
+        tiny_text,
+        out,
+        parallel_files(*synthetic, weight=0.5, tag="bt"),
+        valid_also={"other": synthetic},
+    )
+
+
+def lines_of(files: Files) -> list[list[str]]:
+    return [file.read_text("utf-8").splitlines() for file in files]
+
+
+# ---------------------------------------------------------------------------------------------
+# The tag as a subword
+
+
+def test_a_tokenizer_knows_its_corpus_tags_and_no_text_is_encoded_to_one():
+    counts = [(f"▁{word}", 5) for word in ("eins", "zwei", "drei")]
+    tokenizer = Tokenizer.learn_from_counts(
+        counts, 280, languages=["fr"], corpus_tags=["bt", "web-2"]
+    )
+    tags = tokenizer.corpus_tags
+    assert {name: tokenizer.piece(i) for name, i in tags.items()} == {
+        "bt": "<tag:bt>",
+        "web-2": "<tag:web-2>",
+    }
+    assert [*tokenizer.language_tags] == ["fr"]
+    assert {*tokenizer.tag_ids} == {*tags.values(), *tokenizer.language_tags.values()}
+    for line in ("<tag:bt>", "a <tag:bt> b", "<tag:bt> <tag:web-2>", "▁<tag:bt>"):
+        ids = tokenizer.encode(line)
+        assert not set(ids) & set(tokenizer.tag_ids)
+        assert tokenizer.decode(ids) == line.replace("▁", " ").strip()
+    assert tokenizer.decode([*tags.values()]) == ""
+    assert Tokenizer.learn_from_counts(counts, 278).corpus_tags == {}
+
+
+def test_a_symbol_with_the_name_of_a_tag_is_refused():
+    with pytest.raises(MtkitError, match="has the name of a fixed subword"):
+        Tokenizer.learn_from_counts([("▁eins", 5)], 280, symbols=["<tag:bt>"], corpus_tags=["bt"])
+
+
+# ---------------------------------------------------------------------------------------------
+# Encoded pairs
+
+
+def test_the_sources_of_a_tagged_corpus_begin_with_its_tag_and_nothing_else_does(
+    tagged: PreparedData, tiny_text: TinyText, synthetic: Files
+):
+    tokenizer = tagged.tokenizers().src
+    tag = tokenizer.corpus_tags["bt"]
+    expected = [
+        ([*begin, *tokenizer.encode(src), EOS_ID], [*tokenizer.encode(tgt), EOS_ID])
+        for begin, files in (([], tiny_text.train), ([tag], synthetic))
+        for src, tgt in zip(*lines_of(files), strict=True)
+    ]
+    pairs = tagged.pairs("train")
+    assert [(pairs.src[i], pairs.tgt[i]) for i in range(len(pairs))] == expected
+    for split in ("valid", also_split("other")):
+        held_out = tagged.pairs(split)
+        assert not any(tag in held_out.src[i] for i in range(len(held_out)))
+    first, second = tagged.manifest.sources["train"]
+    assert "tag" not in first
+    assert (second["tag"], second["weight"]) == ("bt", 0.5)
+
+
+def test_the_tag_follows_the_tag_of_the_language(
+    tiny_text: TinyText, synthetic: Files, tmp_path: Path
+):
+    usual = {"valid": tiny_text.valid, "test": tiny_text.test}
+    real, reverse = tiny_text.train, tiny_text.train[::-1]
+    directions = [
+        {
+            "src_lang": "en",
+            "tgt_lang": "de",
+            "train": [real, parallel_files(*synthetic, tag="bt")],
+            **usual,
+        },
+        {
+            "src_lang": "de",
+            "tgt_lang": "en",
+            "train": [reverse],
+            **{split: files[::-1] for split, files in usual.items()},
+        },
+    ]
+    report = prepare_multilingual(
+        "many", tmp_path / "many", directions=directions, vocab_size=330, max_ratio=100.0
+    )
+    data = PreparedData.open(tmp_path / "many")
+    tokenizer = data.tokenizers().src
+    languages, bt = tokenizer.language_tags, tokenizer.corpus_tags["bt"]
+    pairs = data.pairs("train")
+    count = len(lines_of(real)[0])
+    begins = (
+        [[languages["de"]]] * count + [[languages["de"], bt]] * 30 + [[languages["en"]]] * count
+    )
+    sources = [line for files in (real, synthetic, reverse) for line in lines_of(files)[0]]
+    for place, (begin, line) in enumerate(zip(begins, sources, strict=True)):
+        assert pairs.src[place] == [*begin, *tokenizer.encode(line), EOS_ID]
+    valid = data.pairs("valid")
+    assert not any(bt in valid.src[i] for i in range(len(valid)))
+    assert report.tags == {"bt": 30}
+
+
+def test_with_separate_vocabularies_the_source_alone_has_the_tag(
+    tiny_text: TinyText, synthetic: Files, tmp_path: Path
+):
+    data = prepared(
+        tiny_text, tmp_path / "out", parallel_files(*synthetic, tag="bt"), shared_vocab=False
+    )
+    src, tgt = data.tokenizers()
+    assert ([*src.corpus_tags], tgt.corpus_tags) == (["bt"], {})
+
+
+def test_the_tag_counts_for_the_limit_of_tokens(tiny_text: TinyText, tmp_path: Path):
+    """A pair that just fits without the tag is too long with it."""
+    line = "one two three four five six"
+    files = write_pairs(tmp_path, "long", [(line, "eins")])
+    origin = prepared(tiny_text, tmp_path / "first", parallel_files(*files, tag="bt"))
+    most = len(origin.tokenizers().src.encode(line)) + 1
+    kept = {
+        tag: prepared(
+            tiny_text, tmp_path / f"with-{tag}", parallel_files(*files, tag=tag), max_tokens=most
+        ).manifest.sources["train"][1]["kept"]
+        for tag in (None, "bt")
+    }
+    assert kept == {None: 1, "bt": 0}
+
+
+def test_the_filters_compare_tagged_pairs_with_the_others(
+    tiny_text: TinyText, synthetic: Files, tmp_path: Path
+):
+    """A pair that is real and synthetic is kept once, as the first."""
+    data = prepared(tiny_text, tmp_path / "out", synthetic, parallel_files(*synthetic, tag="bt"))
+    assert [source["kept"] for source in data.manifest.sources["train"][1:]] == [30, 0]
+    assert data.manifest.counts["dropped"] == {"duplicate": 30}
+
+
+def test_a_source_with_noise_keeps_its_tag(tiny_text: TinyText, synthetic: Files, tmp_path: Path):
+    data = prepared(
+        tiny_text,
+        tmp_path / "out",
+        parallel_files(*synthetic, tag="bt"),
+        vocab_size=340,
+        overrides=["noise.case=1"],
+    )
+    tokenizer, sentences = data.tokenizers().src, data.pairs("train").src
+    lines = lines_of(synthetic)[0]
+    for index, line in enumerate(lines, len(sentences) - len(lines)):
+        tag = tokenizer.corpus_tags["bt"]
+        assert sentences[index] == [tag, *tokenizer.encode(line.upper()), EOS_ID]
+
+
+def test_the_number_of_workers_does_not_change_tagged_data(
+    tagged: PreparedData, tiny_text: TinyText, synthetic: Files, tmp_path: Path
+):
+    again = prepared(
+        tiny_text,
+        tmp_path / "tagged",
+        parallel_files(*synthetic, weight=0.5, tag="bt"),
+        valid_also={"other": synthetic},
+        workers=2,
+    )
+    assert again.manifest.files == tagged.manifest.files
+
+
+# ---------------------------------------------------------------------------------------------
+# The tag in training and translating
+
+
+def test_links_of_words_do_not_count_the_tag(
+    tiny_text: TinyText, tiny_config: Config, tmp_path: Path
+):
+    pairs = number_pairs(8, seed=8)
+    files = write_pairs(tmp_path, "back", pairs)
+    counts = [len(src.split()) for src, _ in pairs]
+    links = [" ".join(f"{i}-{count - 1 - i}" for i in range(count)) for count in counts]
+    (tmp_path / "links").write_text("".join(f"{line}\n" for line in links))
+    found = {}
+    for tag in (None, "bt"):
+        prepare_files(
+            "linked",
+            tmp_path / f"linked-{tag}",
+            **{
+                **tiny_text.prepare_arguments(),
+                "train": [parallel_files(*files, tag=tag)],
+                "vocab_size": 290,
+                "max_ratio": 100.0,
+            },
+            alignments=[tmp_path / "links"],
+        )
+        data = PreparedData.open(tmp_path / f"linked-{tag}")
+        config = changed(tiny_config, "train", guided_alignment=1.0)
+        vocabularies = data.tokenizers()
+        guided = GuidedAlignment(config, vocabularies, device=torch.device("cpu"))
+        all_pairs, indices = data.pairs("train"), np.arange(len(pairs))
+        batch = make_batch(all_pairs, indices)
+        found[tag] = guided.targets(batch, all_pairs, indices)
+        if tag:
+            assert (batch.src[:, 0] == vocabularies.src.corpus_tags[tag]).all()
+    # Nothing attends to the tag, and the rest is as without it.
+    assert found["bt"][:, :, 0].abs().max() == 0
+    words = found["bt"].sum(-1)
+    torch.testing.assert_close(words, words.round())
+    assert words.max() == 1
+
+
+def test_bpe_dropout_keeps_the_tag_before_the_text(tagged: PreparedData):
+    tokenizer = tagged.tokenizers().src
+    dropout = BpeDropout(tokenizer, probability=0.5, seed=1)
+    sentences = tagged.pairs("train").src
+    indices = np.arange(len(sentences) - 30, len(sentences))
+    sampled = dropout.sample(sentences, indices, step=1, side=0, longest=100)
+    tag = tokenizer.corpus_tags["bt"]
+    for place, index in enumerate(indices):
+        first, *rest = sampled[place]
+        assert first == tag
+        assert tag not in rest
+        assert tokenizer.decode(rest) == tokenizer.decode(sentences[index])
+    assert any(sampled[place] != sentences[i] for place, i in enumerate(indices))
+
+
+@pytest.mark.parametrize("way", ["beam", "sample", "mbr_samples"])
+def test_no_tag_is_put_before_a_source_or_written_to_a_translation(
+    way: str, tagged: PreparedData, tmp_path: Path
+):
+    run = random_run(tmp_path / "run", tagged, 5)
+    changes = {"beam": {}, "sample": {"sample": True}, "mbr_samples": {"mbr_samples": 4}}[way]
+    config = UNTRAINED.decode.model_copy(update={"max_extra_length": 20, **changes})
+    with Translator.load(run, config=config, device="cpu") as translator:
+        assert list(translator.src_prefix) == []
+        tag = translator.src_tokenizer.corpus_tags["bt"]
+        with torch.no_grad():
+            # Without the ban, a model with these weights would write little else.
+            translator.model.embedding.weight[tag] *= 20
+        lines = ["one two three", "<tag:bt> four one"]
+        for nbest in translator.translate_nbest(lines, n_best=2):
+            assert not any("<tag:bt>" in one.pieces for one in nbest)
+
+
+def test_training_learns_the_row_of_the_tag_and_translates_without_it(
+    tagged: PreparedData, tiny_config: Config, tmp_path: Path
+):
+    config = changed(tiny_config, "train", bpe_dropout=0.1)
+    train.run(config, tagged, tmp_path / "run", device="cpu")
+    with Translator.load(Run.open(tmp_path / "run"), device="cpu") as translator:
+        assert len(list(translator.translate(["one two", ""]))) == 2
+
+
+# ---------------------------------------------------------------------------------------------
+# The tag of an existing tokenizer
+
+
+def test_the_tag_of_an_existing_tokenizer_is_used(
+    tagged: PreparedData, tiny_text: TinyText, synthetic: Files, tmp_path: Path
+):
+    data = prepared(
+        tiny_text,
+        tmp_path / "out",
+        parallel_files(*synthetic, tag="bt"),
+        tokenizer_from=tagged.path,
+        vocab_size=None,
+    )
+    assert data.tokenizers().is_same(tagged.tokenizers())
+    pairs = data.pairs("train")
+    assert pairs.src[len(pairs) - 1][0] == tagged.tokenizers().src.corpus_tags["bt"]
+
+
+@pytest.mark.parametrize(("tag", "has"), [("bt", "none"), ("web", "bt")])
+def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
+    tag: str,
+    has: str,
+    tagged: PreparedData,
+    tiny_data: PreparedData,
+    tiny_text: TinyText,
+    synthetic: Files,
+    tmp_path: Path,
+):
+    origin = (tiny_data if has == "none" else tagged).path
+    with pytest.raises(MtkitError) as caught:
+        prepared(
+            tiny_text,
+            tmp_path / "out",
+            parallel_files(*synthetic, tag=tag),
+            tokenizer_from=origin,
+            vocab_size=None,
+        )
+    assert f"has no tag {tag}, but {has}; remove --tag {tag}" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------------------------------------
+# The option
+
+
+def test_each_tag_on_the_command_line_is_for_the_corpus_before_it(
+    place: Place, tiny_text: TinyText, synthetic: Files
+):
+    table = ("\t".join(pair) + "\n" for pair in number_pairs(20, seed=9))
+    place.write("web.tsv", "".join(table))
+    more = ["--train", *map(str, synthetic), "--weight", "1", "--tag", "bt"]
+    web = ["--train-from", "web.tsv", "--tag", "web", "--weight", "2", "--weight", "0.5"]
+    first, *rest = prepare_arguments(tiny_text)
+    outcome = place.mtkit(first, *web, *rest, *more)
+    assert outcome.status == 0, outcome.err
+    data = PreparedData.open(place.folder / "data" / "tiny")
+    facts = data.manifest.sources["train"]
+    assert [(one.get("tag"), one["weight"]) for one in facts] == [
+        (None, 2),
+        ("bt", 0.5),
+        ("web", 1),
+    ]
+    assert re.search(r"with tag bt +\d", outcome.err)
+    assert re.search(r"with tag web +\d", outcome.err)
+
+
+def test_a_tag_that_is_not_after_one_training_corpus_is_refused(
+    place: Place, tiny_text: TinyText, tree_files: dict[str, Path]
+):
+    first, name, *rest = prepare_arguments(tiny_text)
+    after = "put it after the --train or --train-from that it is for"
+    assert after in place.refused(first, name, "--tag", "bt", *rest)
+    # The last option is --test.
+    assert after in place.refused(first, name, *rest, "--tag", "bt")
+    assert after in place.refused("prepare", "demo-en-de", "--tag", "bt")
+    pair = ["--pair", "en", "de", "--train", *map(str, tiny_text.train)]
+    again = ["--pair", "de", "en", "--tag", "bt"]
+    assert after in place.refused("prepare", "many", *pair, *again)
+    twice = ["--tag", "bt", "--tag", "web"]
+    error = place.refused("prepare", "many", *pair, *twice)
+    assert "--tag web: the corpus before it has the tag bt already" in error
+    trees = ["--trees", tree_files["train"], "--valid-trees", tree_files["valid"]]
+    error = place.refused("prepare", "parser", *trees, "--tag", "bt")
+    assert "--tag is for a parallel corpus" in error
+
+
+@pytest.mark.parametrize("tag", ["", "b t", "<bt>", "-bt", "größe", "b" * 51])
+def test_a_name_that_cannot_be_that_of_a_tag_is_refused(
+    tag: str, place: Place, tiny_text: TinyText
+):
+    first, name, *rest = prepare_arguments(tiny_text)
+    train = ["--train", *map(str, tiny_text.train), f"--tag={tag}"]
+    assert "cannot be the name of a tag" in place.refused(first, name, *train, *rest)
+
+
+def test_a_validation_set_with_a_tag_is_refused(tiny_text: TinyText, tmp_path: Path):
+    valid = parse_source(
+        str(tiny_text.valid[0].with_suffix("")), src_lang="en", tgt_lang="de", tag="bt"
+    )
+    with pytest.raises(MtkitError, match="only training data can have a tag; remove bt"):
+        prepared(tiny_text, tmp_path / "out", valid=valid)
