@@ -144,6 +144,31 @@ def test_two_workers_train_what_one_trains(
     assert validation(tmp_path / "one") == pytest.approx(validation(tmp_path / "two"), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"lora_rank": 4, "ema": 0.9, "optimizer": "muon"},
+        slow({"lora_rank": 4}),
+        slow({"freeze": ("embedding", "encoder"), "ema": 0.9, "optimizer": "muon"}),
+    ],
+)
+def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
+    part: dict[str, Any], config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    rate = {"schedule": "constant", "learning_rate": 1e-3, "warmup_steps": 2}
+    config = changed(changed(config, "model", dropout=0.0), "train", **rate, **part)
+    facts = {"dtype": "float64", "init_from": str(tiny_run.path)}
+    Team(config, tiny_data, tmp_path / "one", **facts).train(1)
+    Team(config, tiny_data, tmp_path / "two", **facts).train(2)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
+    assert_equal_weights(tmp_path / "one", tmp_path / "two", within=1e-6)
+    assert validation(tmp_path / "one") == pytest.approx(validation(tmp_path / "two"), rel=1e-6)
+    for steps in (2, 6):
+        short = changed(config, "train", max_steps=steps)
+        Team(short, tiny_data, tmp_path / "parts", **facts).train(2)
+    assert_equal_weights(tmp_path / "two", tmp_path / "parts")
+
+
 def test_dropout_depends_on_the_place_in_an_update_and_not_on_the_worker(
     config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
