@@ -192,6 +192,7 @@ def _run_locked(
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""
                 log.info("starting from %s of %s%s", origin.weights, origin.run, licence)
+                _report_new_directions(initial)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
         folder.guard(held)
@@ -240,6 +241,16 @@ def _existing_run(
     return workers.run_on_all_ranks(
         lambda: _run_to_continue(path, config, data, initial) if continues else None
     )
+
+
+def _report_new_directions(initial: Initial) -> None:
+    """Warn that the model must learn other languages than those that it has learned."""
+    if initial.new_directions:
+        log.warning(
+            "%s was not trained to translate %s; if that is intended, expect to train longer",
+            initial.origin.run,
+            ", ".join(f"{src} to {tgt}" for src, tgt in initial.new_directions),
+        )
 
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:
@@ -335,6 +346,8 @@ def forecast(
     config, initial = _start(config, data, None, init_from)
     _check_task(config, data)
     data.verify()
+    if initial is not None:
+        _report_new_directions(initial)
     place = choose_device(device)
     disable_malloc_trim()
     if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:

@@ -22,10 +22,12 @@ class Initial(NamedTuple):
     Attributes:
         weights: by name.
         origin: where they come from, for the manifest.
+        new_directions: source and target language of what their run was not trained to translate.
     """
 
     weights: Tensors
     origin: Initialisation
+    new_directions: list[tuple[str, str]]
 
 
 def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
@@ -64,6 +66,7 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
             data=manifest.data.name,
             licence=origin.licence if origin is not None else "",
         ),
+        _new_directions(run, data),
     )
 
 
@@ -96,6 +99,27 @@ def config_to_start(config: Config, run: Run) -> Config:
         MtkitError: for a setting of the model that contradicts the run.
     """
     return config.with_model_of(run.config, origin=str(run.path))
+
+
+def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
+    """The directions of the data that a run was not trained on, as far as that is known."""
+    origin = run.manifest.data
+    trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    if not trained and run.tokenizers().src.language_tags:
+        # An imported model does not say which directions it was trained on.
+        return []
+    trained = trained or [(origin.src_lang, origin.tgt_lang)]
+    known = [(_language(src), _language(tgt)) for src, tgt in trained if src and tgt]
+    return [
+        (src, tgt)
+        for src, tgt in data.language_pairs
+        if known and (_language(src), _language(tgt)) not in known
+    ]
+
+
+def _language(code: str) -> str:
+    """The language of a code, without region or script: en for en-GB and EN_us."""
+    return re.split("[-_]", code)[0].lower()
 
 
 def _sha256(weights: Tensors) -> str:

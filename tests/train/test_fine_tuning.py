@@ -128,6 +128,41 @@ def test_a_parser_does_not_start_from_a_translation_model(
         tune(config, tree_data, tmp_path / "r", tiny_run)
 
 
+@pytest.mark.parametrize(
+    ("languages", "warned"),
+    [
+        (("de", "en"), True),
+        (("en", "fr"), True),
+        (("en", "de"), False),
+        (("EN_gb", "de-AT"), False),
+        # An imported model may not say its languages.
+        (("", ""), False),
+    ],
+)
+def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warning(
+    languages: tuple[str, str],
+    warned: bool,
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    src, tgt = languages
+    data = tiny_run.manifest.data.model_copy(update={"src_lang": src, "tgt_lang": tgt})
+    manifest = tiny_run.manifest.model_copy(update={"data": data})
+    base = Run.create(tmp_path / "base", tiny_run.config, tiny_run.tokenizers(), manifest=manifest)
+    base.save(1, weights=last_weights(tiny_run.path), optimizer=None, state={})
+    config = changed(fine, "train", max_steps=1)
+    tune(config, tiny_data, tmp_path / "r", base)
+    text = f"{base.path} was not trained to translate en to de; "
+    assert [text in line for line in caplog.messages].count(True) == int(warned)
+    caplog.clear()
+    # It is said at the start, and not when the run continues.
+    tune(changed(config, "train", max_steps=2), tiny_data, tmp_path / "r", base)
+    assert text not in caplog.text
+
+
 @pytest.mark.parametrize("part", [{}, *PARTS])
 def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
     part: dict[str, Any],

@@ -24,6 +24,7 @@ from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.train import assembly as train
 from mtkit.train.bpe_dropout import BpeDropout
+from mtkit.train.initial import initial_weights
 from mtkit.translate import Translator
 
 Files = tuple[Path, Path]
@@ -459,6 +460,23 @@ def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_
         prepare_multilingual(
             "bad", tmp_path / "bad", directions=[{**one, "tgt_lang": "fr"}], **settings
         )
+
+
+def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
+    many_run: Run, many: PreparedData, text: dict[str, Files], tmp_path: Path
+):
+    directions = [direction(text, "de", "en"), {**direction(text, "en", "el"), "src_lang": "de"}]
+    out = tmp_path / "more"
+    settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1, "max_ratio": 100.0}
+    prepare_multilingual("more", out, directions=directions, **settings)
+    more = PreparedData.open(out)
+    assert initial_weights(many_run, "last", many).new_directions == []
+    assert initial_weights(many_run, "last", more).new_directions == [("de", "el")]
+    # An imported model with tags does not say which directions it was trained on.
+    origin = many_run.manifest.data.model_copy(update={"directions": [], "tgt_lang": "de"})
+    manifest = many_run.manifest.model_copy(update={"data": origin})
+    imported = Run(many_run.path, many_run.config, manifest)
+    assert initial_weights(imported, "last", more).new_directions == []
 
 
 # ---------------------------------------------------------------------------------------------
