@@ -236,6 +236,10 @@ def prepare_multilingual(
                     f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
                     "use letters, digits, hyphens and underscores of ASCII"
                 )
+    if same := [src for src, tgt in pairs if src == tgt]:
+        raise MtkitError(
+            f"the direction {same[0]} to {same[0]} has the same language twice; give two languages"
+        )
     if twice := [pair for number, pair in enumerate(pairs) if pair in pairs[:number]]:
         raise MtkitError(
             f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"

@@ -546,6 +546,14 @@ def test_a_code_that_cannot_be_in_a_tag_is_refused(text: dict[str, Files], tmp_p
         prepare_multilingual("bad", tmp_path / "bad", directions=[one])
 
 
+def test_a_direction_from_a_language_to_itself_is_refused(place: Place, text: dict[str, Files]):
+    files = (str(text["de-train"][1]), str(text["en-train"][0]))
+    train, valid = ["--train", *files], ["--valid", *files]
+    error = place.refused("prepare", "many", "--pair", "de", "de", *train, *valid)
+    assert "the direction de to de has the same language twice" in error
+    assert not (place.folder / "data").exists()
+
+
 def test_a_temperature_without_pairs_is_refused(place: Place):
     assert "--temperature requires --pair" in place.refused(
         "prepare", "demo-en-de", "--temperature", "2"
