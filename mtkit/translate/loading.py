@@ -69,8 +69,11 @@ def choose_direction(
 
     Raises:
         MtkitError: if the run has several target languages and none was given, or if it does not
-            have a language; the message lists those there are.
+            have a language; the message lists those there are. Also if a code is empty.
     """
+    for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
+        if code == "":
+            raise MtkitError(f"{option}: is empty; give a language code, or leave the option out")
     origin = run.manifest.data
     trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
     if not tags:
@@ -87,7 +90,8 @@ def choose_direction(
             f"{run.path}: translates to several languages, {listed}; choose one with --tgt-lang"
         )
     (first, *_) = tags
-    tgt_lang = tgt_lang or first
+    if tgt_lang is None:
+        tgt_lang = first
     if tgt_lang not in tags:
         raise MtkitError(f"{run.path}: does not translate to {tgt_lang}; it has {listed}")
     sources = dict.fromkeys(src for src, tgt in trained if tgt == tgt_lang)

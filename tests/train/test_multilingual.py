@@ -381,6 +381,14 @@ def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_ther
         assert code in refused
 
 
+@pytest.mark.parametrize("option", ["--tgt-lang", "--src-lang"])
+def test_an_empty_code_is_refused_and_does_not_mean_some_language(option: str, desk: Place):
+    languages = {"--tgt-lang": "de", "--src-lang": "en"} | {option: ""}
+    given = [text for pair in languages.items() for text in pair]
+    refused = desk.refused("translate", "--run", "runs/many", *given, stdin=b"one\n")
+    assert f"{option}: is empty; give a language code, or leave the option out" in refused
+
+
 def test_a_direction_that_was_not_trained_is_translated_with_a_warning(desk: Place):
     arguments = ["translate", "--run", "runs/many", "--tgt-lang", "el"]
     for language, warned in (("de", True), ("en", False)):
