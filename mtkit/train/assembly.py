@@ -244,10 +244,10 @@ def _existing_run(
 
 
 def _report_new_directions(initial: Initial) -> None:
-    """Warn that the model must learn other languages than those that it has learned."""
+    """Warn that the model must learn more than what its last data had."""
     if initial.new_directions:
         log.warning(
-            "%s was not trained to translate %s; if that is intended, expect to train longer",
+            "%s was trained on data without %s; to learn that, expect to train longer",
             initial.origin.run,
             ", ".join(f"{src} to {tgt}" for src, tgt in initial.new_directions),
         )

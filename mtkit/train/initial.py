@@ -22,7 +22,7 @@ class Initial(NamedTuple):
     Attributes:
         weights: by name.
         origin: where they come from, for the manifest.
-        new_directions: source and target language of what their run was not trained to translate.
+        new_directions: source and target language of those that the data of their run lacks.
     """
 
     weights: Tensors
@@ -102,7 +102,7 @@ def config_to_start(config: Config, run: Run) -> Config:
 
 
 def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
-    """The directions of the data that a run was not trained on, as far as that is known."""
+    """The directions that the data of a run lacks, as far as that is known."""
     origin = run.manifest.data
     trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
     if not trained and run.tokenizers().src.language_tags:

@@ -155,7 +155,7 @@ def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warn
     base.save(1, weights=last_weights(tiny_run.path), optimizer=None, state={})
     config = changed(fine, "train", max_steps=1)
     tune(config, tiny_data, tmp_path / "r", base)
-    text = f"{base.path} was not trained to translate en to de; "
+    text = f"{base.path} was trained on data without en to de; "
     assert [text in line for line in caplog.messages].count(True) == int(warned)
     caplog.clear()
     # It is said at the start, and not when the run continues.
