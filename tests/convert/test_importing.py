@@ -16,16 +16,20 @@ import numpy as np
 import pytest
 import torch
 from command_line import Place
-from conftest import slow
+from conftest import TinyText, changed, slow
 from hub import Hub, HubFile, Repository, client_environment
 from marian import Shape, write_marian, write_npz
 from safetensors.torch import load_file, save_file
 
+from mtkit.config import Config, parse_config
 from mtkit.convert.exporting import export
 from mtkit.convert.importing import Imported, import_model
+from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from mtkit.train import assembly as train
 from mtkit.translate import Translator
 
 pytestmark = pytest.mark.skipif(
@@ -215,6 +219,35 @@ def test_an_export_for_transformers_gives_the_same_files_back(
     again, first = (json.loads((p / "config.json").read_text()) for p in (out, sources[name]))
     for key in ("activation_function", "pad_token_id", "decoder_start_token_id", "vocab_size"):
         assert again[key] == first[key]
+
+
+@pytest.mark.parametrize("name", ["shared", slow("separate")])
+def test_a_low_rank_change_of_an_import_keeps_the_other_tensors_of_its_layers_in_an_export(
+    name: str,
+    sources: dict[str, Path],
+    imported: dict[str, Imported],
+    tiny_text: TinyText,
+    tiny_config: Config,
+    tmp_path: Path,
+) -> None:
+    run = imported[name].run
+    arguments = tiny_text.prepare_arguments()
+    del arguments["vocab_size"]
+    prepare_files("more", tmp_path / "more", **arguments, tokenizer_from=run.path)
+    settings = {"schedule": "constant", "learning_rate": 1e-2, "max_steps": 2, "valid_every": 2}
+    tree = changed(tiny_config, "train", **settings, lora_rank=4).model_dump() | {"model": {}}
+    config, data = parse_config(tree, origin="test"), PreparedData.open(tmp_path / "more")
+    train.run(config, data, tmp_path / "tuned", device="cpu", init_from=str(run.path))
+    # The export translates in transformers as the run does here.
+    export(Run.open(tmp_path / "tuned"), tmp_path / "out", format="huggingface")
+    before, after = (
+        load_file(place / "model.safetensors") for place in (sources[name], tmp_path / "out")
+    )
+    assert before.keys() == after.keys()
+    # The subwords may have another order.
+    for key in (key for key in before if ".layers." in key):
+        is_changed = key.endswith(("proj.weight", "fc1.weight", "fc2.weight"))
+        assert before[key].equal(after[key]) != is_changed, key
 
 
 @pytest.mark.parametrize(
