@@ -9,7 +9,7 @@ import logging
 import os
 import platform
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -100,7 +100,11 @@ def _start(
 
     The arguments are as in `run`; without `run_path` nothing is trained.
     """
-    begun = Run.open(run_path) if run_path is not None and Run.is_run(run_path) else None
+    begun = None
+    if run_path is not None and Run.is_run(run_path):
+        # A restart is also for a run that cannot be opened any more.
+        with suppress(MtkitError) if restart else nullcontext():
+            begun = Run.open(run_path)
     origin = begun.manifest.started_from if begun is not None else None
     continues = begun is not None and not restart and bool(begun.checkpoints())
     if init_from is not None:
