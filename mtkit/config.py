@@ -260,7 +260,7 @@ class TrainConfig(Section):
     optimizer: Literal["adam", "muon"] = Field(
         "adam",
         description="adam (Section 5.3), or muon (Jordan et al. 2024) for the matrices of the "
-        "layers and Adam for the rest, which learns more from a small corpus in the same time",
+        "layers and Adam for the rest, which learns more from each update",
     )
     adam_beta1: Probability = Field(0.9, description="Adam's beta_1 (Section 5.3)")
     adam_beta2: Probability = Field(0.98, description="Adam's beta_2 (Section 5.3)")

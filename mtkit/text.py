@@ -1,4 +1,4 @@
-"""Reads and writes text files, plain or compressed."""
+"""Text files, plain or compressed, and the codes of their languages."""
 
 from __future__ import annotations
 
@@ -138,3 +138,8 @@ def read_lines(path: Path) -> Generator[str, None, None]:
     """
     with open_binary(path) as stream, damage_reported(path):
         yield from decode_lines(stream, name=str(path))
+
+
+def base_language(code: str) -> str:
+    """The language of a code, without script and region: `pt` for `pt-BR` and `PT_br`."""
+    return code.replace("_", "-").partition("-")[0].lower()

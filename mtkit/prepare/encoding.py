@@ -92,7 +92,7 @@ class BlockEncoding:
         noises: Sequence[Noise],
     ) -> None:
         self._noises = noises
-        self._prefixes = prefixes
+        self._prefixes = [as_bytes(prefix, dtype) for prefix in prefixes]
         self._linearisation = linearisation
         self._vocabularies = vocabularies
         self._odds = odds
@@ -129,7 +129,7 @@ class BlockEncoding:
             for encoder, lines in zip(self._encoders, found.texts, strict=True)
         ]
         size = self._dtype.itemsize
-        (prefix,) = with_prefix(self._prefixes[place.source], [b""], self._dtype)
+        prefix = self._prefixes[place.source]
         counts: Counter[str] = Counter()
         for number, (index, kind) in enumerate(zip(found.places, found.kinds, strict=True)):
             src, tgt = encoded[0][number], encoded[1][number]
@@ -172,9 +172,10 @@ class BlockEncoding:
                 codes[foreign] = reason_code("wrong language")
         codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
         most = self._config.max_tokens
-        codes[(lengths[0] + len(prefix) > most) | (lengths[1] > most)] = reason_code("too long")
+        tags = len(prefix) // self._dtype.itemsize
+        codes[(lengths[0] + tags > most) | (lengths[1] > most)] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
-        return [with_prefix(prefix, ids[0], self._dtype), ids[1]], codes
+        return [[prefix + of_line for of_line in ids[0]], ids[1]], codes
 
 
 def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
@@ -185,10 +186,9 @@ def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[
     return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]
 
 
-def with_prefix(prefix: Sequence[int], sentences: list[bytes], dtype: np.dtype[Any]) -> list[bytes]:
-    """Encoded sentences with these ids before them."""
-    before = np.array(prefix, dtype).tobytes()
-    return [before + ids for ids in sentences]
+def as_bytes(ids: Sequence[int], dtype: np.dtype[Any]) -> bytes:
+    """Ids as an encoded sentence has them."""
+    return np.array(ids, dtype).tobytes()
 
 
 def taken(block: Block, indices: list[int]) -> Block:

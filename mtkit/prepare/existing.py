@@ -19,6 +19,7 @@ from mtkit.errors import MtkitError, encodable
 from mtkit.files import Record, read_record, sha256_of
 from mtkit.prepare.vocabularies import piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
+from mtkit.text import base_language
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
@@ -261,7 +262,7 @@ def _is_reverse(path: Path, origin: _Origin, wanted: tuple[str, str], *, is_join
     if not any(has):
         log.warning("%s: does not say for which languages its tokenizer was learned", path)
         return False
-    ours, theirs = (tuple(map(_language, pair)) for pair in (wanted, has))
+    ours, theirs = (tuple(map(base_language, pair)) for pair in (wanted, has))
     if is_joint and set(ours) <= set(theirs):
         return False
     if not is_joint and ours in (theirs, theirs[::-1]):
@@ -271,11 +272,6 @@ def _is_reverse(path: Path, origin: _Origin, wanted: tuple[str, str], *, is_join
         f"{path}: its tokenizer was learned for {has[0]} {between} {has[1]}, not for "
         f"{wanted[0]} to {wanted[1]}; {_ADVICE}"
     )
-
-
-def _language(code: str) -> str:
-    """The language of a code, without region and script, such as pt for pt-BR."""
-    return code.replace("_", "-").partition("-")[0].lower()
 
 
 def _option(key: str) -> str:

@@ -24,10 +24,11 @@ import regex
 
 from mtkit.arrays import IntArray, hash64
 from mtkit.prepare_config import NoiseConfig
+from mtkit.text import base_language
 
-# One typing error for every so many letters: somebody who types fast and does not correct.
+# Letters for each typing error, about as many as of a fast typist who corrects nothing.
 LETTERS_PER_TYPO = 40
-# Errors are at least so many letters apart, so that each changes letters of its own, and a word
+# The least distance of two errors, in letters: each error changes letters of its own, and a word
 # of two letters keeps one.
 _APART = 3
 
@@ -256,9 +257,9 @@ def _has_case(text: str) -> bool:
 
 def _upper(word: str, language: str) -> str:
     """A word in upper case, as in its language."""
-    if _is_in(language, _GREEK) and not _GREEK_OR.search(word):
+    if base_language(language) in _GREEK and not _GREEK_OR.search(word):
         word = unicodedata.normalize("NFC", word).translate(_ACCENTS)
-    if _is_in(language, _DOTTED):
+    if base_language(language) in _DOTTED:
         word = word.replace("i", "İ")
     return word.upper().translate(_GEORGIAN_SMALL)
 
@@ -269,10 +270,5 @@ def _title(word: str, language: str) -> str:
     if match is None:
         return word
     last = match.end() - 1
-    letter = "İ" if word[last] == "i" and _is_in(language, _DOTTED) else word[last].title()
+    letter = "İ" if word[last] == "i" and base_language(language) in _DOTTED else word[last].title()
     return word[:last] + letter + word[last + 1 :]
-
-
-def _is_in(code: str, languages: set[str]) -> bool:
-    """Whether a language code, with or without script and region, is for one of the languages."""
-    return code.replace("_", "-").partition("-")[0].lower() in languages

@@ -34,10 +34,10 @@ from mtkit.prepare.encoding import (
     BlockEncoding,
     CheckedBlock,
     Place,
+    as_bytes,
     block_encoders,
     model_texts,
     taken,
-    with_prefix,
 )
 from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.filters import (
@@ -531,7 +531,8 @@ class Passes:
                 # As training pairs, so that both are encoded in the same way.
                 lines = model_texts(_as_block(pairs), self._corpus.linearisation)
                 src, tgt = map(CachedEncoder.encode, encoders, lines)
-                self._writer.add_pairs(split, with_prefix(prefix, src, dtype), tgt)
+                before = as_bytes(prefix, dtype)
+                self._writer.add_pairs(split, [before + ids for ids in src], tgt)
         for split, pairs in texts.items():
             if pairs:
                 self._writer.add_text(split, pairs)

@@ -12,6 +12,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Initialisation, Run
+from mtkit.text import base_language
 
 _CHECKPOINT = re.compile(r"(?P<run>.+?):(?P<which>last|best|average:\d+|\d+)", re.DOTALL)
 
@@ -109,17 +110,12 @@ def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
         # An imported model does not say which directions it was trained on.
         return []
     trained = trained or [(origin.src_lang, origin.tgt_lang)]
-    known = [(_language(src), _language(tgt)) for src, tgt in trained if src and tgt]
+    known = [(base_language(src), base_language(tgt)) for src, tgt in trained if src and tgt]
     return [
         (src, tgt)
         for src, tgt in data.language_pairs
-        if known and (_language(src), _language(tgt)) not in known
+        if known and (base_language(src), base_language(tgt)) not in known
     ]
-
-
-def _language(code: str) -> str:
-    """The language of a code, without region or script: en for en-GB and EN_us."""
-    return re.split("[-_]", code)[0].lower()
 
 
 def _sha256(weights: Tensors) -> str:

@@ -80,7 +80,10 @@ class Muon(torch.optim.Optimizer):
         dtype: torch.dtype,
     ) -> None:
         super().__init__(matrices, {"lr": 0.0})
-        self._matrices = list(matrices)
+        same_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+        for matrix in matrices:
+            same_shape[matrix.shape].append(matrix)
+        self._same_shape = list(same_shape.values())
         self._adam = adam
         self._dtype = dtype
         if adam is not None:
@@ -95,14 +98,11 @@ class Muon(torch.optim.Optimizer):
         if self._adam is not None:
             self._adam.step()
         rate = self.param_groups[0]["lr"]
-        same_shape: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
-        for matrix in self._matrices:
-            same_shape[matrix.shape].append(matrix)
-        for (rows, columns), matrices in same_shape.items():
+        for matrices in self._same_shape:
             directions = orthogonal(
                 torch.stack([self._momentum(matrix) for matrix in matrices]).to(self._dtype)
             )
-            size = _SIZE_OF_ADAM * max(rows, columns) ** 0.5
+            size = _SIZE_OF_ADAM * max(matrices[0].shape) ** 0.5
             for matrix, direction in zip(matrices, directions, strict=True):
                 matrix.add_(direction.to(matrix.dtype), alpha=-rate * size)
 

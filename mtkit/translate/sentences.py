@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from mtkit.errors import MtkitError
+from mtkit.text import base_language
 
 # Languages that are written without spaces between sentences.
 UNSPACED = {"ja", "yue", "zh"}
@@ -25,20 +26,15 @@ def split(text: str, language: str) -> list[str]:
     Raises:
         MtkitError: if sentencex is not installed.
     """
-    pieces = _segment()(_without_region(language), text)
+    pieces = _segment()(base_language(language), text)
     # No text may be translated twice or lost, even if the library makes a mistake.
     return pieces if "".join(pieces) == text and pieces else [text]
 
 
 def join(texts: Iterable[str], language: str) -> str:
     """One line of sentences, with spaces between them if the language is written with spaces."""
-    space = "" if _without_region(language) in UNSPACED else " "
+    space = "" if base_language(language) in UNSPACED else " "
     return space.join(text for text in texts if text)
-
-
-def _without_region(language: str) -> str:
-    """`pt` for `pt-BR`, because the region does not change how sentences are written."""
-    return language.replace("_", "-").partition("-")[0].lower()
 
 
 @cache

@@ -117,7 +117,7 @@ def test_without_matrices_to_train_everything_is_for_adam():
     assert type(found) is torch.optim.Adam
 
 
-def test_the_loss_falls_and_a_checkpoint_has_the_momentum(
+def test_a_checkpoint_has_the_momentum_of_matrices_and_the_moments_of_all_else(
     training_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     config = changed(training_config, "train", optimizer="muon")
