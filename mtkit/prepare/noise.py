@@ -33,8 +33,11 @@ LETTERS_PER_TYPO = 40
 _APART = 3
 
 # Words whose letters are not typed as language: numbers, addresses, placeholders, program code.
-_CODE = re.compile(r"[0-9@/\\_<>{}\[\]$%#&*=+|~^`]")
-_ASCII_WORD = re.compile(r"[!-~]+")
+_CODE = re.compile(r"[\d@/\\_<>{}\[\]$%#&*=+|~^`]")
+# A word, or in scripts that have no spaces between words only what is not of them.
+_SPACED_WORD = regex.compile(
+    r"[^\s\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]+"
+)
 _WORD = re.compile(r"\S+")
 # The first letter or digit of a word, and the punctuation before it.
 _BEGINNING = re.compile(r"[^\w\s]*\w")
@@ -185,7 +188,7 @@ class Noise:
         is_kept = np.zeros(len(text), bool)
         for word in _WORD.finditer(text):
             is_kept[word.start() : word.end()] = self._is_fixed(word[0])
-        for word in _ASCII_WORD.finditer(text):
+        for word in _SPACED_WORD.finditer(text):
             if _CODE.search(word[0]):
                 is_kept[word.start() : word.end()] = True
         found: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,6 +180,7 @@ def test_an_error_swaps_drops_doubles_or_replaces_a_letter():
     [
         "a 1 ! ?",
         "https://example.org/page me@example.org {name} %s <b> covid19 4th R&D and/or",
+        "{größe} größe4 me@grün.de https://пример.рф/стр 5-го الصف_٣ الصف٣",
         "",
         "   ",
         "\u0301\u0301",
@@ -187,6 +189,15 @@ def test_an_error_swaps_drops_doubles_or_replaces_a_letter():
 )
 def test_a_source_without_words_of_letters_has_no_errors(text: str):
     assert noisy("typos", text, "ein Satz") is None
+
+
+@pytest.mark.parametrize("text", ["我有3个苹果", "{name}さんが", "ห้อง5ใหญ่"])
+def test_a_number_in_text_without_spaces_stays_and_the_text_around_it_can_have_errors(text: str):
+    (code,) = re.findall(r"[!-~]+", text)
+    for line in range(40):
+        pair = noisy("typos", text, "ein Satz", line=line)
+        assert pair is not None
+        assert code in pair[0]
 
 
 @pytest.mark.parametrize(
