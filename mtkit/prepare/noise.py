@@ -51,6 +51,9 @@ _DOTTED = {"az", "aze", "crh", "tr", "tur"}
 # Greek capitals have no accent; the dieresis stays.
 _GREEK = {"el", "ell", "gre"}
 _ACCENTS = str.maketrans("άέήίόύώΐΰΆΈΉΊΌΎΏ", "αεηιουωϊϋΑΕΗΙΟΥΩ")
+# An accent says that the vowel after it is one of its own; without it, a dieresis says so.
+_AFTER_ACCENT = re.compile(r"(?<=[άέήίόύώΆΈΉΊΌΎΏ])[ιυΙΥ]")
+_DIERESIS = str.maketrans("ιυΙΥ", "ϊϋΪΫ")
 # The word "or" keeps its accent, which distinguishes it from an article.
 _GREEK_OR = re.compile(r"(?<!\w)[ήΉ](?!\w)")
 # Georgian letters have capitals in Unicode, but texts are not written with them.
@@ -261,7 +264,8 @@ def _has_case(text: str) -> bool:
 def _upper(word: str, language: str) -> str:
     """A word in upper case, as in its language."""
     if base_language(language) in _GREEK and not _GREEK_OR.search(word):
-        word = unicodedata.normalize("NFC", word).translate(_ACCENTS)
+        word = unicodedata.normalize("NFC", word)
+        word = _AFTER_ACCENT.sub(lambda m: m[0].translate(_DIERESIS), word).translate(_ACCENTS)
     if base_language(language) in _DOTTED:
         word = word.replace("i", "İ")
     return word.upper().translate(_GEORGIAN_SMALL)

@@ -69,6 +69,8 @@ def noisy(
         ("it is", "istanbul", ("en", "trv"), ("IT IS", "ISTANBUL")),
         # Greek capitals have no accent, but the dieresis, and the word "or" is Ή.
         ("may", "Μαΐου ή ήταν όχι", ("en", "el"), ("MAY", "ΜΑΪΟΥ Ή ΗΤΑΝ ΟΧΙ")),
+        # An accent that separates two vowels becomes a dieresis.
+        ("tea", "τσάι, ρολόι, άυλος, αϋπνία", ("en", "el"), ("TEA", "ΤΣΑΪ, ΡΟΛΟΪ, ΑΫΛΟΣ, ΑΫΠΝΙΑ")),
         # A letter and its mark stay together.
         ("cafe\u0301 noir", "a", ("fr", "en"), ("CAFE\u0301 NOIR", "A")),
         # A target without case stays as it is.
