@@ -5,7 +5,7 @@ badly. Some training pairs with noise show it such lines.
 
 Whether a pair gets noise, and which, is a pure function of the seed, the number of its training
 source and its line, so it is the same in any process, and in the pass that learns the subwords as
-in the one that encodes. Words keep their number and order, except that a last word which is only
+in the one that encodes. Words keep their number and order, except that last words which are only
 punctuation may be missing, so word alignments stay right.
 """
 
@@ -43,7 +43,6 @@ _WORD = re.compile(r"\S+")
 _BEGINNING = re.compile(r"[^\w\s]*\w")
 # A letter with the marks that belong to it, or any other character.
 _CLUSTER = regex.compile(r"\X")
-_END_MARKS = regex.compile(r"[\p{Sentence_Terminal}…]+\Z")
 _VISIBLE = regex.compile(r"[\p{L}\p{N}]")
 
 # Languages that have an i with a dot and one without.
@@ -58,6 +57,18 @@ _DIERESIS = str.maketrans("ιυΙΥ", "ϊϋΪΫ")
 _GREEK_OR = re.compile(r"(?<!\w)[ήΉ](?!\w)")
 # Georgian letters have capitals in Unicode, but texts are not written with them.
 _GEORGIAN_SMALL = {0x1C90 + place: 0x10D0 + place for place in range(0x30)}
+
+
+def _end_marks(more: str = "") -> regex.Pattern[str]:
+    """Matches all marks at the end of a text, and the spaces between them."""
+    marks = rf"[\s\p{{Sentence_Terminal}}…{more}]"
+    # Only from the first mark on: to try each would take long for a line of spaces.
+    return regex.compile(rf"(?<!{marks}){marks}+\Z")
+
+
+_END_MARKS = _end_marks()
+# The question mark of Greek, which is a semicolon for Unicode.
+_GREEK_END_MARKS = _end_marks(";\u037e")
 
 
 class NoisyPairs(NamedTuple):
@@ -145,8 +156,9 @@ class Noise:
         if kind == "typos":
             return self._with_typos(src, rand), tgt
         if kind == "punctuation":
-            short = self._without_end_marks(src), self._without_end_marks(tgt)
-            return (short[0], short[1]) if all(short) else (src, tgt)
+            short_src = self._without_end_marks(src, self._languages[0])
+            short_tgt = self._without_end_marks(tgt, self._languages[1])
+            return (short_src, short_tgt) if short_src and short_tgt else (src, tgt)
         if not _has_case(src):
             return src, tgt
         change = _upper if kind == "case" else _title
@@ -161,11 +173,15 @@ class Noise:
     def _is_fixed(self, word: str) -> bool:
         return any(symbol in word for symbol in self._symbols)
 
-    def _without_end_marks(self, text: str) -> str:
+    def _without_end_marks(self, text: str, language: str) -> str:
         """A text without the marks that end its sentence; empty if it has none or nothing else."""
         text = text.rstrip()
-        match = _END_MARKS.search(text)
-        if match is None or self._is_fixed(text.split()[-1]):
+        is_greek = base_language(language) in _GREEK
+        match = (_GREEK_END_MARKS if is_greek else _END_MARKS).search(text)
+        if match is None:
+            return ""
+        changed = (word[0] for word in _WORD.finditer(text) if word.end() > match.start())
+        if any(map(self._is_fixed, changed)):
             return ""
         rest = text[: match.start()].rstrip()
         return rest if _VISIBLE.search(rest) else ""

@@ -120,8 +120,9 @@ def test_title_gives_every_word_a_capital_letter(
         ("He came.", "Er kam.", ("He came", "Er kam")),
         ("Who?!", "Wer?", ("Who", "Wer")),
         ("Wait...", "Warte…", ("Wait", "Warte")),
-        # A mark that is a word of its own, and spaces around it.
+        # Marks that are words of their own, and spaces around them.
         ("Bonjour ! ", "Hello!", ("Bonjour", "Hello")),
+        ("Quoi ? !", "Wait . . .", ("Quoi", "Wait")),
         ("你好。", "Hello.", ("你好", "Hello")),
         ("नमस्ते।", "مرحبا؟", ("नमस्ते", "مرحبا")),
         # One of the sides has none at its end.
@@ -137,6 +138,16 @@ def test_punctuation_is_removed_where_both_sides_end_with_it(
     src: str, tgt: str, expected: tuple[str, str] | None
 ):
     assert noisy("punctuation", src, tgt) == expected
+
+
+@pytest.mark.parametrize(
+    ("languages", "expected"),
+    [(("en", "el"), ("What", "Τι είναι")), (("en", "de"), None)],
+)
+def test_a_semicolon_is_the_question_mark_of_greek_alone(
+    languages: tuple[str, str], expected: tuple[str, str] | None
+):
+    assert noisy("punctuation", "What?", "Τι είναι;", languages=languages) == expected
 
 
 def edits(first: str, second: str) -> int:
@@ -194,7 +205,7 @@ def test_a_source_without_words_of_letters_has_no_errors(text: str):
 
 
 @pytest.mark.parametrize("text", ["我有3个苹果", "{name}さんが", "ห้อง5ใหญ่"])
-def test_a_number_in_text_without_spaces_stays_and_the_text_around_it_can_have_errors(text: str):
+def test_a_number_or_a_placeholder_in_text_without_spaces_stays_as_it_is(text: str):
     (code,) = re.findall(r"[!-~]+", text)
     for line in range(40):
         pair = noisy("typos", text, "ein Satz", line=line)
@@ -231,6 +242,7 @@ def test_words_with_a_user_defined_symbol_stay(kind: str):
         pair = noisy(kind, "<2de> hello (<b>.)", "hallo <b>.", symbols=["<2de>", "<b>"], line=line)
         if kind == "punctuation":
             assert pair is None
+            assert noisy(kind, "hello <b>. !", "hallo.", symbols=["<b>."], line=line) is None
             continue
         assert pair is not None
         assert pair[0].split()[::2] == ["<2de>", "(<b>.)"]
