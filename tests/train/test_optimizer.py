@@ -59,8 +59,15 @@ def test_singular_values_that_differ_a_hundredfold_become_nearly_one(
     assert found.max() < 1.21
 
 
-def test_a_gradient_of_zero_changes_nothing():
-    assert torch.equal(orthogonal(torch.zeros(1, 3, 4)), torch.zeros(1, 3, 4))
+def test_a_matrix_whose_gradients_were_all_zero_stays():
+    (matrix,) = parameters((3, 4))
+    before = matrix.detach().clone()
+    muon = Muon([matrix], None, dtype=torch.float32)
+    muon.param_groups[0]["lr"] = 0.01
+    for _ in range(2):
+        matrix.grad = torch.zeros_like(matrix)
+        muon.step()
+    assert torch.equal(matrix.detach(), before)
 
 
 def test_its_updates_are_those_of_pytorch():
