@@ -540,7 +540,7 @@ class Run:
             count = int(match[1])
             if not 1 <= count <= len(regular):
                 raise MtkitError(
-                    f"--checkpoint {which}: {self.path} has {len(regular)} checkpoints to average"
+                    f"{self.path}: {which}: the run has {len(regular)} checkpoints to average"
                 )
             return regular[-count:]
         if which.isdecimal():
@@ -548,8 +548,10 @@ class Run:
                 if checkpoint.step == int(which):
                     return [checkpoint]
             steps = ", ".join(str(checkpoint.step) for checkpoint in found)
-            raise MtkitError(f"--checkpoint {which}: {self.path} has steps {steps}")
-        raise MtkitError(f"--checkpoint {which}: write last, best, average:N or a step")
+            raise MtkitError(f"{self.path}: has no checkpoint of step {which}, only of {steps}")
+        raise MtkitError(
+            f"{self.path}: {which!r} is not a checkpoint; write last, best, average:N or a step"
+        )
 
     def check_sizes(self, weights: Tensors) -> None:
         """Compare the model's settings with its weights, before a model is built.

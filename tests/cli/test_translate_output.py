@@ -89,10 +89,20 @@ def test_truncated_weights_are_refused_by_file(command: str, kept: int, trained:
     assert "model.safetensors" in error
 
 
-@pytest.mark.parametrize("which", ["newest", "average:0", "average:99", "average:", "7", "-1", ""])
-def test_a_checkpoint_that_is_not_there_is_refused(which: str, trained: Place):
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        *((f"average:{n}", f"average:{n}: the run has 2 checkpoints to average") for n in (0, 99)),
+        ("7", "has no checkpoint of step 7, only of 2, 4"),
+        *(
+            (which, f"{which!r} is not a checkpoint; write last, best, average:N or a step")
+            for which in ("newest", "average:", "-1", "")
+        ),
+    ],
+)
+def test_a_checkpoint_that_is_not_there_is_refused(which: str, message: str, trained: Place):
     error = trained.refused("translate", f"--checkpoint={which}", "--device", "cpu", stdin=b"one\n")
-    assert f"--checkpoint {which}" in error
+    assert f"runs/tiny: {message}" in error
 
 
 @pytest.mark.parametrize("which", ["last", "best", "average:1", "average:2", "2", "4"])

@@ -338,8 +338,9 @@ def test_the_command_starts_from_a_run_and_says_so(
     assert "start: the average of 2 checkpoints, steps 2 to 4 of " in out.out
     assert "d_model: 16" in out.out
     for wrong, message in (
+        ("runs/tiny:average:9", "runs/tiny: average:9: the run has 2 checkpoints to average"),
         ("runs/none", "runs/none: there is no such run folder; mtkit train makes one"),
-        ("runs/tiny:77", "--checkpoint 77: runs/tiny has steps 2, 4"),
+        ("runs/tiny:77", "runs/tiny: has no checkpoint of step 77, only of 2, 4"),
     ):
         out = trained.mtkit("train", "--config", config, "--init-from", wrong, "--run", "r")
         assert (out.status, out.err.splitlines()[-1]) == (1, f"mtkit: error: {message}")
