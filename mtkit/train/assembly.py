@@ -538,7 +538,7 @@ def _run_to_continue(
     if initial is not None and (begun is None or begun.sha256 != initial.origin.sha256):
         raise MtkitError(
             f"{run.path}: was not started from {initial.origin.weights} of {initial.origin.run}; "
-            "give another --run, or --restart"
+            "to continue it, leave out --init-from; else give another --run, or --restart"
         )
     changed = differences(run.config, config, ignore=MAY_CHANGE)
     if changed:

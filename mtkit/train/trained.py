@@ -131,7 +131,7 @@ class TrainedParameters:
 
     @torch.no_grad()
     def load(self, weights: Tensors, state: Tensors) -> None:
-        """Load the results of `weights` and `state`."""
+        """Load the results of `weights` and `state`, which may have the optimizer's tensors too."""
         self._model.load_state_dict(weights)
         for name, mean in self._means.items():
             mean.copy_(weights[name])

@@ -267,6 +267,21 @@ def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
     assert not (trained.folder / "r").exists()
 
 
+def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
+    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    base = tmp_path / "base"
+    shutil.copytree(tiny_run.path, base)
+    with pytest.MonkeyPatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
+    train.run(changed(tiny_run.config, "train", max_steps=6), tiny_data, base, device="cpu")
+    with pytest.raises(MtkitError, match="; to continue it, leave out --init-from; else give"):
+        tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
+    train.run(fine, tiny_data, tmp_path / "stopped", device="cpu")
+    assert_same_state(whole, tmp_path / "stopped")
+
+
 def test_a_run_is_not_continued_with_other_initial_weights(
     fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
 ):
