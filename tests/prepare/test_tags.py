@@ -289,11 +289,21 @@ def test_no_tag_is_put_before_a_source_or_written_to_a_translation(
 
 
 def test_training_learns_the_row_of_the_tag_and_translates_without_it(
-    tagged: PreparedData, tiny_config: Config, tmp_path: Path
+    tiny_text: TinyText, synthetic: Files, tiny_config: Config, tmp_path: Path
 ):
+    # With a vocabulary of its own, only subwords that the source has are changed.
+    back = parallel_files(*synthetic, tag="bt")
+    data = prepared(tiny_text, tmp_path / "data", back, shared_vocab=False)
     config = changed(tiny_config, "train", bpe_dropout=0.1)
-    train.run(config, tagged, tmp_path / "run", device="cpu")
-    with Translator.load(Run.open(tmp_path / "run"), device="cpu") as translator:
+    train.run(config, data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    before, after = (one.load_weights()["src_embedding.weight"] for one in run.checkpoints())
+    tokenizer = data.tokenizers().src
+    unused = tokenizer.encode("\N{SNOWMAN}")[-1]
+    assert tokenizer.is_fallback[unused]
+    for row, is_learned in ((tokenizer.corpus_tags["bt"], True), (unused, False)):
+        assert torch.equal(before[row], after[row]) != is_learned
+    with Translator.load(run, device="cpu") as translator:
         assert len(list(translator.translate(["one two", ""]))) == 2
 
 
