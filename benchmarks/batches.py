@@ -5,7 +5,7 @@
 For each prepared folder: how many slots hold tokens in batches by length (`train.batching`), by
 approximate length as in the paper's own code, and when random pairs are packed, into one row as
 long as the budget or into rows of 256 slots. Then a training step on a CPU, the same pairs padded
-and packed, the layouts taking turns: a plain Transformer of the shape of the `small` preset, with
+and packed, the layouts taking turns: a plain Transformer of the shape in `small.yaml`, with
 additive masks, that gives the same loss for each of them. With `--pairs`, also the time and the
 memory that it takes to open so many lengths and to plan an epoch, each in a process of its own.
 """
@@ -40,6 +40,7 @@ from mtkit.data import IntArray, PreparedData, TokenArray
 from mtkit.devices import disable_malloc_trim
 from mtkit.model import sinusoidal_positions
 
+SMALL = load_config(str(Path(__file__).with_name("small.yaml")))
 VOCABULARY, ROW = 8_000, 256
 # Rows that a pair may still go into when random pairs are packed into rows.
 OPEN_ROWS = 64
@@ -236,7 +237,7 @@ class Plain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        shape = load_config("small").model
+        shape = SMALL.model
         self.width = width = shape.d_model
 
         def layer(attentions: int) -> nn.ModuleDict:

@@ -35,6 +35,7 @@ POLICIES = {
 }
 WORK = ("translate", "train")
 WARM_UP = 3
+SMALL = str(Path(__file__).with_name("small.yaml"))
 # It ends with the benchmark, however that ends.
 LOOP = """
 import os, sys
@@ -170,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time mtkit beside busy cores.")
     parser.add_argument("--data", type=Path, required=True, help="a prepared folder with a test")
     parser.add_argument("--run", type=Path, help="to translate with; default: a new one")
-    parser.add_argument("--config", default="small")
+    parser.add_argument("--config", default=SMALL)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lines", type=int, default=40)
     parser.add_argument("--steps", type=int, default=20)

@@ -22,6 +22,8 @@ from mtkit.data import PreparedData
 from mtkit.devices import choose_device, describe_device
 from mtkit.train.trainer import Trainer
 
+SMALL = str(Path(__file__).with_name("small.yaml"))
+
 
 def timed_update(trainer: Trainer, batches: list) -> float:
     """Seconds of one update."""
@@ -36,7 +38,7 @@ def main() -> None:
     """Measure, and print a row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="prepared with --alignments")
-    parser.add_argument("--config", default="small")
+    parser.add_argument("--config", default=SMALL)
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--updates", type=int, default=100, help="of a round")

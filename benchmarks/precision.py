@@ -2,10 +2,10 @@
 
     python benchmarks/precision.py --data FOLDER --runs FOLDER [--seeds 3] [--svg FILE]
 
-Trains a preset once for every precision and seed, one run after the other, and scores the test set
-with each. Complete runs are not trained again, and an interrupted run is resumed. The table has the
-mean and the standard deviation over the seeds. "difference" is the difference of the means, with
-its standard error.
+Trains a configuration once for every precision and seed, one run after the other, and scores the
+test set with each. Complete runs are not trained again, and an interrupted run is resumed. The
+table has the mean and the standard deviation over the seeds. "difference" is the difference of the
+means, with its standard error.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from mtkit.run_folder import Run
 
 PRECISIONS = ("fp32", "bf16")
 TITLES = {"fp32": "float32", "bf16": "bf16"}
+SMALL = str(Path(__file__).with_name("small.yaml"))
 MTKIT = [sys.executable, "-m", "mtkit"]
 
 
@@ -132,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="prepared folder with a test set")
     parser.add_argument("--runs", type=Path, required=True, help="folder for the runs")
-    parser.add_argument("--config", default="small")
+    parser.add_argument("--config", default=SMALL)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 1")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--svg", type=Path, help="draw the losses here")
@@ -146,7 +147,7 @@ def main() -> None:
     print(
         f"mtkit {mtkit.__version__}, torch {torch.__version__}, Python "
         f"{platform.python_version()}, {torch.get_num_threads()} threads, "
-        f"preset {arguments.config}, {arguments.seeds} seeds\n"
+        f"{Path(arguments.config).stem}, {arguments.seeds} seeds\n"
     )
     print(report(results))
     if arguments.svg:

@@ -24,7 +24,7 @@ from mtkit.train.diagnostics import (
     unusual_rate,
 )
 
-# What a run of `small` on Multi30k logged.
+# What a run on Multi30k logged.
 TRAINED = Trained(
     steps=2400,
     mean_tokens_per_update=1417.0,
@@ -37,6 +37,16 @@ TRAINED = Trained(
     frequency_loss=6.184,
 )
 SMALL = load_config("small")
+
+
+def by_formula(*settings: str) -> Config:
+    """A configuration with the learning rate of the paper's formula, and other training settings.
+
+    It is 256 wide, warms up for 400 updates, and has half the rate of the formula.
+    """
+    formula = ["schedule=paper", "learning_rate=null", "warmup_steps=400"]
+    given = [f"train.{one}" for one in (*formula, "learning_rate_scale=0.5", *settings)]
+    return load_config("small", ["model.d_model=256", *given])
 
 
 @pytest.fixture(scope="module")
@@ -322,8 +332,7 @@ def test_in_a_handful_of_sentences_nothing_is_reported() -> None:
 def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
     overrides: list[str], steps: int, expected: str, pairs: list[tuple[str, str]]
 ) -> None:
-    overrides = ["decay_steps=0", *overrides]
-    config = load_config("small", [f"train.{override}" for override in overrides])
+    config = by_formula(*overrides)
     found = only(findings(config, replace(TRAINED, steps=steps), healthy(pairs)))
     assert expected in found
     assert "train." in found
@@ -380,16 +389,15 @@ def test_a_training_loss_that_rises_is_reported(pairs: list[tuple[str, str]]) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "setting"),
+    ("config", "setting"),
     [
-        ([], "train.learning_rate_scale"),
-        (["train.schedule=linear", "train.learning_rate=0.001"], "train.learning_rate"),
+        (by_formula(), "train.learning_rate_scale"),
+        (by_formula("schedule=linear", "learning_rate=0.001"), "train.learning_rate"),
     ],
 )
 def test_the_setting_to_lower_is_the_one_that_the_schedule_uses(
-    given: list[str], setting: str, pairs: list[tuple[str, str]]
+    config: Config, setting: str, pairs: list[tuple[str, str]]
 ) -> None:
-    config = load_config("small", given)
     sick = replace(TRAINED, valid_loss=6.5, losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
     good, size = healthy(pairs), len(pairs)
     looping = ["nein nein nein nein" for _ in pairs]
@@ -420,7 +428,7 @@ def test_scores_are_flat_when_the_last_five_gain_less_than_half_a_point() -> Non
     assert is_flat([0.0] * 6)
     assert is_flat([10.9, 20.7, 23.0, 22.8, 23.2, 23.1, 22.7, 23.4])
     assert not is_flat([10.9, 20.7, 23.0, 22.8, 23.2, 23.1, 22.7, 23.6])
-    # `small` on Multi30k.
+    # A run on Multi30k.
     assert not is_flat([10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0])
     assert is_flat([1.0, 1.2, 1.1], window=2)
 
@@ -451,7 +459,7 @@ def test_wavering_by_a_quarter_point_is_flat(level: float, noise: list[float]) -
 
 
 def test_unusual_settings_come_before_what_they_cause(pairs: list[tuple[str, str]]) -> None:
-    short = load_config("small", ["train.max_steps=40", "train.decay_steps=0"])
+    short = by_formula("max_steps=40")
     began = replace(TRAINED, steps=40, valid_loss=8.5, earlier_valid_losses=())
     rate, loss = findings(short, began, healthy(pairs))
     assert rate.startswith("The learning rate has reached 10 % of its peak, after 40 of 400")
@@ -473,6 +481,5 @@ def test_unusual_settings_come_before_what_they_cause(pairs: list[tuple[str, str
 def test_an_unusual_learning_rate_is_known_before_training(
     overrides: list[str], expected: str | None
 ) -> None:
-    config = load_config("small", ["train.decay_steps=0", *(f"train.{o}" for o in overrides)])
-    warning = unusual_rate(config)
+    warning = unusual_rate(by_formula(*overrides))
     assert (warning is None) if expected is None else (warning and expected in warning)
