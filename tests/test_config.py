@@ -26,6 +26,7 @@ from mtkit.config import (
 )
 from mtkit.errors import MtkitError
 from mtkit.prepare_config import prepare_config
+from mtkit.train.schedule import Schedule
 
 
 def refused(text: str, folder: Path, *overrides: str) -> str:
@@ -386,8 +387,8 @@ def test_the_recipes_of_other_toolkits_have_their_learning_rates():
 
 
 def test_only_the_small_presets_let_the_rate_fall_to_zero():
-    falling = {name for name in presets() if load_config(name).train.decay_steps}
-    assert falling == {"demo", "parsing-small", "small", "tiny"}
+    falling = {name for name in presets() if Schedule.of(load_config(name)).first_tied_to_end()}
+    assert falling == {"demo", "fine-tune", "parsing-small", "small", "tiny"}
 
 
 def test_big_for_english_french_differs_in_dropout_alone():
@@ -398,10 +399,11 @@ def test_big_for_english_french_differs_in_dropout_alone():
 def test_small_has_the_sizes_it_is_known_by():
     model = load_config("small").model
     assert (model.encoder_layers, model.decoder_layers) == (3, 3)
-    assert (model.d_model, model.d_ff, model.n_heads) == (256, 1024, 4)
+    assert (model.d_model, model.d_ff, model.n_heads) == (192, 512, 4)
 
 
-def test_tiny_has_the_width_of_small_and_most_of_its_layers_in_the_encoder():
+def test_tiny_is_trained_like_small_and_has_most_of_its_layers_in_the_encoder():
+    assert load_config("tiny").train == load_config("small").train
     model = load_config("tiny").model
     assert (model.encoder_layers, model.decoder_layers) == (6, 2)
     assert (model.d_model, model.d_ff, model.n_heads) == (256, 1024, 4)
