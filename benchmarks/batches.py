@@ -40,7 +40,7 @@ from mtkit.data import IntArray, PreparedData, TokenArray
 from mtkit.devices import disable_malloc_trim
 from mtkit.model import sinusoidal_positions
 
-SMALL = load_config(str(Path(__file__).with_name("small.yaml")))
+SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, ROW = 8_000, 256
 # Rows that a pair may still go into when random pairs are packed into rows.
 OPEN_ROWS = 64
@@ -237,26 +237,25 @@ class Plain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        shape = SMALL.model
-        self.width = width = shape.d_model
+        self.width = width = SHAPE.d_model
 
         def layer(attentions: int) -> nn.ModuleDict:
             return nn.ModuleDict(
                 {
                     "attend": nn.ModuleList(
-                        Attention(width, shape.n_heads) for _ in range(attentions)
+                        Attention(width, SHAPE.n_heads) for _ in range(attentions)
                     ),
                     "norms": nn.ModuleList(nn.LayerNorm(width) for _ in range(attentions + 1)),
                     "feed": nn.Sequential(
-                        nn.Linear(width, shape.d_ff), nn.ReLU(), nn.Linear(shape.d_ff, width)
+                        nn.Linear(width, SHAPE.d_ff), nn.ReLU(), nn.Linear(SHAPE.d_ff, width)
                     ),
                 }
             )
 
         self.embedding = nn.Embedding(VOCABULARY, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
-        self.encoder = nn.ModuleList(layer(1) for _ in range(shape.encoder_layers))
-        self.decoder = nn.ModuleList(layer(2) for _ in range(shape.decoder_layers))
+        self.encoder = nn.ModuleList(layer(1) for _ in range(SHAPE.encoder_layers))
+        self.decoder = nn.ModuleList(layer(2) for _ in range(SHAPE.decoder_layers))
         self.register_buffer("places", sinusoidal_positions(ROW, width).float())
 
     def forward(self, src: Side, tgt: Side) -> Tensor:

@@ -29,7 +29,7 @@ from mtkit.train.loss import label_smoothed_loss
 from mtkit.translate.engine import Engine
 from mtkit.translate.search import beam_search
 
-SMALL = load_config(str(Path(__file__).with_name("small.yaml")))
+SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, LENGTH = 8_000, 15
 SMOOTHING = 0.1
 
@@ -39,19 +39,18 @@ class Plain(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        shape = SMALL.model
-        self.d_model = shape.d_model
-        self.embedding = nn.Embedding(VOCABULARY, shape.d_model)
+        self.d_model = SHAPE.d_model
+        self.embedding = nn.Embedding(VOCABULARY, SHAPE.d_model)
         self.transformer = nn.Transformer(
-            shape.d_model,
-            shape.n_heads,
-            shape.encoder_layers,
-            shape.decoder_layers,
-            shape.d_ff,
-            shape.dropout,
+            SHAPE.d_model,
+            SHAPE.n_heads,
+            SHAPE.encoder_layers,
+            SHAPE.decoder_layers,
+            SHAPE.d_ff,
+            SHAPE.dropout,
             batch_first=True,
         )
-        self.register_buffer("positions", sinusoidal_positions(512, shape.d_model).float())
+        self.register_buffer("positions", sinusoidal_positions(512, SHAPE.d_model).float())
 
     def embed(self, ids: Tensor) -> Tensor:
         """Scaled embeddings plus positions."""
@@ -163,7 +162,7 @@ def main() -> None:
     )
     print("| what | mtkit / plain, median (range) | mtkit tokens/s | plain tokens/s |")
     print("|---|---|---|---|")
-    ours, plain = Transformer(SMALL.model, VOCABULARY, PAD_ID), Plain()
+    ours, plain = Transformer(SHAPE, VOCABULARY, PAD_ID), Plain()
 
     def steps(model: nn.Module, *, is_plain: bool) -> Callable[[], int]:
         return training_step(model, plain=is_plain, sentences=100)

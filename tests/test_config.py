@@ -386,7 +386,7 @@ def test_the_recipes_of_other_toolkits_have_their_learning_rates():
     assert peak("fairseq") == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_only_the_small_presets_let_the_rate_fall_to_zero():
+def test_only_the_presets_for_short_trainings_let_the_rate_fall_to_zero():
     falling = {name for name in presets() if Schedule.of(load_config(name)).first_tied_to_end()}
     assert falling == {"demo", "fine-tune", "parsing-small", "small", "tiny"}
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The rows of Table 3 at a scale for Multi30k, that of multi30k.yaml.
+# The rows of Table 3 on Multi30k, with smaller models; multi30k.yaml is the row `base`.
 #
 #   sh table3.sh [ROW ...]        all rows, or those named, such as: base a-h1 c-n2
 #

@@ -23,7 +23,8 @@ class Initial(NamedTuple):
     Attributes:
         weights: by name.
         origin: where they come from, for the manifest.
-        new_directions: source and target language of those that the data of their run lacks.
+        new_directions: source and target language of each direction of the new data on which
+            their run was not trained.
     """
 
     weights: Tensors

@@ -209,27 +209,34 @@ def whole(fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path) 
     return tmp_path / "whole"
 
 
-def test_a_run_resumes_without_the_run_that_it_was_started_from(
-    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    with pytest.MonkeyPatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        tune(fine, tiny_data, tmp_path / "stopped", tiny_run)
-    train.run(fine, tiny_data, tmp_path / "stopped", device="cpu")
-    assert_same_state(whole, tmp_path / "stopped")
+@pytest.fixture
+def base(tiny_run: Run, tmp_path: Path) -> Path:
+    """A copy of the run that was fine-tuned, which a test may change."""
+    return Path(shutil.copytree(tiny_run.path, tmp_path / "base"))
 
 
-def test_the_same_command_resumes_although_the_run_that_it_names_was_deleted(
-    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    base = tmp_path / "base"
-    shutil.copytree(tiny_run.path, base)
+@pytest.fixture
+def stopped(base: Path, fine: Config, tiny_data: PreparedData, tmp_path: Path) -> Path:
+    """A run that was started from `base` and stopped before its third update."""
     with pytest.MonkeyPatch.context() as patch:
         before_update(patch, 3, interrupt)
         tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
+    return tmp_path / "stopped"
+
+
+def test_a_run_resumes_without_the_run_that_it_was_started_from(
+    whole: Path, stopped: Path, fine: Config, tiny_data: PreparedData
+):
+    train.run(fine, tiny_data, stopped, device="cpu")
+    assert_same_state(whole, stopped)
+
+
+def test_the_same_command_resumes_although_the_run_that_it_names_was_deleted(
+    whole: Path, stopped: Path, base: Path, fine: Config, tiny_data: PreparedData
+):
     shutil.rmtree(base)
-    train.run(fine, tiny_data, tmp_path / "stopped", device="cpu", init_from=f"{base}:last")
-    assert_same_state(whole, tmp_path / "stopped")
+    train.run(fine, tiny_data, stopped, device="cpu", init_from=f"{base}:last")
+    assert_same_state(whole, stopped)
 
 
 def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
@@ -268,18 +275,18 @@ def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
 
 
 def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
-    whole: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+    whole: Path,
+    stopped: Path,
+    base: Path,
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
 ):
-    base = tmp_path / "base"
-    shutil.copytree(tiny_run.path, base)
-    with pytest.MonkeyPatch.context() as patch:
-        before_update(patch, 3, interrupt)
-        tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
     train.run(changed(tiny_run.config, "train", max_steps=6), tiny_data, base, device="cpu")
     with pytest.raises(MtkitError, match="; to continue it, leave out --init-from; else give"):
-        tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
-    train.run(fine, tiny_data, tmp_path / "stopped", device="cpu")
-    assert_same_state(whole, tmp_path / "stopped")
+        tune(fine, tiny_data, stopped, Run.open(base))
+    train.run(fine, tiny_data, stopped, device="cpu")
+    assert_same_state(whole, stopped)
 
 
 def test_a_run_is_not_continued_with_other_initial_weights(
