@@ -47,8 +47,9 @@ from mtkit.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-# Weight, gradient and Adam's two moments, in float32.
+# Weight, gradient and Adam's two moments, in float32; and the moving average.
 _BYTES_PER_PARAMETER = 16
+_BYTES_OF_AVERAGE = 4
 
 
 def run(
@@ -283,7 +284,7 @@ def check_room(
     with torch.device("meta"):
         model = Transformer(config.model, len(vocabularies.tgt), PAD_ID, vocabularies.own_src_size)
     count = sum(parameter_counts(model).values())
-    needed = _BYTES_PER_PARAMETER * count
+    needed = count * _bytes_per_parameter(config)
     if config.train.fsdp and device.type == "cuda":
         needed //= world_size
     there = total_memory(device)
@@ -293,6 +294,10 @@ def check_room(
             f"and optimizer, and {describe_device(device)} has {_gigabytes(there)}; choose a "
             "smaller one (model.d_model, model.d_ff, the number of layers)"
         )
+
+
+def _bytes_per_parameter(config: Config) -> int:
+    return _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.train.ema else 0)
 
 
 def _parameters(trainer: Trainer) -> str:
@@ -393,7 +398,7 @@ def forecast(
         [
             f"data: {one_line(str(data.path))} "
             f"({', '.join(f'{src} to {tgt}' for src, tgt in data.language_pairs)})",
-            *_facts_of_model(trainer.model),
+            *_facts_of_model(trainer.model, config),
             *([f"trained: {_parameters(trainer)}"] if trainer.trained.count != count else []),
             *([f"start: {initial.origin.weights} of {initial.origin.run}"] if initial else []),
             f"learning rate: {rate_in_words(config)}",
@@ -429,7 +434,7 @@ def forecast_without_data(config: Config) -> str:
         config,
         [
             "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
-            *_facts_of_model(model),
+            *_facts_of_model(model, config),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {config.train.batch_tokens:,} target tokens",
             f"cost: {_cost(flops, None, config)}, for {config.train.max_steps:,} updates",
@@ -443,7 +448,7 @@ def _forecast(config: Config, lines: list[str]) -> str:
     return "".join(f"# {line}\n" for line in lines) + dump_config(config)
 
 
-def _facts_of_model(model: Transformer) -> list[str]:
+def _facts_of_model(model: Transformer, config: Config) -> list[str]:
     counts = parameter_counts(model)
     total = sum(counts.values())
     parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
@@ -453,7 +458,8 @@ def _facts_of_model(model: Transformer) -> list[str]:
     return [
         f"vocabulary: {pieces} subwords",
         f"parameters: {total:,} ({parts})",
-        f"memory: {_gigabytes(_BYTES_PER_PARAMETER * total)} for weights, gradients and optimizer",
+        f"memory: {_gigabytes(total * _bytes_per_parameter(config))} for weights, gradients and "
+        "optimizer",
     ]
 
 

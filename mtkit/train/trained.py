@@ -52,7 +52,8 @@ class TrainedParameters:
                 raise MtkitError("train.lora_matrices: no matrix is left to train")
             alpha = settings.lora_alpha or 2.0 * settings.lora_rank
             self._low_rank = {
-                name: _LowRank(parameters[name], settings.lora_rank, alpha) for name in matrices
+                name: _LowRank(name, parameters[name], settings.lora_rank, alpha)
+                for name in matrices
             }
             frozen = parameters.keys() - matrices
         for name in frozen:
@@ -159,12 +160,12 @@ class _LowRank:
         b: (out, rank), zeros at first, so that W is W₀.
     """
 
-    def __init__(self, matrix: nn.Parameter, rank: int, alpha: float) -> None:
+    def __init__(self, name: str, matrix: nn.Parameter, rank: int, alpha: float) -> None:
         rows, columns = matrix.shape
         if rank > min(rows, columns):
             raise MtkitError(
-                f"train.lora_rank: {rank} is more than the smaller side of a matrix of {rows} by "
-                f"{columns}"
+                f"train.lora_rank: {rank} is more than the smaller side of {name}, which is {rows} "
+                f"by {columns}"
             )
         self._matrix, self._scale = matrix, alpha / rank
         self.base = matrix.detach().clone()

@@ -39,6 +39,18 @@ def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(
     assert "parameters" in outcome.out
 
 
+@pytest.mark.parametrize(("setting", "bytes_each"), [("train.ema=0", 16), ("train.ema=0.999", 20)])
+def test_the_memory_of_a_parameter_includes_its_moving_average(
+    setting: str, bytes_each: int, place: Place
+):
+    # Without prepared data, so the vocabulary is the paper's.
+    outcome = place.mtkit("train", "--config", "base", "--dry-run", "--set", setting)
+    (count,) = re.findall(r"# parameters: ([\d,]+)", outcome.out)
+    (memory,) = re.findall(r"# memory: ([\d.]+) GiB", outcome.out)
+    needed = bytes_each * int(count.replace(",", "")) / 2**30
+    assert float(memory) == pytest.approx(needed, abs=0.005)
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

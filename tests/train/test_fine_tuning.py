@@ -506,7 +506,7 @@ def test_the_moving_average_is_what_is_validated_and_saved(
         ({"lora_rank": 4}, "train.lora_matrices: no parameter has the name .attention"),
         (
             {"lora_rank": 4, "lora_matrices": ("first",)},
-            "train.lora_rank: 4 is more than the smaller side of a matrix of 5 by 3",
+            "train.lora_rank: 4 is more than the smaller side of first.weight, which is 5 by 3",
         ),
         (
             {"lora_rank": 1, "lora_matrices": ("first",), "freeze": ("first",)},
