@@ -78,6 +78,8 @@ MAY_CHANGE = (
 )
 
 
+# How the checkpoints of a run are averaged depends on its own training.
+_OF_CHECKPOINTS = {"average_checkpoints"}
 # Settings of the model that do not change what its weights mean.
 _NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout")
 
@@ -423,11 +425,12 @@ class Config(Section):
             raise ValueError(f"train.guided_layer: {layer}, but model.decoder_layers is {layers}")
         return self
 
-    def with_model_of(self, other: Config, *, origin: str) -> Config:
-        """This configuration with the model of another one, whose weights it starts from.
+    def for_weights_of(self, other: Config, *, origin: str) -> Config:
+        """This configuration, to start from the weights of a run with another one.
 
-        Settings of the model that are given here must agree with it, except dropout, which is no
-        part of the weights.
+        The model and how it translates come from there. Settings of the model that are given here
+        must agree with it, except dropout, which is no part of the weights. Settings of decoding
+        that are given here stay.
 
         Args:
             other: the other configuration.
@@ -445,7 +448,13 @@ class Config(Section):
                     "it out: the model section comes from there"
                 )
             model[key] = value
-        return self.model_copy(update={"model": ModelConfig.model_validate(model)})
+        given = self.decode.model_fields_set | _OF_CHECKPOINTS
+        decode = other.decode.model_dump() | self.decode.model_dump(include=given)
+        update = {
+            "model": ModelConfig.model_validate(model),
+            "decode": DecodeConfig.model_validate(decode),
+        }
+        return self.model_copy(update=update)
 
     @property
     def guided_layer(self) -> int:

@@ -100,7 +100,7 @@ def config_to_start(config: Config, run: Run) -> Config:
     Raises:
         MtkitError: for a setting of the model that contradicts the run.
     """
-    return config.with_model_of(run.config, origin=str(run.path))
+    return config.for_weights_of(run.config, origin=str(run.path))
 
 
 def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:

@@ -112,6 +112,26 @@ def test_dropout_may_differ_and_other_settings_of_the_model_may_not(
     assert not (tmp_path / "other").exists()
 
 
+def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_given(
+    fine: Config, tiny_data: PreparedData, tiny_run: Run, trained: Place
+):
+    path = trained.folder / "runs" / "tiny" / "config.yaml"
+    tree = tiny_run.config.model_dump()
+    tree["decode"] |= {"length_penalty": 1.5, "beam_size": 2, "average_checkpoints": 2}
+    path.write_text(dump_yaml(tree))
+    tree = fine.model_dump() | {"model": {}, "decode": {"beam_size": 3}}
+    train.run(
+        parse_config(tree, origin="test"),
+        tiny_data,
+        trained.folder / "r",
+        device="cpu",
+        init_from=str(path.parent),
+    )
+    decode = Run.open(trained.folder / "r").config.decode
+    # The default of averaging stays: it fits the training, not the weights.
+    assert (decode.length_penalty, decode.beam_size, decode.average_checkpoints) == (1.5, 3, 5)
+
+
 def test_other_data_goes_on_from_the_weights_if_it_has_the_same_subwords(
     fine: Config, tiny_data: PreparedData, greek_data: PreparedData, tiny_run: Run, tmp_path: Path
 ):
