@@ -94,7 +94,7 @@ class Checkpoint:
         return self._record().state
 
     def is_extra(self) -> bool:
-        """Whether it was saved outside the schedule because it was the best then."""
+        """Whether it was saved outside the schedule, as `Run.save` says."""
         # A damaged one is reported when it is loaded.
         with contextlib.suppress(MtkitError):
             return self._record().extra

@@ -456,8 +456,9 @@ class Run:
             weights: of the model.
             optimizer: its tensors; None for a model that is not trained further.
             state: counters, as plain values.
-            extra: whether it is saved outside the schedule, as the best so far. Such a checkpoint
-                is kept while it is the best or the newest, and is not used in averages.
+            extra: whether it is saved outside the schedule, as the best so far or after a signal.
+                Such a checkpoint is kept while it is the best or the newest, and is used in
+                averages only while it is the newest.
         """
         self.check_held()
         place = self.path / _CHECKPOINTS / checkpoint_name(step)
@@ -525,8 +526,8 @@ class Run:
         found = self.checkpoints()
         if not found:
             raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
-        # The checkpoints of the schedule, unless there is none yet.
-        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()] or found
+        # Those of the schedule, and the newest: a run that is stopped has trained up to there.
+        regular = [*(one for one in found[:-1] if not one.is_extra()), found[-1]]
         if which is None:
             return regular[-self.config.decode.average_checkpoints :]
         if which == "last":

@@ -237,15 +237,18 @@ def test_where_there_are_fewer_the_default_averages_what_there_is(run: Run):
     assert run.select(None)[0]["w"].unique().tolist() == [10.0]
 
 
-def test_where_there_are_only_extra_ones_the_default_averages_those(run: Run):
-    for step in (10, 20):
+def test_a_checkpoint_outside_the_schedule_is_averaged_only_while_it_is_the_newest(run: Run):
+    def add(step: int, *, extra: bool) -> float:
         run.save(
-            step, weights={"w": torch.full((1,), step)}, optimizer={}, state={}, extra=step == 20
+            step, weights={"w": torch.full((1,), float(step))}, optimizer={}, state={}, extra=extra
         )
-    assert run.select(None)[0]["w"].unique().tolist() == [10.0]
-    assert run.select("last")[0]["w"].unique().tolist() == [20.0]
-    shutil.rmtree(run.path / "checkpoints" / "step-00000010")
-    assert run.select(None)[0]["w"].unique().tolist() == [20.0]
+        return run.select(None)[0]["w"].item()
+
+    assert add(10, extra=True) == 10
+    assert add(20, extra=False) == 20
+    assert add(60, extra=True) == 40
+    assert add(80, extra=False) == 50
+    assert run.select("average:2")[0]["w"].item() == 50
 
 
 @pytest.mark.parametrize(

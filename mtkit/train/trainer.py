@@ -205,7 +205,8 @@ class Trainer:
                 writer.settle(wait=False)
                 stopped = self.workers.any(bool(signals))
             if saved != self.step:
-                self.save(writer, validation)
+                # Stopped by a signal, between two checkpoints of the schedule.
+                self.save(writer, validation, extra=True)
             writer.finish()
             self.workers.barrier()
         unfinished = stopped and self.step < settings.max_steps

@@ -234,6 +234,27 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "stopped", "loss")
 
 
+def test_stopped_by_signals_a_run_ends_with_the_checkpoints_of_one_never_stopped(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {"max_steps": 8, "valid_every": 100, "checkpoint_every": 2, "keep_checkpoints": 3}
+    config = changed(config, "train", **settings)
+    config = changed(config, "decode", average_checkpoints=3)
+    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
+    for step in (3, 5, 7):
+        with monkeypatch.context() as patch:
+            before_update(patch, step, interrupt)
+            assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+        # What was trained last counts until the run goes on.
+        stopped = Run.open(tmp_path / "stopped")
+        assert [saved.step for saved in stopped.chosen(None)][-1] == step
+    assert train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
+    for name in ("whole", "stopped"):
+        run = Run.open(tmp_path / name)
+        assert [saved.step for saved in run.checkpoints()] == [4, 6, 8]
+        assert run.select(None)[1] == "the average of 3 checkpoints, steps 4 to 8"
+
+
 def test_stopped_while_the_next_epoch_is_drawn_already_a_run_resumes_to_the_last_bit(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
