@@ -231,11 +231,12 @@ class MarianModel:
     """A model and a tokenizer loaded by Hugging Face's automatic classes.
 
     Args:
-        folder: the folder of the export.
+        folder: the folder of the model.
         decode: limits.
+        bans_padding: whether padding has no probability, whatever the settings of the model say.
     """
 
-    def __init__(self, folder: Path, decode: DecodeConfig) -> None:
+    def __init__(self, folder: Path, decode: DecodeConfig, *, bans_padding: bool = False) -> None:
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
         # Published weights may be in half precision.
@@ -248,6 +249,9 @@ class MarianModel:
         generation.forced_eos_token_id = None
         # Tokens that are never produced have no probability here.
         words = generation.bad_words_ids or getattr(self._model.config, "bad_words_ids", None) or []
+        if bans_padding and [generation.pad_token_id] not in words:
+            words = [*words, [generation.pad_token_id]]
+        generation.bad_words_ids = words or None
         self._banned = [word[0] for word in words if len(word) == 1]
 
     def translate(self, lines: Sequence[str]) -> list[str]:

@@ -270,7 +270,7 @@ def _agreement(
     """
     silence_transformers()
     try:
-        theirs = MarianModel(folder, translator.config)
+        theirs = MarianModel(folder, translator.config, bans_padding=True)
         agreement = compare(RunModel(translator), theirs, lines, text=text)
     except (SafetensorError, RuntimeError, ValueError, LookupError, OSError, ImportError) as error:
         raise MtkitError(
