@@ -244,6 +244,9 @@ def prepare_multilingual(
         raise MtkitError(
             f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
         )
+    names = [f"{src}-{tgt}" for src, tgt in pairs]
+    if same := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise MtkitError(f"two directions have the name {same[0]}; choose other language codes")
     if not (math.isfinite(temperature) and temperature >= 1):
         raise MtkitError(f"temperature: must be at least 1, not {temperature}")
     train = [source for one in directions for source in one["train"]]

@@ -554,6 +554,13 @@ def test_a_code_that_cannot_be_in_a_tag_is_refused(text: dict[str, Files], tmp_p
         prepare_multilingual("bad", tmp_path / "bad", directions=[one])
 
 
+def test_two_directions_with_one_name_are_refused(text: dict[str, Files], tmp_path: Path):
+    one = direction(text, "en", "de")
+    both = [{**one, "tgt_lang": "de-de"}, {**one, "src_lang": "en-de"}]
+    with pytest.raises(MtkitError, match="two directions have the name en-de-de; choose other"):
+        prepare_multilingual("bad", tmp_path / "bad", directions=both)
+
+
 def test_a_direction_from_a_language_to_itself_is_refused(place: Place, text: dict[str, Files]):
     files = (str(text["de-train"][1]), str(text["en-train"][0]))
     train, valid = ["--train", *files], ["--valid", *files]
