@@ -229,7 +229,7 @@ class TrainConfig(Section):
         description="train only a change of this rank for each matrix (LoRA, Hu et al. 2022); 0 "
         "trains all weights",
     )
-    lora_alpha: Annotated[float, Field(gt=0.0)] | None = Field(
+    lora_alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
         None,
         description="factor on that change, divided by the rank; null: twice the rank",
     )

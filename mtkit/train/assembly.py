@@ -121,7 +121,8 @@ def _start(
         if not continues:
             why = "was started from other weights" if restart else "has no checkpoint yet"
             raise MtkitError(
-                f"{run_path}: {why}; give --init-from {origin.run} again, or another --run"
+                f"{run_path}: {why}; give --init-from again, for {origin.weights} of {origin.run}, "
+                "or another --run"
             )
         return config_to_start(config, begun), None
     if config.train.lora_rank and not continues:
@@ -542,9 +543,13 @@ def _run_to_continue(
         )
     begun = run.manifest.started_from
     if initial is not None and (begun is None or begun.sha256 != initial.origin.sha256):
+        before = f"{begun.weights} of {begun.run}" if begun is not None else "random weights"
+        advice = "to continue it, leave out --init-from"
+        if begun is not None and not run.checkpoints():
+            advice = "to begin it again, give --init-from for these"
         raise MtkitError(
-            f"{run.path}: was not started from {initial.origin.weights} of {initial.origin.run}; "
-            "to continue it, leave out --init-from; else give another --run, or --restart"
+            f"{run.path}: was not started from {initial.origin.weights} of {initial.origin.run}, "
+            f"but from {before}; {advice}; else give another --run, or --restart"
         )
     changed = differences(run.config, config, ignore=MAY_CHANGE)
     if changed:

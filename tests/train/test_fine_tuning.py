@@ -314,11 +314,11 @@ def test_a_run_is_not_continued_with_other_initial_weights(
 ):
     other = random_run(tmp_path / "other", tiny_data, 7, config=tiny_run.config)
     tune(fine, tiny_data, tmp_path / "r", tiny_run)
-    with pytest.raises(MtkitError, match=r"was not started from step 1 of .*other"):
+    with pytest.raises(MtkitError, match=r"not started from step 1 of .*other, but from step 4 of"):
         tune(fine, tiny_data, tmp_path / "r", other)
     shutil.copytree(tiny_run.path, tmp_path / "random")
     config = tiny_run.config
-    with pytest.raises(MtkitError, match=r"random: was not started from step 1 of"):
+    with pytest.raises(MtkitError, match=r"not started from step 1 .*, but from random weights"):
         tune(config, tiny_data, tmp_path / "random", other)
 
 
@@ -329,8 +329,11 @@ def test_a_run_without_checkpoints_needs_its_initial_weights_again(
         before_update(patch, 2, kill)
         with pytest.raises(KeyboardInterrupt):
             tune(fine, tiny_data, tmp_path / "killed", tiny_run)
-    with pytest.raises(MtkitError, match=r"no checkpoint yet; give --init-from .* again, or"):
+    with pytest.raises(MtkitError, match=r"yet; give --init-from again, for step 4 of .*, or"):
         train.run(fine, tiny_data, tmp_path / "killed", device="cpu")
+    path, from_step_2 = tmp_path / "killed", f"{tiny_run.path}:2"
+    with pytest.raises(MtkitError, match=r"but from step 4 of .*; to begin it again, give --init"):
+        train.run(fine, tiny_data, path, device="cpu", init_from=from_step_2)
     tune(fine, tiny_data, tmp_path / "killed", tiny_run)
     assert_same_state(whole, tmp_path / "killed")
 
@@ -553,6 +556,7 @@ def test_names_that_are_not_there_and_nothing_to_train_are_refused(
         (["train.freeze=12"], "train.freeze: expected a name, or a list of names, not 12"),
         (['train.freeze=[""]'], "train.freeze.0: expected a name, or a list of names, not ''"),
         (["train.lora_alpha=2.0"], "train.lora_alpha: has no effect without train.lora_rank"),
+        (["train.lora_alpha=1e308"], "train.lora_alpha: expected .*1000000"),
         (["train.lora_matrices=x"], "train.lora_matrices: has no effect without train.lora_rank"),
     ],
 )
