@@ -141,15 +141,40 @@ def device_option(function: Function) -> Function:
     )(function)
 
 
-def run_option(function: Function) -> Function:
-    """`--run`, of a command that uses one run."""
-    return model_option(
+def one_run_option(
+    option: Callable[..., Callable[[Function], Function]], *, help: str
+) -> Callable[[Function], Function]:
+    """`--run`, of a command that reads or writes one run; two different runs are refused.
+
+    Args:
+        option: of `option_group`.
+        help: the text of the help.
+    """
+    return option(
         "--run",
         "run_path",
         type=PathArgument,
+        # Click silently takes the last one of an option that cannot be repeated.
+        multiple=True,
+        callback=_one_run,
         metavar="FOLDER",
-        help="Run folder. Default: the newest under runs/.",
-    )(function)
+        help=help,
+    )
+
+
+def _one_run(
+    _context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
+) -> Path | None:
+    if (count := len(set(paths))) > 1:
+        raise click.UsageError(f"--run: give one run, not {count}")
+    return paths[0] if paths else None
+
+
+def run_option(function: Function) -> Function:
+    """`--run`, of a command that uses one run."""
+    return one_run_option(model_option, help="Run folder. Default: the newest under runs/.")(
+        function
+    )
 
 
 def checkpoint_option(function: Function) -> Function:

@@ -20,6 +20,7 @@ from mtkit.cli.options import (
     hardware_option,
     in_out_option,
     information_option,
+    one_run_option,
     open_data,
     option_group,
 )
@@ -63,12 +64,8 @@ configuration_option = option_group("Configuration")
     metavar="FOLDER",
     help="Prepared folder. Default: data.dir of the configuration, else the newest under data/.",
 )
-@in_out_option(
-    "--run",
-    "run_path",
-    type=PathArgument,
-    metavar="FOLDER",
-    help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small.",
+@one_run_option(
+    in_out_option, help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small."
 )
 @in_out_option(
     "--init-from",

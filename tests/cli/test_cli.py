@@ -276,6 +276,29 @@ def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, 
     assert place.files() == {}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("inspect", "A man.", "--output", "page.html"),
+        ("align", "one.en", "one.de"),
+        ("train", "--config", "demo"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_for_one_run_refuses_two(command: tuple[str, ...], place: Place):
+    outcome = place.mtkit(*command, "--run", "runs/does-not-exist", "--run", "runs/mix")
+    assert outcome.status == 2
+    assert "--run: give one run, not 2" in outcome.error
+    assert place.files() == {}
+
+
+def test_the_same_run_may_be_given_twice(place: Place):
+    # As by the processes that start workers, and by scripts that add to a command.
+    outcome = place.mtkit("inspect", "A man.", "--json", "--run", "runs/mix", "--run", "runs/mix/")
+    assert outcome.status == 1
+    assert "runs/mix: there is no such run folder" in outcome.error
+
+
 def test_no_command_at_all_shows_the_help(place: Place):
     outcome = place.mtkit()
     assert outcome.status in (0, 2)
