@@ -194,6 +194,10 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         **ids.for_generation(),
     )
     model.save_pretrained(folder)
+    # safetensors makes its files private; they get the mode of the other files.
+    mode = (folder / "config.json").stat().st_mode
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(mode)
     vocabularies = translator.vocabularies
     # A joint vocabulary has one list of subwords, but still a SentencePiece model for each side.
     models = SENTENCEPIECE_FILES.of(is_joint=False)

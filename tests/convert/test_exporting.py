@@ -316,6 +316,22 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
         train(tiny_config, tiny_data, out, device="cpu")
 
 
+@pytest.mark.parametrize(
+    "format", ["safetensors", *(needs(format) for format in ("ctranslate2", "huggingface"))]
+)
+def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
+    format: str, exported: Exporter, tiny_run: Run, tmp_path: Path
+) -> None:
+    if format == "safetensors":
+        out = tmp_path / "out"
+        export(tiny_run, out, format="safetensors")
+    else:
+        out, _ = exported(format)
+    (tmp_path / "other").touch()
+    modes = {path.name: path.stat().st_mode for path in out.rglob("*") if path.is_file()}
+    assert set(modes.values()) == {(tmp_path / "other").stat().st_mode}, modes
+
+
 def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
     tiny_run: Run, tmp_path: Path
 ) -> None:
