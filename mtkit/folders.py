@@ -16,6 +16,7 @@ from mtkit.files import lock, resolved
 
 SCRATCH = "scratch"
 KEY = "key"
+_PARTIAL, _DRY_RUN = ".partial", ".dry-run"
 
 
 def check_writable(
@@ -72,7 +73,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         MtkitError: if it cannot be written, or another process is writing it.
     """
     # A dry run has another name, so that it does not delete the work of a stopped run.
-    partial = path.with_name(f".{path.name}.{'partial' if keep else 'dry-run'}")
+    partial = path.with_name(f".{path.name}{_PARTIAL if keep else _DRY_RUN}")
     made = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,6 +102,11 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         with contextlib.suppress(OSError):  # a folder is not empty, so all is well
             for parent in made:
                 parent.rmdir()
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether it is the hidden folder of `new_folder`."""
+    return path.name.startswith(".") and path.suffix in (_PARTIAL, _DRY_RUN)
 
 
 def _take_up(folder: Path, key: str | None) -> None:

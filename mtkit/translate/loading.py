@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +10,7 @@ import torch
 
 from mtkit.data import Task
 from mtkit.errors import MtkitError
+from mtkit.folders import is_unfinished
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
@@ -43,10 +45,20 @@ def load_models(
         with torch.device("meta"):
             model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
         one.load_into(model, weights)
-        log.info("%s: %s", one.path, description)
+        _note_weights(one, description)
         models.append(model.eval())
         checkpoints.append(description)
     return models, checkpoints
+
+
+@functools.lru_cache(maxsize=64)
+def _note_weights(run: Run, description: str) -> None:
+    """Say which weights of an open run are used; once, however often it is loaded.
+
+    A run in a folder that is being written has no name yet that the user knows.
+    """
+    if not is_unfinished(run.path):
+        log.info("%s: %s", run.path, description)
 
 
 def languages_of(run: Run) -> tuple[str, str]:

@@ -332,6 +332,16 @@ def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
     assert set(modes.values()) == {(tmp_path / "other").stat().st_mode}, modes
 
 
+def test_the_notes_of_an_export_name_the_run_and_no_folder_that_is_not_finished(
+    tiny_run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run.open(tiny_run.path)
+    with caplog.at_level("INFO", logger="mtkit"):
+        export(run, tmp_path / "out", format="safetensors")
+    assert f"{run.path}: the average of 2 checkpoints, steps 2 to 4" in caplog.messages
+    assert not any(".partial" in message for message in caplog.messages)
+
+
 def test_the_check_of_an_export_leaves_the_threads_of_pytorch_as_they_are(
     tiny_run: Run, tmp_path: Path
 ) -> None:

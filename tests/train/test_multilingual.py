@@ -414,6 +414,7 @@ def test_score_prints_each_direction_with_its_signature(desk: Place):
     assert outcome.status == 0, outcome.err
     lines = outcome.out.splitlines()
     assert [line.split()[0] for line in lines] == ["en-de", "de-en", "en-el"]
+    assert outcome.err.count("mtkit: runs/many: ") == 1
     assert all("BLEU" in line and "nrefs:1|case:mixed" in line for line in lines)
     as_json = json.loads(desk.mtkit("score", "--run", "runs/many", "--json").out)
     assert [*as_json] == ["en-de", "de-en", "en-el"]
