@@ -187,6 +187,9 @@ class Passes:
             check = self._checked(held_out, origins["train"])
         with self._timed("learning"):
             vocabularies, odds = self._learned(check)
+        if self._existing is not None:
+            # Nothing was learned.
+            del self._seconds["learning"]
         with self._timed("encoding"):
             encode = self._encoded(check, vocabularies, odds)
             self._add_held_out(held_out, vocabularies)

@@ -237,6 +237,9 @@ def test_the_command_line_takes_the_folder_of_the_tokenizer(trained: Place, tiny
     outcome = trained.mtkit(*arguments, "--tokenizer-from", "runs/tiny")
     assert outcome.status == 0, outcome.err
     assert "using the subwords of runs/tiny" in outcome.err
+    printed = outcome.out + outcome.err
+    assert "encoding" in printed
+    assert "learning" not in printed
     models = [trained.folder / name / "tokenizer.model" for name in ("runs/tiny", "data/again")]
     assert models[0].read_bytes() == models[1].read_bytes()
     error = trained.refused(*arguments, "--tokenizer-from", "runs/none", "--force")
