@@ -173,7 +173,6 @@ def inspect(
             (one,) = inspections
             page = inspection_page(one, run=run.name, checkpoint=translator.checkpoint)
             _print(output, [page])
-            log.info("wrote %s", output)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -282,7 +281,10 @@ def _json(inspection: Inspection) -> str:
 
 
 def _print(output: Path | None, parts: Iterable[str]) -> None:
-    """Write text to a file, which appears when it is complete, or to standard output."""
+    """Write text to a file, which appears when it is complete and is named then.
+
+    Without a file, it is written to standard output.
+    """
     if output is None:
         for part in parts:
             print_text(part)
@@ -294,10 +296,11 @@ def _print(output: Path | None, parts: Iterable[str]) -> None:
         with output_file(output) as stream:
             for part in parts:
                 stream.write(part.encode())
-        return
-    from mtkit.files import write_parts
+    else:
+        from mtkit.files import write_parts
 
-    write_parts(output, parts)
+        write_parts(output, parts)
+    log.info("wrote %s", output)
 
 
 def _write_pages(

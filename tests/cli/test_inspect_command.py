@@ -21,6 +21,15 @@ def test_inspect_writes_a_page(trained: Place):
     assert not list(trained.folder.glob(".page*"))
 
 
+@pytest.mark.parametrize(("option", "file"), [("--svg", "figure.svg"), ("--json", "numbers.json")])
+def test_the_file_of_a_figure_or_of_numbers_is_named_when_it_is_written(
+    option: str, file: str, trained: Place
+):
+    outcome = trained.mtkit("inspect", TEXT, "--target", "eins", option, "--output", file)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err.endswith(f"mtkit: wrote {file}\n")
+
+
 def test_several_sentences_make_a_folder_with_an_index(trained: Place):
     trained.write("test.en", "one two\nnine\n")
     trained.write("test.de", "eins zwei\nneun\n")
