@@ -30,7 +30,20 @@ RUNS_ROOT = Path("runs")
 Function = TypeVar("Function", bound=Callable[..., Any])
 One = TypeVar("One")
 Other = TypeVar("Other")
-PathArgument = click.Path(path_type=Path)
+
+
+class _GivenPath(click.Path):
+    """A path that is not empty, because an empty one would be the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PathArgument = _GivenPath(path_type=Path)
+# A path with something else in the same text.
+PathText = _GivenPath()
 
 # Characters of the first column of a help page; a longer option has a line to itself.
 _OPTION_WIDTH = 26

@@ -14,6 +14,7 @@ from mtkit.cli.options import (
     RUNS_ROOT,
     Command,
     PathArgument,
+    PathText,
     device_option,
     examples,
     given,
@@ -69,6 +70,7 @@ configuration_option = option_group("Configuration")
 )
 @in_out_option(
     "--init-from",
+    type=PathText,
     metavar="RUN[:CHECKPOINT]",
     help="Start from the weights of this run, not from random ones: fine-tuning. The data must have"
     " been prepared with its subwords (prepare --tokenizer-from). CHECKPOINT is as for translate,"

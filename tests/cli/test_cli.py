@@ -267,6 +267,11 @@ def test_the_version_is_that_of_the_installed_package(place: Place):
         (["prepare", "demo-en-de", "--vocab-size", "-5"], "-5"),
         (["score", "--reference", "ref.txt"], "HYP"),
         (["score", "hyp.txt"], "--reference"),
+        (["train", "--config", "demo", "--init-from", ""], "'--init-from': it is empty"),
+        (["train", "--config", "demo", "--data", ""], "'--data': it is empty"),
+        (["prepare", "demo-en-de", "--tokenizer-from", ""], "'--tokenizer-from': it is empty"),
+        (["translate", "--run", ""], "'--run': it is empty"),
+        (["export", "", "out", "--format", "safetensors"], "'RUN': it is empty"),
     ],
 )
 def test_wrong_usage_is_one_line_with_status_2(arguments: list[str], word: str, place: Place):
