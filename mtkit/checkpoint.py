@@ -41,7 +41,8 @@ _NAME = re.compile(r"step-(\d{8,})")
 # The file of a checkpoint that is written last.
 COMPLETE = f"step-*/{_STATE}"
 _OTHER_CHECKPOINT = (
-    "use an earlier checkpoint (mtkit train does it by itself; else give its step: --checkpoint)"
+    "use an earlier checkpoint (mtkit train does it by itself where it continues a run; else give "
+    "its step: --checkpoint STEP, or --init-from RUN:STEP)"
 )
 
 

@@ -403,7 +403,8 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(tiny_run: Ru
     last.write_text("")
     with pytest.raises(MtkitError, match="use an earlier checkpoint") as error:
         run.select("last")
-    one_line(error)
+    # Where a checkpoint is chosen with other options, they are named too.
+    assert "--checkpoint STEP, or --init-from RUN:STEP" in one_line(error)
 
 
 # ---------------------------------------------------------------------------------------------
