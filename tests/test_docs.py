@@ -449,6 +449,71 @@ def small_multi30k(tiny_text: TinyText, tmp_path: Path) -> Path:
     return folder
 
 
+SYNTHETIC = ["back-translation.sh", "distill.sh"]
+
+
+def run_with_stubs(
+    script: str, folder: Path, *, stub: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a script about synthetic data in a folder, without training anything.
+
+    Args:
+        script: its name.
+        folder: to run it in.
+        stub: the shell script that `mtkit` is.
+        environment: the settings of the script.
+    """
+    programs = folder / "programs"
+    programs.mkdir()
+    for name, text in {"mtkit": stub, "python": "exit 127", "python3": "exit 127"}.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (programs / name).chmod(0o755)
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    command = ["sh", str(ROOT / "examples/synthetic" / script)]
+    return run_shell(["env", f"PATH={path}", *command], folder, WORK="work", **environment)
+
+
+@pytest.mark.parametrize("script", SYNTHETIC)
+def test_a_script_about_synthetic_data_names_a_file_that_is_missing_and_writes_nothing(
+    script: str, small_multi30k: Path, tmp_path: Path
+) -> None:
+    (small_multi30k / "val.de.gz").unlink()
+    done = run_with_stubs(script, tmp_path, TEXT="text")
+    assert (done.returncode, done.stdout) == (1, "")
+    message = f"{script}: text/val.de.gz: there is no such file that can be read; set TEXT\n"
+    assert done.stderr == message
+    assert not (tmp_path / "work").exists()
+
+
+def test_the_script_about_back_translation_stops_at_a_file_that_is_cut(
+    small_multi30k: Path, tmp_path: Path
+) -> None:
+    file = small_multi30k / "train.de.gz"
+    file.write_bytes(file.read_bytes()[:-100])
+    done = run_with_stubs("back-translation.sh", tmp_path, TEXT="text", stub="echo mtkit")
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "train.de.gz" in done.stderr
+    assert not (tmp_path / "work" / "mono.de").exists()
+
+
+def test_the_script_about_distillation_measures_time_without_python(
+    small_multi30k: Path, tmp_path: Path
+) -> None:
+    done = run_with_stubs("distill.sh", tmp_path, TEXT="text", RUN="runs/teacher")
+    assert done.returncode == 0, done.stderr
+    times = re.findall(r"^\d+\.\d s to translate the test set: (.*)$", done.stdout, re.M)
+    assert times == 2 * ["runs/teacher", "work/runs/student-real", "work/runs/student-distilled"]
+
+
+def test_the_script_about_distillation_stops_where_a_translation_fails(
+    small_multi30k: Path, tmp_path: Path
+) -> None:
+    fails = 'case "$*" in "-q translate "*) exit 3;; esac'
+    done = run_with_stubs("distill.sh", tmp_path, TEXT="text", stub=fails)
+    assert (done.returncode, done.stdout) == (3, "beam size 4\n")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_script_about_back_translation_trains_three_models_and_scores_them(

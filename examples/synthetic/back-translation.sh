@@ -48,11 +48,22 @@ train() { # NAME
     mtkit train --config "$PRESET" --data "$WORK/data/$name" --run "$WORK/runs/$name" "$@"
 }
 
+for file in train val test_2016_flickr; do
+    for language in en de; do
+        path=$TEXT/$file.$language.gz
+        if ! [ -f "$path" ] || ! [ -r "$path" ]; then
+            echo "back-translation.sh: $path: there is no such file that can be read; set TEXT" >&2
+            exit 1
+        fi
+    done
+done
 mkdir -p "$WORK"
 for language in en de; do
-    gzip -dc "$TEXT/train.$language.gz" | head -n "$REAL" > "$WORK/real.$language"
+    # Not in a pipe, which would hide a failure, as for a file that is cut.
+    gzip -dc "$TEXT/train.$language.gz" > "$WORK/train.$language"
+    head -n "$REAL" "$WORK/train.$language" > "$WORK/real.$language"
 done
-gzip -dc "$TEXT/train.de.gz" | tail -n "+$((REAL + 1))" > "$WORK/mono.de"
+tail -n "+$((REAL + 1))" "$WORK/train.de" > "$WORK/mono.de"
 
 # The model of the reverse direction, and its translations.
 prepare reverse de en
