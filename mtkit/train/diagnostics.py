@@ -208,7 +208,7 @@ def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5
 
 
 def _loss(config: Config, trained: Trained) -> Iterator[str]:
-    """Hardly more learned than how often each subword occurs, and a rising training loss."""
+    """Nothing learned, or little more than how frequent subwords are; a rising training loss."""
     setting = setting_of_rate(config.train)
     if trained.frequency_loss is not None:
         guess, limit = "guessing by frequency", GUESSING * trained.frequency_loss
@@ -218,10 +218,13 @@ def _loss(config: Config, trained: Trained) -> Iterator[str]:
         guess, limit = "guessing blindly", GUESSING_UNIFORMLY * guessed
     # Also if the loss is NaN.
     if not trained.valid_loss < limit:
+        learned = "nothing has been learned yet"
+        if trained.valid_loss < guessed:
+            learned = "hardly more than that has been learned yet"
         yield (
             f"The validation loss is {trained.valid_loss:.2f} after {trained.steps:,} updates "
-            f"({trained.epochs:.1f} epochs), and {guess} would have {guessed:.2f}: hardly "
-            "more than that has been learned yet; train longer if the run has only begun, or else "
+            f"({trained.epochs:.1f} epochs), and {guess} would have {guessed:.2f}: "
+            f"{learned}; train longer if the run has only begun, or else "
             f"lower {setting} and check that source and target belong together line by line."
         )
     before, last = trained.losses[:-3], trained.losses[-3:]
