@@ -154,15 +154,19 @@ def train(
             " started the workers already; use its --nproc-per-node and --max-restarts"
         )
     count = workers or workers_wanted(device)
+    no_base = click.UsageError("the preset fine-tune trains a run further; give --init-from RUN")
+    needs_base = config_name == "fine-tune" and init_from is None
     if dry_run:
+        if needs_base:
+            raise no_base
         if not is_later_worker():
             need_output()
             print_text(_forecast(config, data_path, device, count, init_from))
         return 0
     data = open_data(data_path)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
-    if config_name == "fine-tune" and init_from is None and not target.exists():
-        raise click.UsageError("the preset fine-tune trains a run further; give --init-from RUN")
+    if needs_base and not target.exists():
+        raise no_base
     if alone and (count > 1 or max_restarts):
         # Workers that start later must not find a newer folder.
         found = [f"--data={data.path}", f"--run={target}"]

@@ -261,16 +261,14 @@ def _report_new_directions(initial: Initial) -> None:
 
 def _report_finished(run_path: Path, config: Config, step: int) -> None:
     """Say that a run is finished, and how to train further."""
-    further = "to train further, set train.max_steps above that"
+    further = "to train longer, set train.max_steps above that"
     decayed = Schedule.of(config).first_tied_to_end()
     if decayed is not None and step >= decayed:
         further = (
-            "its learning rate has decayed, so it cannot continue: start a new run with a higher "
-            "train.max_steps (--run, or --restart)"
+            "to train longer, start a new run with a higher train.max_steps (--run, or --restart), "
+            "because the learning rate of this one has decayed"
         )
-    log.info(
-        "%s has reached step %d of %d already; %s", run_path, step, config.train.max_steps, further
-    )
+    log.info("%s is finished: step %d of %d; %s", run_path, step, config.train.max_steps, further)
 
 
 def check_room(
@@ -412,7 +410,8 @@ def forecast(
             f"memory at the largest batch: {_peak(place)}"
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
-            f"speed: {speed:,.0f} target tokens/s over {trainer.step} batches"
+            f"speed: {speed:,.0f} target tokens/s over {trainer.step} "
+            f"batch{'es' if trainer.step > 1 else ''}"
             + (", by one worker alone" if several else ""),
             f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),

@@ -288,9 +288,10 @@ def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
 
 
 def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
-    out = trained.mtkit("train", "--config", "fine-tune", "--run", "r")
-    assert out.status == 2
-    assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
+    for more in (["--run", "r"], ["--dry-run"]):
+        out = trained.mtkit("train", "--config", "fine-tune", *more)
+        assert out.status == 2
+        assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
     assert not (trained.folder / "r").exists()
 
 

@@ -514,7 +514,7 @@ def test_a_finished_run_says_so_and_changes_nothing(
     before = content(begun / "checkpoints")
     with caplog.at_level("INFO", logger="mtkit"):
         assert train.run(tiny_config, tiny_data, begun, device="cpu")
-    assert "has reached step 4 of 4 already" in caplog.text
+    assert "is finished: step 4 of 4; to train longer, " in caplog.text
     assert "train.max_steps" in caplog.text
     assert content(begun / "checkpoints") == before
 
@@ -533,7 +533,7 @@ def test_a_finished_run_says_how_to_train_further(
     config = changed(tiny_config, "train", decay_steps=decay_steps)
     for _ in range(2):
         assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    (line,) = [line for line in caplog.messages if "has reached step" in line]
+    (line,) = [line for line in caplog.messages if "is finished" in line]
     assert advice in line
     further = changed(config, "train", max_steps=6)
     if decay_steps == 1:
