@@ -110,7 +110,8 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
         (["--set", "vocab_size=many"], 1, ["vocab_size", "many"]),
         (["--workers", "0"], 2, ["--workers", "0"]),
         (["--vocab-size", "9.5"], 2, ["--vocab-size", "9.5"]),
-        (["--out", ""], 1, ["current folder", "another --out"]),
+        (["--out", "."], 1, ["current folder", "another --out"]),
+        (["--out", ""], 2, ["'--out': it is empty"]),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_one_line(
