@@ -429,8 +429,8 @@ class Config(Section):
         """This configuration, to start from the weights of a run with another one.
 
         The model and how it translates come from there. Settings of the model that are given here
-        must agree with it, except dropout, which is no part of the weights. Settings of decoding
-        that are given here stay.
+        must agree with it, except dropout, which is not part of the weights. Settings of
+        decoding that are given here stay.
 
         Args:
             other: the other configuration.

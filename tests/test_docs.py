@@ -480,7 +480,7 @@ def test_a_script_about_synthetic_data_names_a_file_that_is_missing_and_writes_n
     (small_multi30k / "val.de.gz").unlink()
     done = run_with_stubs(script, tmp_path, TEXT="text")
     assert (done.returncode, done.stdout) == (1, "")
-    message = f"{script}: text/val.de.gz: there is no such file that can be read; set TEXT\n"
+    message = f"{script}: text/val.de.gz: does not exist or cannot be read; set TEXT\n"
     assert done.stderr == message
     assert not (tmp_path / "work").exists()
 

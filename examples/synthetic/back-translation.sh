@@ -48,15 +48,7 @@ train() { # NAME
     mtkit train --config "$PRESET" --data "$WORK/data/$name" --run "$WORK/runs/$name" "$@"
 }
 
-for file in train val test_2016_flickr; do
-    for language in en de; do
-        path=$TEXT/$file.$language.gz
-        if ! [ -f "$path" ] || ! [ -r "$path" ]; then
-            echo "back-translation.sh: $path: there is no such file that can be read; set TEXT" >&2
-            exit 1
-        fi
-    done
-done
+. "$(dirname "$0")/check-text.sh"
 mkdir -p "$WORK"
 for language in en de; do
     # Not in a pipe, which would hide a failure, as for a file that is cut.

@@ -47,15 +47,7 @@ train() { # PRESET DATA RUN
     mtkit train --config "$preset" --data "$WORK/data/$data" --run "$WORK/runs/$run" "$@"
 }
 
-for file in train val test_2016_flickr; do
-    for language in en de; do
-        path=$TEXT/$file.$language.gz
-        if ! [ -f "$path" ] || ! [ -r "$path" ]; then
-            echo "distill.sh: $path: there is no such file that can be read; set TEXT" >&2
-            exit 1
-        fi
-    done
-done
+. "$(dirname "$0")/check-text.sh"
 mkdir -p "$WORK"
 prepare real --vocab-size "$VOCAB"
 

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -185,11 +185,9 @@ class Passes:
                 self._existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
-        with self._timed("learning"):
+        # With existing subwords nothing is learned.
+        with self._timed("learning") if self._existing is None else nullcontext():
             vocabularies, odds = self._learned(check)
-        if self._existing is not None:
-            # Nothing was learned.
-            del self._seconds["learning"]
         with self._timed("encoding"):
             encode = self._encoded(check, vocabularies, odds)
             self._add_held_out(held_out, vocabularies)
