@@ -426,18 +426,18 @@ class Config(Section):
         return self
 
     def for_weights_of(self, other: Config, *, origin: str) -> Config:
-        """This configuration, to start from the weights of a run with another one.
+        """This configuration, for a training that starts from the weights of a run.
 
-        The model and how it translates come from there. Settings of the model that are given here
-        must agree with it, except dropout, which is not part of the weights. Settings of
+        The sections `model` and `decode` come from that run. Settings of the model that are given
+        here must agree with it, except dropout, which is not part of the weights. Settings of
         decoding that are given here stay.
 
         Args:
-            other: the other configuration.
-            origin: its name, for the message.
+            other: the configuration of the run.
+            origin: the name of the run, for the message.
 
         Raises:
-            MtkitError: naming the setting that contradicts.
+            MtkitError: naming the setting that contradicts those of the run.
         """
         model = other.model.model_dump()
         for key in sorted(self.model.model_fields_set):
@@ -450,11 +450,8 @@ class Config(Section):
             model[key] = value
         given = self.decode.model_fields_set | _OF_CHECKPOINTS
         decode = other.decode.model_dump() | self.decode.model_dump(include=given)
-        update = {
-            "model": ModelConfig.model_validate(model),
-            "decode": DecodeConfig.model_validate(decode),
-        }
-        return self.model_copy(update=update)
+        tree = self.model_dump() | {"model": model, "decode": decode}
+        return parse_config(tree, origin=f"with the settings of {origin}")
 
     @property
     def guided_layer(self) -> int:

@@ -132,6 +132,34 @@ def test_it_translates_as_the_run_that_it_starts_from_where_nothing_else_is_give
     assert (decode.length_penalty, decode.beam_size, decode.average_checkpoints) == (1.5, 3, 5)
 
 
+@pytest.mark.parametrize(
+    ("given", "of_run", "message"),
+    [
+        (
+            ["decode.max_length=5"],
+            ["decode.min_length=10"],
+            r"decode\.max_length: 5 is less than min_length, 10",
+        ),
+        (
+            ["decode.sample=false"],
+            ["decode.sample=true", "decode.top_k=10"],
+            r"decode\.top_k: 10 requires sampling; set sample or mbr_samples",
+        ),
+        (
+            ["train.guided_layer=6"],
+            ["model.decoder_layers=3"],
+            r"train\.guided_layer: 6, but model\.decoder_layers is 3",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_those_of_the_run_are_refused_in_one_line(
+    given: list[str], of_run: list[str], message: str
+):
+    config = load_config("fine-tune", given)
+    with pytest.raises(MtkitError, match=rf"^with the settings of runs/x: {message}$"):
+        config.for_weights_of(load_config("base", of_run), origin="runs/x")
+
+
 def test_other_data_goes_on_from_the_weights_if_it_has_the_same_subwords(
     fine: Config, tiny_data: PreparedData, greek_data: PreparedData, tiny_run: Run, tmp_path: Path
 ):
