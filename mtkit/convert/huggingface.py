@@ -253,8 +253,10 @@ class MarianModel:
         generation.forced_eos_token_id = None
         # Tokens that are never produced have no probability here.
         words = generation.bad_words_ids or getattr(self._model.config, "bad_words_ids", None) or []
-        if bans_padding and [generation.pad_token_id] not in words:
-            words = [*words, [generation.pad_token_id]]
+        # The settings of search may not name it.
+        padding = [self._model.config.pad_token_id]
+        if bans_padding and padding not in words:
+            words = [*words, padding]
         generation.bad_words_ids = words or None
         self._banned = [word[0] for word in words if len(word) == 1]
 

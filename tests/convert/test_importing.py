@@ -732,10 +732,12 @@ def test_a_refusal_of_the_hub_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+# Some models do not name the token in their settings of search.
+@pytest.mark.parametrize("unnamed", [{}, {"pad_token_id": None}], ids=["named", "unnamed"])
 def test_a_model_whose_settings_do_not_forbid_padding_is_compared_without_it(
-    source: Path, tmp_path: Path
+    unnamed: dict[str, Any], source: Path, tmp_path: Path
 ) -> None:
-    edit(source / "generation_config.json", bad_words_ids=None)
+    edit(source / "generation_config.json", bad_words_ids=None, **unnamed)
     edit(source / "config.json", bad_words_ids=None)
     (tmp_path / "lines").write_text("a\nthe house\n")
     # In transformers padding then has a share of the probability, and in mtkit it never has.
