@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mtkit.cli.console import say
-from mtkit.cli.options import Command, PathArgument, examples, option_group
+from mtkit.cli.options import Command, PathArgument, PathText, examples, option_group
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ check_option = option_group("Check")
         "mtkit import model.npz runs/mine --vocabs vocab.en.yml vocab.de.yml",
     ),
 )
-@click.argument("source")
+@click.argument("source", type=PathText)
 @click.argument("out", type=PathArgument)
 @model_option(
     "--revision",

@@ -42,7 +42,7 @@ class _GivenPath(click.Path):
 
 
 PathArgument = _GivenPath(path_type=Path)
-# A path with something else in the same text.
+# Text that has a path in it, or may be one.
 PathText = _GivenPath()
 
 # Characters of the first column of a help page; a longer option has a line to itself.

@@ -46,6 +46,7 @@ configuration_option = option_group("Configuration")
 @configuration_option(
     "--config",
     "config_name",
+    type=PathText,
     metavar="FILE_OR_PRESET",
     help="YAML file, or name of a preset: base, big, small, demo, and others (--list prints them)."
     "  [required]",

@@ -270,7 +270,9 @@ def test_the_version_is_that_of_the_installed_package(place: Place):
         (["train", "--config", "demo", "--init-from", ""], "'--init-from': it is empty"),
         (["train", "--config", "demo", "--data", ""], "'--data': it is empty"),
         (["prepare", "demo-en-de", "--tokenizer-from", ""], "'--tokenizer-from': it is empty"),
+        (["train", "--config", ""], "'--config': it is empty"),
         (["translate", "--run", ""], "'--run': it is empty"),
+        (["import", "", "out"], "'SOURCE': it is empty"),
         (["export", "", "out", "--format", "safetensors"], "'RUN': it is empty"),
     ],
 )
