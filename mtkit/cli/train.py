@@ -166,7 +166,7 @@ def train(
         return 0
     data = open_data(data_path)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
-    if needs_base and not target.exists():
+    if needs_base and (restart or not target.exists()):
         raise no_base
     if alone and (count > 1 or max_restarts):
         # Workers that start later must not find a newer folder.

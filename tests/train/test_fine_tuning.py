@@ -316,11 +316,13 @@ def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
 
 
 def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
-    for more in (["--run", "r"], ["--dry-run"]):
+    before = content(trained.folder / "runs" / "tiny")
+    for more in (["--run", "r"], ["--dry-run"], ["--run", "runs/tiny", "--restart"]):
         out = trained.mtkit("train", "--config", "fine-tune", *more)
         assert out.status == 2
         assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
     assert not (trained.folder / "r").exists()
+    assert content(trained.folder / "runs" / "tiny") == before
 
 
 def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
