@@ -281,9 +281,9 @@ def _json(inspection: Inspection) -> str:
 
 
 def _print(output: Path | None, parts: Iterable[str]) -> None:
-    """Write text to a file, which appears when it is complete and is named then.
+    """Write text to standard output, or to a file, which appears when it is complete.
 
-    Without a file, it is written to standard output.
+    The name of the file is logged then.
     """
     if output is None:
         for part in parts:

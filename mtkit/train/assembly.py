@@ -72,7 +72,8 @@ def run(
         restart: delete existing checkpoints.
         command: recorded in the run's manifest.
         init_from: the run whose weights a new run starts from, instead of random ones, and its
-            checkpoint: RUN or RUN:CHECKPOINT. The model of the configuration becomes that of RUN.
+            checkpoint: RUN or RUN:CHECKPOINT. The model and the settings of decoding come from RUN
+            too, as `Config.for_weights_of` says.
 
     Returns:
         False if a signal ended the training early; a checkpoint was saved then.
@@ -97,9 +98,10 @@ def _start(
     *,
     restart: bool = False,
 ) -> tuple[Config, Initial | None]:
-    """The configuration with the model of the weights that training starts from, and the weights.
+    """The configuration for the weights that training starts from, and these weights.
 
-    The arguments are as in `run`; without `run_path` nothing is trained.
+    The weights are None if they are random, or if a run continues without `init_from`. The
+    arguments are as in `run`; without `run_path` nothing is trained.
     """
     begun = None
     if run_path is not None and Run.is_run(run_path):
@@ -117,7 +119,7 @@ def _start(
                 raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
             return config_to_start(config, run), initial_weights(run, which, data)
     if begun is not None and origin is not None:
-        # It continues without the weights that it was started from, but with their model.
+        # It continues without the weights that it was started from, but with their settings.
         if not continues:
             why = "was started from other weights" if restart else "has no checkpoint yet"
             raise MtkitError(
@@ -545,7 +547,7 @@ def _run_to_continue(
         before = f"{begun.weights} of {begun.run}" if begun is not None else "random weights"
         advice = "to continue it, leave out --init-from"
         if begun is not None and not run.checkpoints():
-            advice = "to begin it again, give --init-from for these"
+            advice = "to begin it again, give --init-from for the weights that it was started from"
         raise MtkitError(
             f"{run.path}: was not started from {initial.origin.weights} of {initial.origin.run}, "
             f"but from {before}; {advice}; else give another --run, or --restart"
