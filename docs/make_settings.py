@@ -167,7 +167,7 @@ def _limits(metadata: list[Any]) -> Iterator[str]:
 def _number(bound: float) -> str:
     for base in (10, 2):
         exponent = 0
-        while bound > 10**6 and base ** (exponent + 1) <= bound:
+        while bound >= 10**6 and base ** (exponent + 1) <= bound:
             exponent += 1
         if exponent and base**exponent == bound:
             return f"{base}^{exponent}"
