@@ -36,19 +36,7 @@ prepare() { # NAME SRC TGT OPTION...
         --vocab-size "$VOCAB"
 }
 
-train() { # NAME
-    # The settings have no spaces in them, and each is a word.
-    set -- "$1" $SET ${STEPS:+train.max_steps=$STEPS}
-    name=$1
-    shift
-    for setting; do
-        shift
-        set -- "$@" --set "$setting"
-    done
-    mtkit train --config "$PRESET" --data "$WORK/data/$name" --run "$WORK/runs/$name" "$@"
-}
-
-. "$(dirname "$0")/check-text.sh"
+. "$(dirname "$0")/common.sh"
 mkdir -p "$WORK"
 for language in en de; do
     # Not in a pipe, which would hide a failure, as for a file that is cut.
@@ -59,7 +47,7 @@ tail -n "+$((REAL + 1))" "$WORK/train.de" > "$WORK/mono.de"
 
 # The model of the reverse direction, and its translations.
 prepare reverse de en
-train reverse
+train "$PRESET" reverse
 if ! [ -e "$WORK/back.en" ]; then
     # $SEARCH is several words.
     mtkit translate --run "$WORK/runs/reverse" --input "$WORK/mono.de" --output "$WORK/back.en" \
@@ -72,7 +60,7 @@ prepare back en de --train "$WORK/back.en" "$WORK/mono.de"
 prepare tagged en de --train "$WORK/back.en" "$WORK/mono.de" --tag bt
 set --
 for name in real back tagged; do
-    train "$name"
+    train "$PRESET" "$name"
     set -- "$@" --run "$WORK/runs/$name"
 done
 mtkit score --data "$WORK/data/real" "$@" --beam-size 4

@@ -35,19 +35,7 @@ prepare() { # NAME OPTION...
         --test "$TEXT/test_2016_flickr.en.gz" "$TEXT/test_2016_flickr.de.gz"
 }
 
-train() { # PRESET DATA RUN
-    # The settings have no spaces in them, and each is a word.
-    set -- "$1" "$2" "$3" $SET ${STEPS:+train.max_steps=$STEPS}
-    preset=$1 data=$2 run=$3
-    shift 3
-    for setting; do
-        shift
-        set -- "$@" --set "$setting"
-    done
-    mtkit train --config "$preset" --data "$WORK/data/$data" --run "$WORK/runs/$run" "$@"
-}
-
-. "$(dirname "$0")/check-text.sh"
+. "$(dirname "$0")/common.sh"
 mkdir -p "$WORK"
 prepare real --vocab-size "$VOCAB"
 
