@@ -20,6 +20,7 @@ boolean mask is True where attention may look.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -61,13 +62,31 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
 
 
+class _OfThread(threading.local):
+    """What a thread has for itself."""
+
+    generator: torch.Generator | None = None
+
+
+_of_thread = _OfThread()
+
+
+def seed_dropout_of_thread(seed: int) -> None:
+    """Give `Dropout` in this thread a generator of its own, for a CPU.
+
+    In a thread without one it draws from PyTorch's generator, which all threads share. With the
+    same seed both give the same numbers.
+    """
+    _of_thread.generator = torch.Generator().manual_seed(seed)
+
+
 class Dropout(nn.Module):
     """Dropout (Section 5.4), on a CPU with random bits that cost little.
 
     PyTorch draws one float at a time, which was a twentieth of a training step of the `small`
     preset. Here a 64-bit generator decides about four elements at once, each with a probability
-    that is a multiple of 1/65,536. The generator is seeded by PyTorch's. The result is of float32
-    at least, because 1 / (1 - p) is not a bfloat16 number.
+    that is a multiple of 1/65,536. The generator is seeded by PyTorch's, or by that of the thread.
+    The result is of float32 at least, because 1 / (1 - p) is not a bfloat16 number.
     """
 
     def __init__(self, p: float) -> None:
@@ -81,7 +100,8 @@ class Dropout(nn.Module):
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
         dropped = round(self.p * 65_536)
-        generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+        seed = torch.randint(2**63 - 1, (), generator=_of_thread.generator)
+        generator = np.random.SFC64(int(seed))
         count = x.numel()
         bits = torch.from_numpy(generator.random_raw(-(-count // 4)).view(np.int16)[:count])
         x = x.to(torch.promote_types(x.dtype, torch.float32))

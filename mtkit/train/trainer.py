@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtkit import __version__
-from mtkit.batches import Batch, TokenBatches, make_batch
+from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.devices import (
-    arithmetic,
     choose_precision,
     describe_device,
     is_out_of_memory,
@@ -32,7 +31,7 @@ from mtkit.devices import (
     select_matmul_backend,
 )
 from mtkit.errors import MtkitError
-from mtkit.model import Guide, Transformer, parameter_counts
+from mtkit.model import Transformer, parameter_counts, seed_dropout_of_thread
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
@@ -43,11 +42,11 @@ from mtkit.train.distributed import (
     whole_weights,
 )
 from mtkit.train.flops import TrainingCost, training_flops
-from mtkit.train.guided_alignment import GuidedAlignment, alignment_loss
-from mtkit.train.loss import label_smoothed_loss, loss_of_states
+from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares, padded_tokens
+from mtkit.train.objective import Objective
 from mtkit.train.observer import Observer
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.prefetch import Prefetcher
@@ -55,6 +54,7 @@ from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
+from mtkit.train.threads import GradientThreads
 from mtkit.train.trained import TrainedParameters, is_of_optimizer
 from mtkit.train.validation import (
     Validation,
@@ -146,11 +146,15 @@ class Trainer:
             self.settings,
             dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
         )
+        self._threads = self._new_threads()
         self.data_name = data.name
         self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
         sets = ValidationSet.all_of(data)
         valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
+        self._losses = Objective(
+            config, precision=self.precision, device=device, guided=self._guided
+        )
         self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
         self._observer = Observer(
             config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
@@ -226,7 +230,6 @@ class Trainer:
         Returns:
             The summed losses of the micro-batches of this worker.
         """
-        settings, workers = self.settings, self.workers
         self.step += 1
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(self.step)
@@ -234,28 +237,77 @@ class Trainer:
         if shares is None:
             shares = self._shares(batches, self.step)
         tokens = self._count(batches, [selected for _, selected in shares])
-        summed = torch.zeros((), device=self.device)
-        guided, aligned = self._guided, torch.zeros(2, device=self.device)
-        for place, (pairs, indices) in shares:
-            # Dropout depends only on seed, step and index: a resumed run needs no random state, and
-            # it does not matter which worker computes a micro-batch.
-            torch.manual_seed(_mix(settings.seed, self.step, place))
-            last = place == shares[-1][0]
-            with workers.waiting() if last else workers.no_sync(self._parallel):
-                loss, alignment = self._micro_batch_loss(
-                    pairs, indices, label_smoothing=settings.label_smoothing
-                )
-                summed += loss.detach()
-                if guided is not None and alignment is not None:
-                    aligned += alignment.detach()
-                    loss = loss + guided.weight * alignment[0]
-                # Gradients are averaged over the workers.
-                torch.autograd.backward(loss * (workers.world_size / tokens))
+        losses = self._differentiate(shares, tokens=tokens)
         self.trained.before_update()
         self.optimizer.step()
         self.model.zero_grad()
         self.trained.after_update(self.step)
-        return Losses(summed, None if guided is None else aligned)
+        return losses
+
+    def _differentiate(self, shares: Shares, *, tokens: int) -> Losses:
+        """Compute the gradients of micro-batches, divided by `tokens`, and their summed losses."""
+        found: list[Losses] = []
+        if self._threads is not None:
+            tasks = [partial(self._seeded_objective, *share, tokens=tokens) for share in shares]
+            found = self._threads.differentiate(tasks)
+        else:
+            for number, (place, selected) in enumerate(shares, 1):
+                torch.manual_seed(self._seed(place))
+                last = number == len(shares)
+                with self.workers.waiting() if last else self.workers.no_sync(self._parallel):
+                    objective, losses = self._objective(selected, tokens=tokens)
+                    torch.autograd.backward(objective)
+                found.append(losses)
+        summed = torch.zeros((), device=self.device)
+        aligned = torch.zeros(2, device=self.device)
+        for losses in found:
+            summed += losses.translation
+            if losses.alignment is not None:
+                aligned += losses.alignment
+        return Losses(summed, None if self._guided is None else aligned)
+
+    def _seed(self, place: int) -> int:
+        """The seed of the dropout of a micro-batch.
+
+        It depends only on seed, step and index: a resumed run needs no random state, and it does
+        not matter which worker computes a micro-batch.
+        """
+        return _mix(self.settings.seed, self.step, place)
+
+    def _seeded_objective(
+        self, place: int, selected: Selected, *, tokens: int
+    ) -> tuple[Tensor, Losses]:
+        seed_dropout_of_thread(self._seed(place))
+        return self._objective(selected, tokens=tokens)
+
+    def _objective(self, selected: Selected, *, tokens: int) -> tuple[Tensor, Losses]:
+        """What is differentiated for a micro-batch, and its losses."""
+        loss, alignment = self._micro_batch_loss(
+            *selected, label_smoothing=self.settings.label_smoothing
+        )
+        losses = Losses(loss.detach(), None if alignment is None else alignment.detach())
+        if self._guided is not None and alignment is not None:
+            loss = loss + self._guided.weight * alignment[0]
+        # Gradients are averaged over the workers.
+        return loss * (self.workers.world_size / tokens), losses
+
+    def _new_threads(self) -> GradientThreads | None:
+        """Threads for several micro-batches at a time; None for one after the other."""
+        if self.device.type != "cpu" or self.workers.world_size > 1 or self.settings.compile:
+            return None
+        if self.config.model.attention_dropout:
+            # It draws from PyTorch's generator, which all threads share.
+            return None
+        tokens = padded_tokens(self.pairs, self.micro_batches.largest(self.batches)[0])
+        count = min(
+            torch.get_num_threads(),
+            self.batches.per_update * self.micro_batches.per_batch,
+            self.micro_batches.limit // tokens,
+        )
+        if count < 2:
+            return None
+        changing = [p for p in self.model.parameters() if p.requires_grad]
+        return GradientThreads(changing, count=count)
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
         """The micro-batches that this worker computes of an update."""
@@ -294,7 +346,7 @@ class Trainer:
                 model.eval(),
                 workers,
                 precision=self.precision,
-                loss=partial(self._translation_loss, label_smoothing=0.0),
+                loss=partial(self._losses.of_translation, label_smoothing=0.0),
                 budget=min(self.batches.budget, self.micro_batches.limit),
                 progress=self.workers.progress,
             )
@@ -317,9 +369,8 @@ class Trainer:
         self.model.train()
         try:
             # This is also the first exchange of gradients between workers.
-            with self.workers.waiting():
-                loss, _ = self._micro_batch_loss(*largest, label_smoothing=0.1)
-                torch.autograd.backward(loss)
+            at_once = 1 if self._threads is None else self._threads.count
+            self._differentiate([(0, largest)] * at_once, tokens=1)
             return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -525,62 +576,16 @@ class Trainer:
 
         Its gradient is sent to all workers.
         """
-        parallel, guided = self._parallel, self._guided
         if not len(indices):
             # This micro-batch is empty, but the others wait for its gradient, which is zero.
             some = np.zeros(1, np.int64)
-            loss = self._translation_loss(parallel, self.pairs, some, label_smoothing=0.0)
-            return 0.0 * loss, None
-        batch = make_batch(pairs, indices).to(self.device)
-        if guided is None or pairs.links is None:
-            return self._loss(parallel, batch, label_smoothing=label_smoothing), None
-        targets = guided.targets(batch, pairs, indices)
-        found: list[Tensor] = []
-        loss = self._loss(
-            parallel,
-            batch,
-            label_smoothing=label_smoothing,
-            guides={guided.layer - 1: lambda log_weights: found.append(log_weights)},
-        )
-        return loss, torch.stack((alignment_loss(found[0], targets), targets.sum()))
-
-    def _translation_loss(
-        self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
-    ) -> Tensor:
-        batch = make_batch(pairs, indices).to(self.device)
-        return self._loss(model, batch, label_smoothing=label_smoothing)
-
-    def _loss(
-        self,
-        model: nn.Module,
-        batch: Batch,
-        *,
-        label_smoothing: float,
-        guides: Mapping[int, Guide] | None = None,
-    ) -> Tensor:
-        # An argument only where it is needed.
-        more: dict[str, Any] = {"guides": guides} if guides else {}
-        if torch.is_grad_enabled() and self.device.type == "cpu":
-            output = partial(
-                loss_of_states,
-                tgt_out=batch.tgt_out,
-                label_smoothing=label_smoothing,
-                pad_id=PAD_ID,
-                dtype=torch.bfloat16 if self.precision == "bf16" else None,
+            loss = self._losses.of_translation(
+                self._parallel, self.pairs, some, label_smoothing=0.0
             )
-            with arithmetic(self.precision, self.device):
-                summed: Tensor = model(batch.src, batch.tgt_in, output=output, **more)
-            return summed
-        with arithmetic(self.precision, self.device):
-            logits = model(batch.src, batch.tgt_in, **more)
-        summed, _ = label_smoothed_loss(
-            logits,
-            batch.tgt_out,
-            label_smoothing=label_smoothing,
-            pad_id=PAD_ID,
-            has_bias=self.config.model.output_bias,
+            return 0.0 * loss, None
+        return self._losses.of_pairs(
+            self._parallel, pairs, indices, label_smoothing=label_smoothing
         )
-        return summed
 
     def _plan(self) -> TokenBatches:
         wanted = self.settings.batch_tokens
@@ -597,7 +602,7 @@ class Trainer:
     def _fits(self, indices: IntArray) -> bool:
         """Whether a micro-batch can be computed."""
         try:
-            loss = self._translation_loss(self.model, self.pairs, indices, label_smoothing=0.1)
+            loss = self._losses.of_translation(self.model, self.pairs, indices, label_smoothing=0.1)
             torch.autograd.backward(loss)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
