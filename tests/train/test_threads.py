@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 import torch
 from conftest import changed
 from torch import Tensor, nn
-from training import gradients_of
+from training import assert_same_state, gradients_of
 
 from mtkit.config import Config
 from mtkit.data import PreparedData
+from mtkit.train import assembly as train
 from mtkit.train.threads import GradientThreads
 from mtkit.train.trainer import Trainer
 
@@ -107,6 +109,17 @@ def test_the_same_training_gives_the_same_bytes(config: Config, tiny_data: Prepa
             trainer.update(batches)
         found.append(trainer.model.state_dict())
     assert all(torch.equal(found[0][name], weight) for name, weight in found[1].items())
+
+
+def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    for folder, stops in (("whole", [5]), ("parts", [2, 5])):
+        for stop in stops:
+            torch.manual_seed(stop)  # another process has another random state
+            part = changed(config, "train", max_steps=stop)
+            assert train.run(part, tiny_data, tmp_path / folder, device="cpu")
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
 
 
 # Of PyTorch, where it compiles.
