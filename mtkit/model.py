@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,22 +63,26 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
 
 
-class _OfThread(threading.local):
-    """What a thread has for itself."""
+class _DropoutGenerator(threading.local):
+    """The generator of `Dropout` in a thread; None for that of PyTorch."""
 
-    generator: torch.Generator | None = None
-
-
-_of_thread = _OfThread()
+    current: torch.Generator | None = None
 
 
-def seed_dropout_of_thread(seed: int) -> None:
-    """Give `Dropout` in this thread a generator of its own, for a CPU.
+_dropout_generator = _DropoutGenerator()
 
-    In a thread without one it draws from PyTorch's generator, which all threads share. With the
-    same seed both give the same numbers.
+
+@contextmanager
+def dropout_seeded(seed: int) -> Iterator[None]:
+    """In this thread, have `Dropout` draw from a generator of its own, on a CPU.
+
+    All threads share the generator of PyTorch. With the same seed both give the same numbers.
     """
-    _of_thread.generator = torch.Generator().manual_seed(seed)
+    _dropout_generator.current = torch.Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _dropout_generator.current = None
 
 
 class Dropout(nn.Module):
@@ -85,8 +90,9 @@ class Dropout(nn.Module):
 
     PyTorch draws one float at a time, which was a twentieth of a training step of the `small`
     preset. Here a 64-bit generator decides about four elements at once, each with a probability
-    that is a multiple of 1/65,536. The generator is seeded by PyTorch's, or by that of the thread.
-    The result is of float32 at least, because 1 / (1 - p) is not a bfloat16 number.
+    that is a multiple of 1/65,536. It is seeded by PyTorch's generator, or by that of
+    `dropout_seeded`. The result is of float32 at least, because 1 / (1 - p) is not a bfloat16
+    number.
     """
 
     def __init__(self, p: float) -> None:
@@ -100,7 +106,7 @@ class Dropout(nn.Module):
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
         dropped = round(self.p * 65_536)
-        seed = torch.randint(2**63 - 1, (), generator=_of_thread.generator)
+        seed = torch.randint(2**63 - 1, (), generator=_dropout_generator.current)
         generator = np.random.SFC64(int(seed))
         count = x.numel()
         bits = torch.from_numpy(generator.random_raw(-(-count // 4)).view(np.int16)[:count])

@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from contextlib import nullcontext, suppress
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -184,6 +185,8 @@ def _run_locked(
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.is_rank_zero:
         several = f", {workers.world_size} workers" if workers.world_size > 1 else ""
+        if trainer.micro_batches.at_once > 1:
+            several += f", {trainer.micro_batches.at_once} micro-batches at a time"
         log.info(
             "training %s on %s: %s%s, %s, matrices by %s, %s",
             run_path,
@@ -376,11 +379,13 @@ def forecast(
         raise MtkitError(
             f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
-    # Seconds and tokens of a few batches, each as its own update.
+    # Seconds and tokens of a few updates, each of one batch, or of enough to use all threads.
     meter = Meter(trainer.cost)
     batches = (batch for update in trainer.batches for batch in update)
+    at_once, per_batch = trainer.micro_batches.at_once, trainer.micro_batches.per_batch
+    number = -(-at_once // per_batch)
     while trainer.step < 3 and trainer.cost.seconds < 10.0:
-        meter.add(*trainer.update([next(batches)]))
+        meter.add(*trainer.update(list(islice(batches, number))))
         speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
@@ -393,7 +398,7 @@ def forecast(
     count = sum(parameter_counts(trainer.model).values())
     seconds = epochs * tokens / speed / world_size
     several = world_size > 1
-    micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
+    micro_batches = trainer.batches.per_update * per_batch
     return _forecast(
         config,
         [
@@ -404,7 +409,8 @@ def forecast(
             *([f"start: {initial.origin.weights} of {initial.origin.run}"] if initial else []),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
-            f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}",
+            f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
+            + (f", {at_once} at a time" if at_once > 1 else ""),
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
             f"device: {describe_device(place)}"
             + (f", {world_size} workers" if several else "")
@@ -412,8 +418,8 @@ def forecast(
             f"memory at the largest batch: {_peak(place)}"
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
-            f"speed: {speed:,.0f} target tokens/s over {trainer.step} "
-            f"batch{'es' if trainer.step > 1 else ''}"
+            f"speed: {speed:,.0f} target tokens/s over {number * trainer.step} "
+            f"batch{'es' if number * trainer.step > 1 else ''}"
             + (", by one worker alone" if several else ""),
             f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),

@@ -2,24 +2,27 @@
 
 PyTorch divides every operation among the threads of a CPU. In small micro-batches the threads then
 wait for each other most of the time. Here each thread computes whole micro-batches, and the
-gradients are added at the end. Which thread computes what, and the order of the sums, are fixed, so
-a repeated run has the same weights.
+gradients are added at the end. Which micro-batches are added together, and in which order, is
+fixed, so a repeated run has the same weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Barrier
+from threading import Barrier, Event
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from mtkit.devices import is_out_of_memory
+
 T = TypeVar("T")
 # Gives what is differentiated, and a result.
 Task = Callable[[], tuple[Tensor, T]]
-Gradients = list[Tensor | None]
+# For each parameter; None is zero.
+GradientList = list[Tensor | None]
 
 
 class GradientThreads:
@@ -39,14 +42,20 @@ class GradientThreads:
 
         def prepare() -> None:
             torch.set_num_threads(max(1, total // count))
-            # PyTorch takes the number for a thread when it is first needed there.
+            # A thread takes over the common number at its first operation, which this is.
             torch.get_num_threads()
             ready.wait()
 
-        for future in [self._pool.submit(prepare) for _ in range(count)]:
-            future.result()
-        # It is also that of the threads that start later.
-        torch.set_num_threads(total)
+        try:
+            for future in [self._pool.submit(prepare) for _ in range(count)]:
+                future.result()
+        except BaseException:
+            # Those that have started must not wait for the others.
+            ready.abort()
+            raise
+        finally:
+            # The caller's own number, and the common number for threads that start later.
+            torch.set_num_threads(total)
 
     def differentiate(self, tasks: Sequence[Task[T]]) -> list[T]:
         """Set the gradients of the parameters to those of the sum of all losses.
@@ -56,36 +65,66 @@ class GradientThreads:
 
         Returns:
             The results of the tasks, in their order.
+
+        Raises:
+            Exception: what a task raised, as soon as the tasks that were begun are done.
+                MemoryError if memory ran out.
         """
+        stop = Event()
         futures = [
-            self._pool.submit(self._add_up, tasks[first :: self.count])
+            self._pool.submit(self._add_up, tasks[first :: self.count], stop)
             for first in range(min(self.count, len(tasks)))
         ]
-        # An error must not leave a thread at work.
-        wait(futures)
+        found: list[tuple[GradientList, list[T]]] = []
+        try:
+            wait(futures)
+            while futures:
+                # An error refers to this frame. If the frame referred to the error, through a
+                # future, the memory of the failed task would stay until a garbage collection.
+                found.append(futures.pop(0).result())
+        except BaseException:
+            # Ctrl-C too: no thread may be at work after this.
+            stop.set()
+            wait(futures)
+            futures.clear()
+            raise
         results: list[T] = [None] * len(tasks)  # type: ignore[list-item]
-        total: Gradients = [None] * len(self._parameters)
-        for first, future in enumerate(futures):
-            gradients, results[first :: self.count] = future.result()
-            total = _sums(total, gradients)
+        total: GradientList = [None] * len(self._parameters)
+        for first, (gradients, some) in enumerate(found):
+            _move(gradients, total)
+            results[first :: self.count] = some
         for parameter, gradient in zip(self._parameters, total, strict=True):
             parameter.grad = gradient
         return results
 
-    def _add_up(self, tasks: Sequence[Task[T]]) -> tuple[Gradients, list[T]]:
-        total: Gradients = [None] * len(self._parameters)
-        results = []
-        for task in tasks:
-            loss, result = task()
-            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-            total = _sums(total, gradients)
-            results.append(result)
+    def _add_up(self, tasks: Sequence[Task[T]], stop: Event) -> tuple[GradientList, list[T]]:
+        """The summed gradients of some tasks, and their results; fewer after `stop`."""
+        total: GradientList = [None] * len(self._parameters)
+        results: list[T] = []
+        try:
+            for task in tasks:
+                if stop.is_set():
+                    break
+                loss, result = task()
+                gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+                _move(list(gradients), total)
+                # The next task needs their memory.
+                del loss, gradients
+                results.append(result)
+        except Exception as error:
+            stop.set()
+            # Found out here, because the memory is free again when the caller has the error.
+            if is_out_of_memory(error):
+                raise MemoryError(str(error)) from error
+            raise
         return total, results
 
 
-def _sums(some: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> Gradients:
-    """The sums of two gradients for each parameter; None is zero."""
-    # Not in place: PyTorch may give the same tensor for two parameters.
-    return [
-        b if a is None else a if b is None else a + b for a, b in zip(some, others, strict=True)
-    ]
+def _move(gradients: GradientList, total: GradientList) -> None:
+    """Add gradients to a total, one by one, and empty their list."""
+    for place, gradient in enumerate(gradients):
+        before = total[place]
+        if gradient is not None:
+            # Not in place: PyTorch may give the same tensor for two parameters.
+            total[place] = gradient if before is None else before + gradient
+        gradients[place] = None

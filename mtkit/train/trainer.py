@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mtkit import __version__
 from mtkit.batches import TokenBatches
@@ -31,7 +30,7 @@ from mtkit.devices import (
     select_matmul_backend,
 )
 from mtkit.errors import MtkitError
-from mtkit.model import Transformer, parameter_counts, seed_dropout_of_thread
+from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
@@ -42,11 +41,11 @@ from mtkit.train.distributed import (
     whole_weights,
 )
 from mtkit.train.flops import TrainingCost, training_flops
+from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares, padded_tokens
-from mtkit.train.objective import Objective
 from mtkit.train.observer import Observer
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.prefetch import Prefetcher
@@ -54,7 +53,6 @@ from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
-from mtkit.train.threads import GradientThreads
 from mtkit.train.trained import TrainedParameters, is_of_optimizer
 from mtkit.train.validation import (
     Validation,
@@ -70,19 +68,6 @@ log = logging.getLogger(__name__)
 # the weights (12) that a checkpoint is written from.
 _LATER_BYTES_PER_PARAMETER = 20
 _CONTINUE = "to continue, run the same command, without --restart"
-
-
-class Losses(NamedTuple):
-    """The losses of an update.
-
-    Attributes:
-        translation: the sum over target tokens.
-        alignment: (2,), with guided alignment: its sum, and the number of target subwords of the
-            pairs with links.
-    """
-
-    translation: Tensor
-    alignment: Tensor | None
 
 
 class Trainer:
@@ -146,14 +131,20 @@ class Trainer:
             self.settings,
             dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
         )
-        self._threads = self._new_threads()
         self.data_name = data.name
         self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
         sets = ValidationSet.all_of(data)
         valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
-        self._losses = Objective(
-            config, precision=self.precision, device=device, guided=self._guided
+        self._gradients = Gradients(
+            config,
+            self._parallel,
+            self.pairs,
+            micro_batches=self.micro_batches,
+            workers=self.workers,
+            precision=self.precision,
+            device=device,
+            guided=self._guided,
         )
         self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
         self._observer = Observer(
@@ -237,77 +228,12 @@ class Trainer:
         if shares is None:
             shares = self._shares(batches, self.step)
         tokens = self._count(batches, [selected for _, selected in shares])
-        losses = self._differentiate(shares, tokens=tokens)
+        losses = self._gradients.add_up(shares, step=self.step, tokens=tokens)
         self.trained.before_update()
         self.optimizer.step()
         self.model.zero_grad()
         self.trained.after_update(self.step)
         return losses
-
-    def _differentiate(self, shares: Shares, *, tokens: int) -> Losses:
-        """Compute the gradients of micro-batches, divided by `tokens`, and their summed losses."""
-        found: list[Losses] = []
-        if self._threads is not None:
-            tasks = [partial(self._seeded_objective, *share, tokens=tokens) for share in shares]
-            found = self._threads.differentiate(tasks)
-        else:
-            for number, (place, selected) in enumerate(shares, 1):
-                torch.manual_seed(self._seed(place))
-                last = number == len(shares)
-                with self.workers.waiting() if last else self.workers.no_sync(self._parallel):
-                    objective, losses = self._objective(selected, tokens=tokens)
-                    torch.autograd.backward(objective)
-                found.append(losses)
-        summed = torch.zeros((), device=self.device)
-        aligned = torch.zeros(2, device=self.device)
-        for losses in found:
-            summed += losses.translation
-            if losses.alignment is not None:
-                aligned += losses.alignment
-        return Losses(summed, None if self._guided is None else aligned)
-
-    def _seed(self, place: int) -> int:
-        """The seed of the dropout of a micro-batch.
-
-        It depends only on seed, step and index: a resumed run needs no random state, and it does
-        not matter which worker computes a micro-batch.
-        """
-        return _mix(self.settings.seed, self.step, place)
-
-    def _seeded_objective(
-        self, place: int, selected: Selected, *, tokens: int
-    ) -> tuple[Tensor, Losses]:
-        seed_dropout_of_thread(self._seed(place))
-        return self._objective(selected, tokens=tokens)
-
-    def _objective(self, selected: Selected, *, tokens: int) -> tuple[Tensor, Losses]:
-        """What is differentiated for a micro-batch, and its losses."""
-        loss, alignment = self._micro_batch_loss(
-            *selected, label_smoothing=self.settings.label_smoothing
-        )
-        losses = Losses(loss.detach(), None if alignment is None else alignment.detach())
-        if self._guided is not None and alignment is not None:
-            loss = loss + self._guided.weight * alignment[0]
-        # Gradients are averaged over the workers.
-        return loss * (self.workers.world_size / tokens), losses
-
-    def _new_threads(self) -> GradientThreads | None:
-        """Threads for several micro-batches at a time; None for one after the other."""
-        if self.device.type != "cpu" or self.workers.world_size > 1 or self.settings.compile:
-            return None
-        if self.config.model.attention_dropout:
-            # It draws from PyTorch's generator, which all threads share.
-            return None
-        tokens = padded_tokens(self.pairs, self.micro_batches.largest(self.batches)[0])
-        count = min(
-            torch.get_num_threads(),
-            self.batches.per_update * self.micro_batches.per_batch,
-            self.micro_batches.limit // tokens,
-        )
-        if count < 2:
-            return None
-        changing = [p for p in self.model.parameters() if p.requires_grad]
-        return GradientThreads(changing, count=count)
 
     def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
         """The micro-batches that this worker computes of an update."""
@@ -346,7 +272,7 @@ class Trainer:
                 model.eval(),
                 workers,
                 precision=self.precision,
-                loss=partial(self._losses.of_translation, label_smoothing=0.0),
+                loss=partial(self._gradients.translation_loss, label_smoothing=0.0),
                 budget=min(self.batches.budget, self.micro_batches.limit),
                 progress=self.workers.progress,
             )
@@ -357,6 +283,8 @@ class Trainer:
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
 
+        Where several are computed at the same time, they are that many of the largest.
+
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
@@ -366,19 +294,24 @@ class Trainer:
 
     def _try_largest(self) -> None:
         indices, largest = self.micro_batches.largest(self.batches)
+        at_once = self.micro_batches.at_once
+        # The second micro-batch of a thread is computed beside the gradients of its first.
+        number = 2 * at_once if at_once > 1 else 1
+        number = min(number, self.batches.per_update * self.micro_batches.per_batch)
         self.model.train()
-        try:
-            # This is also the first exchange of gradients between workers.
-            at_once = 1 if self._threads is None else self._threads.count
-            self._differentiate([(0, largest)] * at_once, tokens=1)
+        # This is also the first exchange of gradients between workers.
+        if self._succeeds(
+            lambda: self._gradients.add_up([(0, largest)] * number, step=0, tokens=1)
+        ):
             return
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        finally:
-            self.model.zero_grad()
+        tokens = padded_tokens(*largest)
+        if at_once > 1 and self._fits(*largest):
+            raise MtkitError(
+                f"{at_once} micro-batches of {tokens} tokens at the same time do not fit in "
+                f"memory, one does; give --set train.device_batch_tokens={tokens}"
+            )
         for some in self.micro_batches.smaller(indices):
-            if self._fits(some):
+            if self._fits(self.pairs, some):
                 fits = padded_tokens(self.pairs, some)
                 raise MtkitError(
                     f"a micro-batch of {padded_tokens(self.pairs, indices)} tokens does not fit in "
@@ -569,24 +502,6 @@ class Trainer:
             model = model.to(self.device)
         return model
 
-    def _micro_batch_loss(
-        self, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
-    ) -> tuple[Tensor, Tensor | None]:
-        """Summed loss of a micro-batch, and (2,) that of guided alignment and its count.
-
-        Its gradient is sent to all workers.
-        """
-        if not len(indices):
-            # This micro-batch is empty, but the others wait for its gradient, which is zero.
-            some = np.zeros(1, np.int64)
-            loss = self._losses.of_translation(
-                self._parallel, self.pairs, some, label_smoothing=0.0
-            )
-            return 0.0 * loss, None
-        return self._losses.of_pairs(
-            self._parallel, pairs, indices, label_smoothing=label_smoothing
-        )
-
     def _plan(self) -> TokenBatches:
         wanted = self.settings.batch_tokens
         # Every batch must be able to hold the longest pair; otherwise `plan_batches` refuses.
@@ -599,11 +514,19 @@ class Trainer:
             batching=self.settings.batching,
         )
 
-    def _fits(self, indices: IntArray) -> bool:
-        """Whether a micro-batch can be computed."""
-        try:
-            loss = self._losses.of_translation(self.model, self.pairs, indices, label_smoothing=0.1)
+    def _fits(self, pairs: SentencePairs, indices: IntArray) -> bool:
+        """Whether a micro-batch can be computed alone."""
+
+        def compute() -> None:
+            loss = self._gradients.translation_loss(self.model, pairs, indices, label_smoothing=0.1)
             torch.autograd.backward(loss)
+
+        return self._succeeds(compute)
+
+    def _succeeds(self, compute: Callable[[], object]) -> bool:
+        """Whether there is memory to compute some gradients, which are deleted."""
+        try:
+            compute()
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -692,8 +615,3 @@ class Trainer:
             "Seed": str(self.settings.seed),
             "Versions": f"mtkit {__version__}, torch {torch.__version__}",
         }
-
-
-def _mix(*numbers: int) -> int:
-    """A 63-bit seed from some numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)

@@ -27,7 +27,8 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train.trainer import Losses, Trainer
+from mtkit.train.gradients import Losses
+from mtkit.train.trainer import Trainer
 
 
 @pytest.fixture

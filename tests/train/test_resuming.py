@@ -20,10 +20,11 @@ from torch import Tensor
 from training import assert_same_state, before_update, content, interrupt, kill, rows_of
 
 from mtkit.config import Config, dump_config
-from mtkit.data import PreparedData
+from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
+from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.observer import count_subwords
 from mtkit.train.state import read_checkpoint
 from mtkit.train.trainer import Trainer
@@ -152,16 +153,16 @@ def test_a_micro_batch_fits_the_device_also_with_bpe_dropout(
 ):
     settings = {"bpe_dropout": 0.9, "device_batch_tokens": 80}
     trainer = Trainer(changed(config, "train", **settings), tiny_data, device=CPU)
-    original = Trainer._micro_batch_loss
+    original = Gradients.micro_batch_losses
     seen, kept = [], []
 
-    def look(self: Trainer, pairs: Any, indices: Any, **rest: Any) -> Any:
-        for side, plain in ((pairs.src, self.pairs.src), (pairs.tgt, self.pairs.tgt)):
+    def look(self: Gradients, pairs: SentencePairs, indices: IntArray) -> Losses:
+        for side, plain in ((pairs.src, trainer.pairs.src), (pairs.tgt, trainer.pairs.tgt)):
             seen.append(len(indices) * side.lengths[indices].max())
             kept.append(side is plain)
-        return original(self, pairs, indices, **rest)
+        return original(self, pairs, indices)
 
-    monkeypatch.setattr(Trainer, "_micro_batch_loss", look)
+    monkeypatch.setattr(Gradients, "micro_batch_losses", look)
     trainer.check_memory()
     tried = max(seen)
     for _ in range(10):

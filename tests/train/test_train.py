@@ -23,8 +23,9 @@ from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train.flops import training_flops
+from mtkit.train.gradients import Losses
 from mtkit.train.schedule import learning_rate
-from mtkit.train.trainer import Losses, Trainer
+from mtkit.train.trainer import Trainer
 from mtkit.translate import Translation, Translator
 
 CPU = torch.device("cpu")
