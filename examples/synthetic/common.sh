@@ -1,4 +1,4 @@
-# For the scripts in this folder.
+# For the scripts in this folder: defines `train`, and stops if a file in TEXT is missing.
 
 train() { # PRESET DATA [RUN]; the run has the name of the data if none is given
     # The settings have no spaces in them, and each is a word.
