@@ -145,8 +145,8 @@ class ModelConfig(Section):
     )
     norm_epsilon: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
         1e-6,
-        description="added to the variance by layer norm; 1e-6 as in tensor2tensor, 1e-5 in "
-        "imported models",
+        description="added to the variance by layer norm; 1e-6 as in tensor2tensor and Marian, "
+        "1e-5 in models imported from transformers",
     )
     shared_embedding: bool = Field(
         False,

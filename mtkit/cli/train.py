@@ -87,7 +87,8 @@ configuration_option = option_group("Configuration")
     "--workers",
     type=click.IntRange(1),
     metavar="N",
-    help="Worker processes that train together on this machine. Default: one per GPU.",
+    help="Worker processes that train together on this machine. Default: one per GPU, or one on "
+    "the CPU.",
 )
 @hardware_option(
     "--max-restarts",
