@@ -1,9 +1,11 @@
 """Time updates whose micro-batches are computed at the same time, against one after the other.
 
-    python benchmarks/threads.py --data data/NAME [--config small] [--rounds 5] [--updates 20]
+    OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=10000 python benchmarks/threads.py --data data/NAME
 
-Two trainings of the same model on a CPU take turns, with updates of four batches. What is reported
-is the ratio of paired rounds, its median and its range, and then the absolute speeds.
+Two trainings of the same model on a CPU take turns, with updates of four batches. The variables are
+those that the `mtkit` command sets, for how threads wait for each other. What is reported is the
+ratio of paired rounds, its median and its range, and then the absolute speeds. `--config`,
+`--rounds`, `--updates` and `--threads` change what is measured.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ def compare(threads: Trainer, plain: Trainer, rounds: int, updates: int) -> str:
     """Cells of a table: the ratio of the speeds, and both."""
     found: list[tuple[float, float]] = []
     for number in range(rounds + 1):
-        pair = speed(threads, updates), speed(plain, updates)
+        # Each is the first one in every second round.
+        order = (threads, plain) if number % 2 else (plain, threads)
+        speeds = {id(trainer): speed(trainer, updates) for trainer in order}
+        pair = speeds[id(threads)], speeds[id(plain)]
         # The first round is not counted: oneDNN compiles its kernels in it.
         if number:
             found.append(pair)
@@ -81,6 +86,8 @@ def main() -> None:
             plain.micro_batches.at_once = 1
             cells = compare(threads, plain, arguments.rounds, arguments.updates)
             at_once = threads.micro_batches.at_once
+            if threads.batches.per_update != 4:
+                raise SystemExit(f"a pair is too long for four batches of {tokens // 4} tokens")
             print(f"| {precision} | {tokens:,} | {at_once} | {cells} |", flush=True)
 
 

@@ -76,7 +76,7 @@ _dropout_generator = _DropoutGenerator()
 def dropout_seeded(seed: int) -> Iterator[None]:
     """In this thread, have `Dropout` draw from a generator of its own, on a CPU.
 
-    All threads share the generator of PyTorch. With the same seed both give the same numbers.
+    All threads share the generator of PyTorch. Both generators give the same numbers for a seed.
     """
     _dropout_generator.current = torch.Generator().manual_seed(seed)
     try:

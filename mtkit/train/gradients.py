@@ -74,8 +74,18 @@ class Gradients:
         self._guided = guided
         self._threads: GradientThreads | None = None
 
+    def start_threads(self) -> None:
+        """Start the threads for several micro-batches at a time, if there will be any.
+
+        Otherwise the first call of `add_up` does it.
+        """
+        at_once = self._micro_batches.at_once
+        if at_once > 1 and self._threads is None:
+            changing = [p for p in self._model.parameters() if p.requires_grad]
+            self._threads = GradientThreads(changing, count=at_once)
+
     def add_up(self, shares: Shares, *, step: int, tokens: int) -> Losses:
-        """Set the gradients of the model to those of the mean loss per target token.
+        """Add the gradients of the mean loss per target token to those of the model.
 
         Args:
             shares: the micro-batches of this worker.
@@ -105,13 +115,12 @@ class Gradients:
         smoothing = self._settings.label_smoothing
         if not len(indices):
             # This micro-batch is empty, but the others wait for its gradient, which is zero.
-            some = make_batch(self._pairs, np.zeros(1, np.int64))
+            some = self._batch(self._pairs, np.zeros(1, np.int64))
             return Losses(0.0 * self._loss(self._model, some, label_smoothing=0.0), None)
-        batch = make_batch(pairs, indices)
+        batch = self._batch(pairs, indices)
         guided = self._guided
         if guided is None or pairs.links is None:
             return Losses(self._loss(self._model, batch, label_smoothing=smoothing), None)
-        batch = batch.to(self._device)
         targets = guided.targets(batch, pairs, indices)
         weights: list[Tensor] = []
         loss = self._loss(
@@ -126,7 +135,10 @@ class Gradients:
         self, model: nn.Module, pairs: SentencePairs, indices: IntArray, *, label_smoothing: float
     ) -> Tensor:
         """The summed loss of a micro-batch by a given model, without guided alignment."""
-        return self._loss(model, make_batch(pairs, indices), label_smoothing=label_smoothing)
+        return self._loss(model, self._batch(pairs, indices), label_smoothing=label_smoothing)
+
+    def _batch(self, pairs: SentencePairs, indices: IntArray) -> Batch:
+        return make_batch(pairs, indices).to(self._device)
 
     def _one_after_the_other(self, shares: Shares, *, step: int, tokens: int) -> list[Losses]:
         found = []
@@ -140,9 +152,8 @@ class Gradients:
         return found
 
     def _at_the_same_time(self, shares: Shares, *, step: int, tokens: int) -> list[Losses]:
-        if self._threads is None:
-            changing = [p for p in self._model.parameters() if p.requires_grad]
-            self._threads = GradientThreads(changing, count=self._micro_batches.at_once)
+        self.start_threads()
+        assert self._threads is not None
 
         def objective(place: int, selected: Selected) -> tuple[Tensor, Losses]:
             with dropout_seeded(self._seed(step, place)):
@@ -176,7 +187,6 @@ class Gradients:
         label_smoothing: float,
         guides: Mapping[int, Guide] | None = None,
     ) -> Tensor:
-        batch = batch.to(self._device)
         # An argument only where it is needed.
         more: dict[str, Any] = {"guides": guides} if guides else {}
         if torch.is_grad_enabled() and self._device.type == "cpu":

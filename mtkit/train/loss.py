@@ -1,6 +1,6 @@
 """The label-smoothed loss (Section 5.4).
 
-Pure functions of numbers and tensors, with explicit gradients; `trainer` calls them.
+Pure functions of numbers and tensors, with explicit gradients; `gradients` calls them.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ The tokens of a micro-batch are those of its larger side with padding: pairs tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -34,9 +35,9 @@ def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
 
 
 def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
-    """The groups into which threads are divided, each of which computes whole micro-batches.
+    """The number of groups into which threads are divided, to compute a micro-batch each.
 
-    The largest number of groups with which all threads are used, and are idle for at most a tenth
+    The largest number with which all threads are used, and are idle for at most a tenth
     of the time: 4 threads in 4 groups need 3 rounds for 9 micro-batches, and are idle in a quarter
     of that time; in 2 groups they need 5 rounds, and are idle in a tenth.
 
@@ -47,7 +48,7 @@ def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
     """
     for groups in range(min(threads, number, at_most), 1, -1):
         rounds = -(-number // groups)
-        if threads % groups == 0 and number >= 0.9 * rounds * groups:
+        if threads % groups == 0 and 10 * number >= 9 * rounds * groups:
             return groups
     return 1
 
@@ -154,6 +155,11 @@ class MicroBatches:
         ids[:, -1] = EOS_ID
         side = TokenArray(ids.ravel(), np.full(len(indices), longest))
         return indices, (SentencePairs(side, side), np.arange(len(indices)))
+
+    def limit_of(self, indices: IntArray) -> int:
+        """The `train.device_batch_tokens` that holds a micro-batch, but not two of them."""
+        growth = GROWTH if self._dropout else 1
+        return math.ceil(growth * padded_tokens(self._pairs, indices))
 
     def smaller(self, indices: IntArray) -> Iterator[IntArray]:
         """Half of a micro-batch, half of that, and so on; finally the longest pair alone."""

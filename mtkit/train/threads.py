@@ -9,7 +9,7 @@ fixed, so a repeated run has the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Barrier, Event
 from typing import TypeVar
 
@@ -21,6 +21,8 @@ from mtkit.devices import is_out_of_memory
 T = TypeVar("T")
 # Gives what is differentiated, and a result.
 Task = Callable[[], tuple[Tensor, T]]
+# Elements of a tensor that PyTorch divides among threads.
+_LARGE = 2**18
 # For each parameter; None is zero.
 GradientList = list[Tensor | None]
 
@@ -34,7 +36,7 @@ class GradientThreads:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, count: int) -> None:
-        self.count = count
+        self._count = count
         self._parameters = list(parameters)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="gradients")
         total = torch.get_num_threads()
@@ -42,23 +44,28 @@ class GradientThreads:
 
         def prepare() -> None:
             torch.set_num_threads(max(1, total // count))
-            # A thread takes over the common number at its first operation, which this is.
-            torch.get_num_threads()
+            # A thread takes over the common number at its first operation, and starts the other
+            # threads of its operations at the first large one.
+            torch.zeros(_LARGE).exp()
             ready.wait()
 
+        futures: list[Future[None]] = []
         try:
-            for future in [self._pool.submit(prepare) for _ in range(count)]:
+            for _ in range(count):
+                futures.append(self._pool.submit(prepare))
+            for future in futures:
                 future.result()
         except BaseException:
             # Those that have started must not wait for the others.
             ready.abort()
+            wait(futures)
             raise
         finally:
             # The caller's own number, and the common number for threads that start later.
             torch.set_num_threads(total)
 
     def differentiate(self, tasks: Sequence[Task[T]]) -> list[T]:
-        """Set the gradients of the parameters to those of the sum of all losses.
+        """Add the gradients of all losses to those of the parameters.
 
         Args:
             tasks: each computes a loss, and is called in one of the threads.
@@ -71,12 +78,12 @@ class GradientThreads:
                 MemoryError if memory ran out.
         """
         stop = Event()
-        futures = [
-            self._pool.submit(self._add_up, tasks[first :: self.count], stop)
-            for first in range(min(self.count, len(tasks)))
-        ]
+        futures: list[Future[tuple[GradientList, list[T]]]] = []
         found: list[tuple[GradientList, list[T]]] = []
         try:
+            for first in range(min(self._count, len(tasks))):
+                share = tasks[first :: self._count]
+                futures.append(self._pool.submit(self._add_up, share, stop))
             wait(futures)
             while futures:
                 # An error refers to this frame. If the frame referred to the error, through a
@@ -89,10 +96,10 @@ class GradientThreads:
             futures.clear()
             raise
         results: list[T] = [None] * len(tasks)  # type: ignore[list-item]
-        total: GradientList = [None] * len(self._parameters)
+        total: GradientList = [parameter.grad for parameter in self._parameters]
         for first, (gradients, some) in enumerate(found):
             _move(gradients, total)
-            results[first :: self.count] = some
+            results[first :: self._count] = some
         for parameter, gradient in zip(self._parameters, total, strict=True):
             parameter.grad = gradient
         return results
@@ -106,14 +113,13 @@ class GradientThreads:
                 if stop.is_set():
                     break
                 loss, result = task()
-                gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-                _move(list(gradients), total)
-                # The next task needs their memory.
-                del loss, gradients
+                _move(list(torch.autograd.grad(loss, self._parameters, allow_unused=True)), total)
+                # The next task needs its memory.
+                del loss
                 results.append(result)
         except Exception as error:
             stop.set()
-            # Found out here, because the memory is free again when the caller has the error.
+            # Found out here, because the memory is freed before the caller handles the error.
             if is_out_of_memory(error):
                 raise MemoryError(str(error)) from error
             raise

@@ -283,12 +283,14 @@ class Trainer:
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
 
-        Where several are computed at the same time, they are that many of the largest.
+        If several are computed at the same time, each thread computes the largest one twice.
 
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
         parameters = sum(parameter_counts(self.model).values())
+        # Their stacks could not be had within the limit.
+        self._gradients.start_threads()
         with limited_to_free_memory(self.device, reserve=_LATER_BYTES_PER_PARAMETER * parameters):
             self._try_largest()
 
@@ -304,11 +306,11 @@ class Trainer:
             lambda: self._gradients.add_up([(0, largest)] * number, step=0, tokens=1)
         ):
             return
-        tokens = padded_tokens(*largest)
         if at_once > 1 and self._fits(*largest):
             raise MtkitError(
-                f"{at_once} micro-batches of {tokens} tokens at the same time do not fit in "
-                f"memory, one does; give --set train.device_batch_tokens={tokens}"
+                f"{at_once} micro-batches of {padded_tokens(*largest)} tokens at the same time do "
+                "not fit in memory, one does; give --set "
+                f"train.device_batch_tokens={self.micro_batches.limit_of(indices)}"
             )
         for some in self.micro_batches.smaller(indices):
             if self._fits(self.pairs, some):

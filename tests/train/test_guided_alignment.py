@@ -11,7 +11,7 @@ import torch
 from conftest import TinyText, changed, number_pairs
 from training import assert_same_state, before_update, gradients_of, interrupt, rows_of
 
-from mtkit.batches import make_batch
+from mtkit.batches import Batch, make_batch
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.errors import MtkitError
@@ -166,6 +166,22 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
     expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
     assert found[0].item() == pytest.approx(expected.item(), rel=1e-5)
     assert found[1].item() == pytest.approx(int((batch.tgt_in > 3).sum()))
+
+
+def test_a_micro_batch_with_links_is_moved_to_the_device_once(
+    guided: Config, linked: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    trainer = trainer_of(guided, linked)
+    original, moved = Batch.to, []
+
+    def move(self: Batch, device: torch.device) -> Batch:
+        # On a GPU, a second time would be an error.
+        moved.append(1)
+        return original(self, device)
+
+    monkeypatch.setattr(Batch, "to", move)
+    trainer._gradients.micro_batch_losses(trainer.pairs, np.arange(12))
+    assert len(moved) == 1
 
 
 def test_the_loss_of_the_translation_is_the_same_with_and_without(
