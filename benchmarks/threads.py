@@ -79,7 +79,7 @@ def main() -> None:
     print("| precision | tokens of an update | at a time | ratio | tokens/s | one by one |")
     print("|---|---|---|---|---|---|")
     for precision in ("bf16", "fp32"):
-        for tokens in (1000, 2000, 4000, 8000):
+        for tokens in (1000, 2000, 4000):
             threads, plain = (
                 trainer_of(config, data, precision=precision, tokens=tokens) for _ in range(2)
             )
