@@ -83,11 +83,11 @@ def main() -> None:
             threads, plain = (
                 trainer_of(config, data, precision=precision, tokens=tokens) for _ in range(2)
             )
+            if threads.batches.per_update != 4:
+                raise SystemExit(f"a pair is too long for four batches of {tokens // 4} tokens")
             plain.micro_batches.at_once = 1
             cells = compare(threads, plain, arguments.rounds, arguments.updates)
             at_once = threads.micro_batches.at_once
-            if threads.batches.per_update != 4:
-                raise SystemExit(f"a pair is too long for four batches of {tokens // 4} tokens")
             print(f"| {precision} | {tokens:,} | {at_once} | {cells} |", flush=True)
 
 

@@ -41,6 +41,17 @@ def _two_threads() -> Iterator[None]:
 
 
 @pytest.fixture
+def weight() -> nn.Parameter:
+    return nn.Parameter(torch.tensor(1.0))
+
+
+@pytest.fixture
+def threads(weight: nn.Parameter) -> GradientThreads:
+    """Two threads that differentiate by this weight."""
+    return GradientThreads([weight], count=2)
+
+
+@pytest.fixture
 def config(training_config: Config) -> Config:
     """Four micro-batches in an update, of which more than two fit on a device."""
     config = changed(training_config, "train", batches_per_update=4, device_batch_tokens=4096)
@@ -79,10 +90,9 @@ def test_the_threads_of_pytorch_are_divided_and_the_caller_keeps_its_own():
     assert torch.get_num_threads() == 4
 
 
-def test_after_an_error_the_threads_are_ready_for_the_next_update():
-    weight = nn.Parameter(torch.tensor(1.0))
-    threads = GradientThreads([weight], count=2)
-
+def test_after_an_error_the_threads_are_ready_for_the_next_update(
+    weight: nn.Parameter, threads: GradientThreads
+):
     def fails() -> tuple[Tensor, None]:
         raise MemoryError("no memory")
 
@@ -106,9 +116,9 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> list[threading.Event]:
     return made
 
 
-def test_an_error_ends_all_threads_after_their_task(stops: list[threading.Event]):
-    weight = nn.Parameter(torch.tensor(1.0))
-    threads = GradientThreads([weight], count=2)
+def test_an_error_ends_all_threads_after_their_task(
+    weight: nn.Parameter, threads: GradientThreads, stops: list[threading.Event]
+):
     done = []
 
     def fails() -> tuple[Tensor, None]:
@@ -125,9 +135,9 @@ def test_an_error_ends_all_threads_after_their_task(stops: list[threading.Event]
     assert len(done) == 1
 
 
-def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(stops: list[threading.Event]):
-    weight = nn.Parameter(torch.tensor(1.0))
-    threads = GradientThreads([weight], count=2)
+def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(
+    weight: nn.Parameter, threads: GradientThreads, stops: list[threading.Event]
+):
     other_begins = threading.Event()
     begun, done = [], []
 
@@ -156,9 +166,9 @@ def test_after_ctrl_c_no_task_is_begun_and_no_thread_is_at_work(stops: list[thre
     assert len(begun) == len(done) == 1
 
 
-def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled():
-    weight = nn.Parameter(torch.tensor(1.0))
-    threads = GradientThreads([weight], count=2)
+def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled(
+    weight: nn.Parameter, threads: GradientThreads
+):
     held: list[weakref.ref[Tensor]] = []
 
     def fails() -> tuple[Tensor, None]:
@@ -184,10 +194,7 @@ def test_the_memory_of_a_failed_task_is_free_when_its_error_is_handled():
         gc.enable()
 
 
-def test_an_error_of_pytorch_about_memory_becomes_a_memory_error():
-    weight = nn.Parameter(torch.tensor(1.0))
-    threads = GradientThreads([weight], count=2)
-
+def test_an_error_of_pytorch_about_memory_becomes_a_memory_error(threads: GradientThreads):
     def fails() -> tuple[Tensor, None]:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
