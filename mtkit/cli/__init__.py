@@ -41,7 +41,7 @@ def _run() -> None:
         # By default Click exits with status 1 on Ctrl-C; standalone_mode=False leaves that to us.
         status = commands.main(prog_name="mtkit", standalone_mode=False)
         sys.stdout.flush()
-        sys.exit(status if isinstance(status, int) else 0)
+        _leave(status if isinstance(status, int) else 0)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
@@ -96,7 +96,11 @@ def _file_error(error: Exception) -> str:
 
 
 def _leave(status: int) -> None:
-    """End the program; a worker at once, because its connections to others may not close."""
+    """End the program; a worker at once.
+
+    Its connections to other workers may not close, and PyTorch aborts the process if one of its
+    threads releases a tensor while the interpreter ends.
+    """
     if is_worker():
         with suppress(OSError, MtkitError):
             sys.stderr.flush()

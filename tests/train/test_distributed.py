@@ -345,6 +345,16 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
     assert len(losses(tmp_path / "run")) == 6
 
 
+@pytest.mark.usefixtures("launching")
+def test_a_worker_that_has_finished_ends_before_the_interpreter_does(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    # PyTorch aborts a process whose interpreter ends while Gloo's threads still have tensors.
+    misbehaviour = {"how": "abort at exit", "where": "start"}
+    team = Team(config, tiny_data, tmp_path / "run", misbehaviour=misbehaviour)
+    assert team.launch(2) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("launching")
 def test_a_killed_worker_is_the_reason_and_not_those_it_leaves_alone(
