@@ -5,6 +5,12 @@ The output file appears when it is complete, compressed if its name ends so. Unt
 finished window of lines. The name of a part has the checksums of its source and its content: parts
 from other input are never used, and changed parts are translated again. One process at a time
 writes an output, or one per share of the lines.
+
+Several processes need only the folder to work together, and may start and end in any order. The
+first one makes it, puts a random token in `launch`, joins the parts and deletes the folder. Another
+one that has nothing left to translate copies the token to `ended-RANK`, and waits until `launch` is
+deleted. The first one deletes nothing before all others have copied its own token, so no process
+starts after the folder is gone, and the files of an earlier start that was killed mean nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import logging
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +32,8 @@ from mtkit.text import compressed
 log = logging.getLogger(__name__)
 
 _JOB = "job.json"
-# Seconds between two checks for the parts of other processes.
+_LAUNCH = "launch"
+# Seconds between two checks for the files of other processes.
 _PAUSE = 0.2
 
 
@@ -63,6 +71,7 @@ class ResumableOutput:
         self._how = _How(settings=how)
         self._restart = restart
         self._parts = output.with_name(f".{output.name}.parts")
+        self._token = uuid.uuid4().bytes
 
     def run(
         self,
@@ -82,10 +91,11 @@ class ResumableOutput:
         """
         holding = self.output.with_name(f".{self.output.name}.{self.rank}.lock")
         with lock(holding, what=self.output, doing="written"):
-            with naming_file(self.output):
-                if self._restart:
-                    shutil.rmtree(self._parts, ignore_errors=True)
-                self._parts.mkdir(exist_ok=True)
+            if self.rank == 0:
+                with naming_file(self.output):
+                    if self._restart:
+                        shutil.rmtree(self._parts, ignore_errors=True)
+                    self._parts.mkdir(exist_ok=True)
             self._check_same()
             self._run(windows, translate)
 
@@ -104,6 +114,9 @@ class ResumableOutput:
                 self._write(self._parts / f"{names[first_line]}-{_digest(text)}", [text])
             if self.rank == 0:
                 self._join(list(names.values()))
+                self._delete_parts()
+            else:
+                self._wait_for_first()
         finally:
             # Without a part there is nothing to resume.
             if self.world_size == 1 and not self._files():
@@ -135,10 +148,14 @@ class ResumableOutput:
     def _check_same(self) -> None:
         how = self._how.settings
         path = self._parts / _JOB
+        job = sealed_text(self._how).encode()
         # Without a part, translations with different settings cannot be mixed.
-        if not self._files():
-            self._write(path, [sealed_text(self._how).encode()])
-            return
+        if self.rank == 0 and not self._files():
+            self._write(path, [job])
+        if self.rank == 0 and self.world_size > 1:
+            self._write(self._parts / _LAUNCH, [self._token])
+        while self.rank and not self._has_begun(job):
+            time.sleep(_PAUSE)
         advice = "start over with --restart"
         begun = read_record(path, _How, advice=advice).settings
         for name in sorted({*how, *begun}):
@@ -147,6 +164,11 @@ class ResumableOutput:
                     f"{self.output}: was started with {name} {begun.get(name)}, not "
                     f"{how.get(name)}; use the same again, or {advice}"
                 )
+
+    def _has_begun(self, job: bytes) -> bool:
+        """Whether the first process has made the folder, and its settings are written or stay."""
+        is_settled = bool(self._files()) or _content(self._parts / _JOB) == job
+        return is_settled and (self._parts / _LAUNCH).exists()
 
     def _files(self) -> list[Path]:
         return sorted(self._parts.glob("[0-9]*-*[0-9a-f]"))
@@ -158,10 +180,13 @@ class ResumableOutput:
                     f"{self.output}: was started with different input (from line {first_line:,} "
                     "on); use the same input again, or start over with --restart"
                 )
-            if path.name == f"{name}-{_digest(path.read_bytes())}":
+            # Another process may find the same change, and delete the part first.
+            if (content := _content(path)) is None:
+                continue
+            if path.name == f"{name}-{_digest(content)}":
                 return True
             log.warning("%s: was changed, so it is translated again", path)
-            path.unlink()
+            path.unlink(missing_ok=True)
         return False
 
     def _part(self, name: str) -> Path:
@@ -178,7 +203,27 @@ class ResumableOutput:
                 "use the same input again, or start over with --restart"
             )
         self._write(self.output, (path.read_bytes() for path in paths))
+
+    def _delete_parts(self) -> None:
+        """Delete the folder when all other processes have ended, whose output is complete."""
+        others = [self._ended(rank) for rank in range(1, self.world_size)]
+        while any(_content(path) != self._token for path in others):
+            time.sleep(_PAUSE)
+        with suppress(FileNotFoundError):
+            (self._parts / _LAUNCH).unlink()
         shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _wait_for_first(self) -> None:
+        """Tell the first process that this one has ended, and wait until it knows."""
+        told = None
+        while (token := _content(self._parts / _LAUNCH)) is not None:
+            if token != told:
+                self._write(self._ended(self.rank), [token])
+                told = token
+            time.sleep(_PAUSE)
+
+    def _ended(self, rank: int) -> Path:
+        return self._parts / f"ended-{rank}"
 
     def _write(self, path: Path, pieces: Iterable[bytes]) -> None:
         """Write a file, which appears under its name when it is complete and on the disk."""
@@ -195,6 +240,14 @@ class ResumableOutput:
             finally:
                 with suppress(OSError):
                     partial.unlink()
+
+
+def _content(path: Path) -> bytes | None:
+    """The content of a file; None if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _digest(content: bytes) -> str:

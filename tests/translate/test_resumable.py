@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,78 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
     first.join(timeout=20)
     assert sorted(done) == [(0, 1), (0, 5), (1, 3)]
     assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
+
+
+@contextmanager
+def in_background(rank: int, folder: Path, how: dict[str, str]) -> Iterator[threading.Thread]:
+    """One of two processes that write an output, which has ended at the end of the context."""
+    output = ResumableOutput(folder / "out", how, rank=rank, world_size=2)
+    thread = threading.Thread(target=output.run, args=(WINDOWS[:1], upper), daemon=True)
+    thread.start()
+    yield thread
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_process_may_start_when_the_output_is_complete_without_it(tmp_path: Path) -> None:
+    # The only window is that of the first process.
+    with in_background(0, tmp_path, HOW):
+        wait_until((tmp_path / "out").exists)
+        ResumableOutput(tmp_path / "out", HOW, rank=1, world_size=2).run(WINDOWS[:1], upper)
+    assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("has_part", [True, False])
+def test_the_first_process_waits_for_others_that_had_ended_before_a_kill(
+    has_part: bool, tmp_path: Path
+) -> None:
+    parts = tmp_path / ".out.parts"
+    parts.mkdir()
+    for name in ("launch", "ended-1"):
+        (parts / name).write_text("an earlier start")
+    if has_part:
+        with pytest.raises(KeyboardInterrupt):
+            ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(3))
+    with in_background(0, tmp_path, HOW) as thread:
+        wait_until((tmp_path / "out").exists)
+        time.sleep(0.5)
+        assert thread.is_alive()
+        with in_background(1, tmp_path, HOW):
+            pass
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_process_waits_for_the_first_one_to_change_the_settings(tmp_path: Path) -> None:
+    # A kill before the first part leaves the settings of then.
+    (tmp_path / ".out.parts").mkdir()
+    (tmp_path / ".out.parts" / "launch").write_text("an earlier start")
+    (tmp_path / ".out.parts" / "job.json").write_text("other settings")
+    with in_background(1, tmp_path, HOW) as second:
+        time.sleep(0.3)
+        assert second.is_alive()
+        with in_background(0, tmp_path, HOW):
+            pass
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_process_that_resumes_ends_after_the_first_one_has_begun(tmp_path: Path) -> None:
+    # All parts are there, from one process alone.
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(3))
+    with in_background(1, tmp_path, HOW) as second:
+        time.sleep(0.3)
+        assert second.is_alive()
+        with in_background(0, tmp_path, HOW):
+            pass
     assert names(tmp_path) == ["out"]
 
 
