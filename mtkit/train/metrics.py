@@ -82,8 +82,8 @@ class MetricsLogger:
         self._attempt(lambda: self._run.add_samples(step, samples))
 
     def validations(self) -> list[dict[str, Any]]:
-        """The rows of all validations so far, oldest first."""
-        return [row for row in self._rows if "valid_loss" in row]
+        """The rows of all validations of trained weights so far, oldest first."""
+        return [row for row in self._rows if "valid_loss" in row and row["step"] > 0]
 
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""

@@ -59,6 +59,7 @@ from mtkit.train.validation import (
     ValidationHistory,
     ValidationSet,
     Validator,
+    report_validation,
 )
 from mtkit.translate import counted_words
 
@@ -116,6 +117,7 @@ class Trainer:
         self.model = self._new_model().to(device)
         if config.model.positions == "words":
             self.model.count_words(*counted_words(self.vocabularies, device=device))
+        self._is_fine_tuning = initial is not None
         if initial is not None:
             self.model.load_state_dict(initial)
         if self.settings.compile:
@@ -173,6 +175,9 @@ class Trainer:
             ) as updates,
         ):
             metrics = MetricsLogger(run, self.step, active=first)
+            if self._is_fine_tuning and self.step == 0:
+                with meter.paused(), self._explaining_memory(writer):
+                    self._record_initial(metrics, self.validate())
             early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.max_steps and not stopped and not early:
                 with self._explaining_memory(writer):
@@ -576,6 +581,15 @@ class Trainer:
             f"step {step}: {what} at learning rate {rate:.3g}; {writer.last_good()}; "
             f"try a longer train.warmup_steps or a lower {setting}"
         )
+
+    def _record_initial(self, metrics: MetricsLogger, validation: Validation) -> None:
+        """Log what the weights can do with which fine-tuning starts.
+
+        No checkpoint has them, so this validation is not one that may be the best.
+        """
+        if self.workers.is_rank_zero:
+            metrics.log(report_validation(self.step, validation))
+            metrics.add_samples(self.step, *self.valid_text, validation.translations)
 
     def _record(
         self, metrics: MetricsLogger, validation: Validation, *, last: bool

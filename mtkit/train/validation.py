@@ -269,6 +269,24 @@ def _joined(found: Mapping[ValidationSet, Validation]) -> Validation:
     )
 
 
+def report_validation(step: int, validation: Validation) -> dict[str, Any]:
+    """Print the results of a validation; returns its row of metrics."""
+    for name, one in {"": validation, **validation.also}.items():
+        scores = ", ".join(f"{_NAMES[key]} {value:.1f}" for key, value in one.scores.items())
+        repaired = [found.repaired for found in one.translations if found.repaired is not None]
+        if repaired:
+            scores += f", repaired {sum(repaired) / len(repaired):.1%}"
+        log.info(
+            "step %d: %svalidation loss %.3f, perplexity %.2f, %s",
+            step,
+            name and f"{name}: ",
+            one.loss,
+            one.perplexity,
+            scores,
+        )
+    return {"step": step, **validation.row()}
+
+
 class ValidationHistory:
     """All validations of a run: which one is the best, and when to stop early.
 
@@ -287,22 +305,8 @@ class ValidationHistory:
 
     def add(self, step: int, validation: Validation) -> dict[str, Any]:
         """Add and report a validation; returns its row."""
-        row = {"step": step, **validation.row()}
-        self.rows.append(row)
-        for name, one in {"": validation, **validation.also}.items():
-            scores = ", ".join(f"{_NAMES[key]} {value:.1f}" for key, value in one.scores.items())
-            repaired = [found.repaired for found in one.translations if found.repaired is not None]
-            if repaired:
-                scores += f", repaired {sum(repaired) / len(repaired):.1%}"
-            log.info(
-                "step %d: %svalidation loss %.3f, perplexity %.2f, %s",
-                step,
-                name and f"{name}: ",
-                one.loss,
-                one.perplexity,
-                scores,
-            )
-        return row
+        self.rows.append(report_validation(step, validation))
+        return self.rows[-1]
 
     def losses(self) -> list[float]:
         """The validation losses, oldest first."""

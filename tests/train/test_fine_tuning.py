@@ -22,6 +22,7 @@ from mtkit.plain_yaml import dump_yaml
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train.initial import split_checkpoint
+from mtkit.train.report_page import RunFacts
 from mtkit.train.trained import TrainedParameters
 
 LORA = {"lora_rank": 4}
@@ -270,6 +271,50 @@ def stopped(base: Path, fine: Config, tiny_data: PreparedData, tmp_path: Path) -
         before_update(patch, 3, interrupt)
         tune(fine, tiny_data, tmp_path / "stopped", Run.open(base))
     return tmp_path / "stopped"
+
+
+def test_the_first_validation_is_of_the_weights_to_start_from(
+    stopped: Path, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    # Also if the run is begun twice, or resumed.
+    with pytest.MonkeyPatch.context() as patch:
+        before_update(patch, 2, kill)
+        with pytest.raises(KeyboardInterrupt):
+            tune(fine, tiny_data, tmp_path / "killed", tiny_run)
+    tune(fine, tiny_data, tmp_path / "killed", tiny_run)
+    train.run(fine, tiny_data, stopped, device="cpu")
+    for key in ("valid_loss", "valid_bleu"):
+        before = rows_of(tiny_run.path, key)[-1][1]
+        for run in (stopped, tmp_path / "killed"):
+            rows = rows_of(run, key)
+            assert rows[0] == (0, before)
+            assert [step for step, _ in rows].count(0) == 1
+    assert rows_of(tiny_run.path, "valid_loss")[0][0] > 0
+
+
+def test_the_weights_to_start_from_are_never_the_best_checkpoint(
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    on_pages: list[int | None] = []
+
+    def page(facts: RunFacts) -> str:
+        on_pages.append(facts.best_step)
+        return ""
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", page)
+    # So fast that the model forgets everything.
+    config = changed(fine, "train", learning_rate=0.5, best_metric="loss", patience=1)
+    tune(config, tiny_data, tmp_path / "run", tiny_run)
+    rows = rows_of(tmp_path / "run", "valid_loss")
+    assert min(rows, key=lambda row: row[1])[0] == 0
+    best = Run.open(tmp_path / "run").best()
+    assert best is not None
+    assert best.step > 0
+    assert on_pages[-1] == best.step
 
 
 def test_a_run_resumes_without_the_run_that_it_was_started_from(
