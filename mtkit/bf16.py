@@ -12,6 +12,8 @@ Weights and their gradients are in float32.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +26,36 @@ UNIT = 16
 # `rounded` has this many different results between one power of two and the next. More would save
 # a few rows of zeros, and cost memory: a kernel takes about a megabyte.
 STEPS = 8
+
+
+# Within `weights_unchanged`: weights, and the same in bfloat16, by the identity of the weight.
+_converted: dict[int, tuple[Tensor, Tensor]] | None = None
+
+
+@contextmanager
+def weights_unchanged() -> Iterator[None]:
+    """Within it no weight changes, so each is converted to bfloat16 only once, for all threads.
+
+    It is for the micro-batches of an update. To convert a matrix takes as long as its product with
+    a few rows.
+    """
+    global _converted
+    _converted = {}
+    try:
+        yield
+    finally:
+        _converted = None
+
+
+def converted(weight: Tensor) -> Tensor:
+    """A weight in bfloat16, which must not be changed."""
+    known = _converted
+    if known is None:
+        return weight.bfloat16()
+    if id(weight) not in known:
+        # Two threads may both do this. They get the same numbers.
+        known[id(weight)] = weight, weight.bfloat16()
+    return known[id(weight)][1]
 
 
 def applies_to(x: Tensor) -> bool:
@@ -89,7 +121,7 @@ def feed_forward(
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        rows, narrow = _pad_rows(x), weight.bfloat16()
+        rows, narrow = _pad_rows(x), converted(weight)
         ctx.save_for_backward(rows, narrow)
         ctx.has_bias = bias is not None
         return _unpad(F.linear(rows, narrow, None if bias is None else bias.bfloat16()), like=x)
@@ -109,7 +141,7 @@ class _FeedForward(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor
     ) -> Tensor:
-        rows, inner, outer = _pad_rows(x), inner.bfloat16(), outer.bfloat16()
+        rows, inner, outer = _pad_rows(x), converted(inner), converted(outer)
         hidden = F.linear(rows, inner, inner_bias.bfloat16()).relu_()
         ctx.save_for_backward(rows, hidden, inner, outer)
         return _unpad(F.linear(hidden, outer, outer_bias.bfloat16()), like=x)

@@ -114,6 +114,20 @@ class Shapes(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class Conversions(TorchDispatchMode):
+    """Collects the addresses of tensors that are converted to bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[int] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func is torch.ops.aten._to_copy.default and given.get("dtype") == torch.bfloat16:
+            self.addresses.append(args[0].data_ptr())
+        return func(*args, **given)
+
+
 def model() -> Transformer:
     torch.manual_seed(1)
     shape: dict[str, Any] = {"d_model": 16, "d_ff": 32, "n_heads": 4, "dropout": 0.0}
@@ -147,3 +161,32 @@ def test_a_models_gradients_in_bfloat16_are_near_those_in_float32() -> None:
     names = [name for name, _ in transformer.named_parameters()]
     for name, found, wanted in zip(names, *gradients, strict=True):
         assert error(found, wanted) < 0.04, name
+
+
+def test_weights_that_do_not_change_are_converted_once_with_the_same_results() -> None:
+    transformer, conversions = model(), Conversions()
+    src, tgt_in = torch.full((4, 9), 5), torch.full((4, 7), 6)
+
+    def gradients() -> list[Tensor]:
+        with torch.autocast("cpu"):
+            logits = transformer(src, tgt_in)
+        return list(torch.autograd.grad(logits.float().sum(), transformer.parameters()))
+
+    wanted = gradients()
+    with bf16.weights_unchanged(), conversions:
+        found = [gradients() for _ in range(3)]
+    for some in found:
+        assert all(map(torch.equal, some, wanted))
+    matrices = [weight.data_ptr() for weight in transformer.parameters() if weight.ndim == 2]
+    assert [conversions.addresses.count(address) for address in matrices] == [1] * len(matrices)
+
+
+def test_a_weight_that_has_changed_is_converted_again() -> None:
+    x, weight = draw(3, 24, seed=1), draw(40, 24, seed=2)
+    results = []
+    for _ in range(2):
+        with bf16.weights_unchanged(), torch.autocast("cpu"):
+            results.append(bf16.linear(x, weight, None))
+        with torch.no_grad():
+            weight.mul_(2.0)
+    assert torch.equal(results[1], 2.0 * results[0])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mtkit import bf16
 from mtkit.batches import Batch, make_batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
@@ -95,10 +96,11 @@ class Gradients:
         Returns:
             The summed losses of these micro-batches.
         """
-        if self._micro_batches.at_once > 1:
-            found = self._at_the_same_time(shares, step=step, tokens=tokens)
-        else:
-            found = self._one_after_the_other(shares, step=step, tokens=tokens)
+        with bf16.weights_unchanged():
+            if self._micro_batches.at_once > 1:
+                found = self._at_the_same_time(shares, step=step, tokens=tokens)
+            else:
+                found = self._one_after_the_other(shares, step=step, tokens=tokens)
         summed = torch.zeros((), device=self._device)
         aligned = torch.zeros(2, device=self._device)
         for losses in found:

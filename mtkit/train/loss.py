@@ -160,13 +160,14 @@ class _OutputLoss(torch.autograd.Function):
         targets = F.pad(targets, (0, -N % size)).unsqueeze(-1)
         rows = F.pad(rows.to(wide), (0, 0, 0, -N % size))
         rows_gradient = torch.empty_like(rows)
-        weight_gradient = torch.zeros_like(weight)
+        weight_gradient: Tensor | None = None
         bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
         in_cache = max(1, torch.get_num_threads() * CACHED_BYTES // (V * wide.itemsize))
         # The types are chosen here.
         with torch.autocast(rows.device.type, enabled=False):
-            narrow, matrix = rows.to(dtype), weight.to(dtype)
+            narrow = rows.to(dtype)
+            matrix = bf16.converted(weight) if dtype == torch.bfloat16 else weight.to(dtype)
             buffer = matrix.new_empty(size, V)
             for start in range(0, len(rows), size):
                 chunk = slice(start, start + size)
@@ -189,7 +190,10 @@ class _OutputLoss(torch.autograd.Function):
                 product = torch.mm(buffer, matrix).to(wide)
                 torch.div(product, sums[chunk], out=rows_gradient[chunk])
                 scaled = (rows[chunk] / sums[chunk]).to(dtype)
-                if dtype == wide:
+                if weight_gradient is None:
+                    # Not added to zeros: there is often only one chunk.
+                    weight_gradient = torch.mm(buffer.t(), scaled).to(wide)
+                elif dtype == wide:
                     weight_gradient.addmm_(buffer.t(), scaled)
                 else:
                     weight_gradient += torch.mm(buffer.t(), scaled)
@@ -198,6 +202,8 @@ class _OutputLoss(torch.autograd.Function):
                     shares = (1 / sums[chunk]).to(dtype)
                     shares[max(0, N - start) :] = 0
                     bias_gradient += torch.mm(buffer.t(), shares).squeeze(1)
+        if weight_gradient is None:
+            weight_gradient = torch.zeros_like(weight)
         # The parts that are the same for all tokens of the vocabulary.
         row_sum = rows.sum(0)
         weight_sum = (weight if possible is None else weight[possible]).sum(0)
