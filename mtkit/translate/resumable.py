@@ -11,6 +11,7 @@ first one makes it, puts a random token in `launch`, joins the parts and deletes
 one that has nothing left to translate copies the token to `ended-RANK`, and waits until `launch` is
 deleted. The first one deletes nothing before all others have copied its own token, so no process
 starts after the folder is gone, and the files of an earlier start that was killed mean nothing.
+If the first one fails, it deletes `launch`, and the others end when their own lines are done.
 """
 
 from __future__ import annotations
@@ -117,6 +118,11 @@ class ResumableOutput:
                 self._delete_parts()
             else:
                 self._wait_for_first()
+        except BaseException:
+            if self.rank == 0:
+                # The others end with their own lines, and do not wait for this process.
+                self._end_launch()
+            raise
         finally:
             # Without a part there is nothing to resume.
             if self.world_size == 1 and not self._files():
@@ -166,7 +172,7 @@ class ResumableOutput:
                 )
 
     def _has_begun(self, job: bytes) -> bool:
-        """Whether the first process has made the folder, and its settings are written or stay."""
+        """Whether the first process has begun, and the settings in the folder will not change."""
         is_settled = bool(self._files()) or _content(self._parts / _JOB) == job
         return is_settled and (self._parts / _LAUNCH).exists()
 
@@ -209,9 +215,12 @@ class ResumableOutput:
         others = [self._ended(rank) for rank in range(1, self.world_size)]
         while any(_content(path) != self._token for path in others):
             time.sleep(_PAUSE)
-        with suppress(FileNotFoundError):
-            (self._parts / _LAUNCH).unlink()
+        self._end_launch()
         shutil.rmtree(self._parts, ignore_errors=True)
+
+    def _end_launch(self) -> None:
+        with suppress(OSError):
+            (self._parts / _LAUNCH).unlink()
 
     def _wait_for_first(self) -> None:
         """Tell the first process that this one has ended, and wait until it knows."""

@@ -164,7 +164,7 @@ def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
     first.start()
     time.sleep(0.1)
     work(1)
-    first.join(timeout=20)
+    first.join(timeout=100)
     assert sorted(done) == [(0, 1), (0, 5), (1, 3)]
     assert (tmp_path / "out").read_text() == WHOLE
     assert names(tmp_path) == ["out"]
@@ -177,15 +177,36 @@ def in_background(rank: int, folder: Path, how: dict[str, str]) -> Iterator[thre
     thread = threading.Thread(target=output.run, args=(WINDOWS[:1], upper), daemon=True)
     thread.start()
     yield thread
-    thread.join(timeout=20)
+    thread.join(timeout=100)
     assert not thread.is_alive()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@pytest.fixture
+def still_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[threading.Thread], None]:
+    """Assert that a process looks three more times, and does not end."""
+    looks: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(threading.get_ident())
+        original(seconds)
+
+    original = time.sleep
+    monkeypatch.setattr("mtkit.translate.resumable.time.sleep", sleep)
+
+    def check(thread: threading.Thread) -> None:
+        assert thread.ident is not None
+        before = looks.count(thread.ident)
+        wait_until(lambda: looks.count(thread.ident or 0) >= before + 3)
+        assert thread.is_alive()
+
+    return check
 
 
 def test_a_process_may_start_when_the_output_is_complete_without_it(tmp_path: Path) -> None:
@@ -199,7 +220,7 @@ def test_a_process_may_start_when_the_output_is_complete_without_it(tmp_path: Pa
 
 @pytest.mark.parametrize("has_part", [True, False])
 def test_the_first_process_waits_for_others_that_had_ended_before_a_kill(
-    has_part: bool, tmp_path: Path
+    has_part: bool, tmp_path: Path, still_waits: Callable[[threading.Thread], None]
 ) -> None:
     parts = tmp_path / ".out.parts"
     parts.mkdir()
@@ -210,36 +231,64 @@ def test_the_first_process_waits_for_others_that_had_ended_before_a_kill(
             ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(3))
     with in_background(0, tmp_path, HOW) as thread:
         wait_until((tmp_path / "out").exists)
-        time.sleep(0.5)
-        assert thread.is_alive()
+        still_waits(thread)
         with in_background(1, tmp_path, HOW):
             pass
     assert names(tmp_path) == ["out"]
 
 
-def test_a_process_waits_for_the_first_one_to_change_the_settings(tmp_path: Path) -> None:
+def test_a_process_waits_for_the_first_one_to_change_the_settings(
+    tmp_path: Path, still_waits: Callable[[threading.Thread], None]
+) -> None:
     # A kill before the first part leaves the settings of then.
     (tmp_path / ".out.parts").mkdir()
     (tmp_path / ".out.parts" / "launch").write_text("an earlier start")
     (tmp_path / ".out.parts" / "job.json").write_text("other settings")
     with in_background(1, tmp_path, HOW) as second:
-        time.sleep(0.3)
-        assert second.is_alive()
+        still_waits(second)
         with in_background(0, tmp_path, HOW):
             pass
     assert names(tmp_path) == ["out"]
 
 
-def test_a_process_that_resumes_ends_after_the_first_one_has_begun(tmp_path: Path) -> None:
+def test_a_process_that_resumes_ends_after_the_first_one_has_begun(
+    tmp_path: Path, still_waits: Callable[[threading.Thread], None]
+) -> None:
     # All parts are there, from one process alone.
     with pytest.raises(KeyboardInterrupt):
         ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(3))
     with in_background(1, tmp_path, HOW) as second:
-        time.sleep(0.3)
-        assert second.is_alive()
+        still_waits(second)
         with in_background(0, tmp_path, HOW):
             pass
     assert names(tmp_path) == ["out"]
+
+
+def test_a_process_ends_with_its_own_lines_when_the_first_one_fails(tmp_path: Path) -> None:
+    both_at_work, done = threading.Barrier(2), []
+
+    def fails(windows: Windows) -> Iterator[tuple[int, bytes]]:
+        both_at_work.wait(timeout=100)
+        raise OSError("the disk is full")
+        yield from upper(windows)
+
+    def works(windows: Windows) -> Iterator[tuple[int, bytes]]:
+        both_at_work.wait(timeout=100)
+        for first_line, text in upper(windows):
+            done.append(first_line)
+            yield first_line, text
+
+    outputs = [ResumableOutput(tmp_path / "out", HOW, rank=r, world_size=2) for r in range(2)]
+    other = threading.Thread(target=outputs[1].run, args=(WINDOWS, works), daemon=True)
+    other.start()
+    with pytest.raises(OSError, match="the disk is full"):
+        outputs[0].run(WINDOWS, fails)
+    other.join(timeout=100)
+    assert not other.is_alive()
+    assert done == [3]
+    # What is done stays, and one process can finish the rest.
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
 
 
 def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
