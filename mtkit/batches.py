@@ -406,12 +406,21 @@ class TokenBatches:
         return update
 
     def largest(self, parts: int = 1) -> IntArray:
-        """The micro-batch of an epoch with the most slots, if `split` makes `parts` per batch."""
+        """The micro-batch of an epoch with the most slots of both sides together.
+
+        Args:
+            parts: that `split` makes of a batch.
+        """
         starts, sizes = self._plan.parts(parts)
         src, tgt = self._longest(starts)
         place = np.argmax(sizes * (src + tgt))
         start, size = int(starts[place]), int(sizes[place])
         return self._plan.pairs[start : start + size].astype(np.int64)
+
+    def most_slots(self, parts: int = 1) -> int:
+        """The slots per side of the micro-batch with the most, of those that `split` makes."""
+        starts, sizes = self._plan.parts(parts)
+        return int((sizes * np.maximum(*self._longest(starts))).max())
 
     def parts_that_fit(self, slots: int) -> int:
         """How many parts `split` must make of a batch so that none has more slots per side."""

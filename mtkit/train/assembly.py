@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 from contextlib import nullcontext, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 # Weight, gradient and Adam's two moments, in float32; and the moving average.
 _BYTES_PER_PARAMETER = 16
 _BYTES_OF_AVERAGE = 4
+# The forecast measures whole updates if one takes less.
+_QUICK_SECONDS = 3.0
 
 
 def run(
@@ -110,7 +112,11 @@ def _start(
         with suppress(MtkitError) if restart else nullcontext():
             begun = Run.open(run_path)
     origin = begun.manifest.started_from if begun is not None else None
-    continues = begun is not None and not restart and bool(begun.checkpoints())
+    continues = (
+        begun is not None
+        and bool(begun.checkpoints())
+        and (not restart or (is_restarted() and _was_begun_by_launch(begun)))
+    )
     if init_from is not None:
         path, which = split_checkpoint(init_from)
         is_gone = origin is not None and origin.run == str(path.resolve()) and not path.exists()
@@ -180,6 +186,9 @@ def _run_locked(
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
         weights = initial.weights if initial is not None and existing is None else None
         trainer = Trainer(config, data, device=place, workers=workers, initial=weights)
+    if initial is not None:
+        # The model has its own copy. This frees the memory.
+        initial.weights.clear()
     # No worker may write before all workers have looked.
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
@@ -379,14 +388,7 @@ def forecast(
         raise MtkitError(
             f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
-    # Seconds and tokens of a few updates, each of one batch, or of enough to use all threads.
-    meter = Meter(trainer.cost)
-    batches = (batch for update in trainer.batches for batch in update)
-    at_once, per_batch = trainer.micro_batches.at_once, trainer.micro_batches.per_batch
-    number = -(-at_once // per_batch)
-    while trainer.step < 3 and trainer.cost.seconds < 10.0:
-        meter.add(*trainer.update(list(islice(batches, number))))
-        speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
+    speed, measured = _measured_speed(trainer)
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
     tokens = pairs.epoch_tokens()
@@ -398,7 +400,8 @@ def forecast(
     count = sum(parameter_counts(trainer.model).values())
     seconds = epochs * tokens / speed / world_size
     several = world_size > 1
-    micro_batches = trainer.batches.per_update * per_batch
+    micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
+    at_once = trainer.micro_batches.at_once
     return _forecast(
         config,
         [
@@ -418,14 +421,31 @@ def forecast(
             f"memory at the largest batch: {_peak(place)}"
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
-            f"speed: {speed:,.0f} target tokens/s over {number * trainer.step} "
-            f"batch{'es' if number * trainer.step > 1 else ''}"
-            + (", by one worker alone" if several else ""),
+            f"speed: {speed:,.0f} target tokens/s over {measured} "
+            f"batch{'es' if measured > 1 else ''}" + (", by one worker alone" if several else ""),
             f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
             f"cost: {_cost(epochs * flops, seconds, config)}",
         ],
     )
+
+
+def _measured_speed(trainer: Trainer) -> tuple[float, int]:
+    """Target tokens per second, and over how many batches this was measured.
+
+    After a first update it is measured over a whole one if that is quick. Otherwise it is measured
+    over one batch, or over as many as it takes to use all threads.
+    """
+    meter = Meter(trainer.cost)
+    batches = chain.from_iterable(trainer.batches)
+    number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)
+    while trainer.step < 3 and trainer.cost.seconds < 10.0:
+        meter.add(*trainer.update(list(islice(batches, number))))
+        speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
+        measured = number
+        if trainer.cost.seconds / number * trainer.batches.per_update < _QUICK_SECONDS:
+            number = trainer.batches.per_update
+    return speed, measured
 
 
 def forecast_without_data(config: Config) -> str:
@@ -528,9 +548,15 @@ def _continues(
             # The same run, killed before its first checkpoint, has nothing to lose.
             _run_to_continue(path, config, data, initial)
         return False
-    # Restarted workers continue the run that they began themselves, and never an older one,
-    # regardless of --restart.
-    return not restart or Run.open(path).manifest.launch == launch_id()
+    return not restart or _was_begun_by_launch(Run.open(path))
+
+
+def _was_begun_by_launch(run: Run) -> bool:
+    """Whether these workers, or those that they replace, have begun a run.
+
+    Restarted workers continue such a run, and never an older one, regardless of --restart.
+    """
+    return run.manifest.launch == launch_id()
 
 
 def _run_to_continue(

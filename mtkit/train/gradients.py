@@ -15,6 +15,7 @@ from mtkit.batches import Batch, make_batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
 from mtkit.devices import arithmetic
+from mtkit.errors import MtkitError
 from mtkit.model import Guide, dropout_seeded
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers
@@ -79,11 +80,22 @@ class Gradients:
         """Start the threads for several micro-batches at a time, if there will be any.
 
         Otherwise the first call of `add_up` does it.
+
+        Raises:
+            MtkitError: if the system allows no more threads.
         """
         at_once = self._micro_batches.at_once
         if at_once > 1 and self._threads is None:
             changing = [p for p in self._model.parameters() if p.requires_grad]
-            self._threads = GradientThreads(changing, count=at_once)
+            try:
+                self._threads = GradientThreads(changing, count=at_once)
+            except RuntimeError as error:
+                if "start new thread" not in str(error):
+                    raise
+                raise MtkitError(
+                    f"{at_once} threads for {at_once} micro-batches at a time cannot be started "
+                    f"({error}); raise the limit of processes (ulimit -u), or set OMP_NUM_THREADS=1"
+                ) from error
 
     def add_up(self, shares: Shares, *, step: int, tokens: int) -> Losses:
         """Add the gradients of the mean loss per target token to those of the model.

@@ -156,10 +156,13 @@ class MicroBatches:
         side = TokenArray(ids.ravel(), np.full(len(indices), longest))
         return indices, (SentencePairs(side, side), np.arange(len(indices)))
 
-    def limit_of(self, indices: IntArray) -> int:
-        """The `train.device_batch_tokens` that holds a micro-batch, but not two of them."""
+    def most_tokens(self, batches: TokenBatches) -> int:
+        """The tokens of the micro-batch with the most, with the growth by BPE-dropout.
+
+        The smallest `train.device_batch_tokens` with which batches are divided as they are.
+        """
         growth = GROWTH if self._dropout else 1
-        return math.ceil(growth * padded_tokens(self._pairs, indices))
+        return math.ceil(growth * batches.most_slots(self.per_batch))
 
     def smaller(self, indices: IntArray) -> Iterator[IntArray]:
         """Half of a micro-batch, half of that, and so on; finally the longest pair alone."""
@@ -182,7 +185,7 @@ class MicroBatches:
         number, threads = batches.per_update * self.per_batch, torch.get_num_threads()
         if number == 1 or threads == 1:
             return 1
-        fit = self.limit // padded_tokens(*self.largest(batches)[1])
+        fit = self.limit // self.most_tokens(batches)
         return groups_of_threads(threads, number, at_most=fit)
 
     def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> Selected:

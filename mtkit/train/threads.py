@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from threading import Barrier, Event
+from threading import Barrier, Condition, Event
 from typing import TypeVar
 
 import torch
@@ -39,6 +39,9 @@ class GradientThreads:
         self._count = count
         self._parameters = list(parameters)
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="gradients")
+        # How many threads are at work on tasks.
+        self._at_work = 0
+        self._changed = Condition()
         total = torch.get_num_threads()
         ready = Barrier(count)
 
@@ -90,9 +93,11 @@ class GradientThreads:
                 # future, the memory of the failed task would stay until a garbage collection.
                 found.append(futures.pop(0).result())
         except BaseException:
-            # Ctrl-C too: no thread may be at work after this.
+            # Ctrl-C too: no thread may be at work after this. A future may be missing in the list,
+            # so threads are counted; those that start later see `stop`.
             stop.set()
-            wait(futures)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._at_work)
             futures.clear()
             raise
         results: list[T] = [None] * len(tasks)  # type: ignore[list-item]
@@ -108,6 +113,7 @@ class GradientThreads:
         """The summed gradients of some tasks, and their results; fewer after `stop`."""
         total: GradientList = [None] * len(self._parameters)
         results: list[T] = []
+        self._count_at_work(1)
         try:
             for task in tasks:
                 if stop.is_set():
@@ -123,7 +129,14 @@ class GradientThreads:
             if is_out_of_memory(error):
                 raise MemoryError(str(error)) from error
             raise
+        finally:
+            self._count_at_work(-1)
         return total, results
+
+    def _count_at_work(self, change: int) -> None:
+        with self._changed:
+            self._at_work += change
+            self._changed.notify_all()
 
 
 def _move(gradients: GradientList, total: GradientList) -> None:

@@ -315,7 +315,7 @@ class Trainer:
             raise MtkitError(
                 f"{at_once} micro-batches of {padded_tokens(*largest)} tokens at the same time do "
                 "not fit in memory, one does; give --set "
-                f"train.device_batch_tokens={self.micro_batches.limit_of(indices)}"
+                f"train.device_batch_tokens={self.micro_batches.most_tokens(self.batches)}"
             )
         for some in self.micro_batches.smaller(indices):
             if self._fits(self.pairs, some):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from mtkit.imported import ImportRecord
 from mtkit.plain_yaml import dump_yaml
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train.initial import split_checkpoint
+from mtkit.train.initial import Initial, split_checkpoint
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trained import TrainedParameters
 
@@ -330,6 +331,48 @@ def test_the_same_command_resumes_although_the_run_that_it_names_was_deleted(
     shutil.rmtree(base)
     train.run(fine, tiny_data, stopped, device="cpu", init_from=f"{base}:last")
     assert_same_state(whole, stopped)
+
+
+def test_restarted_workers_continue_although_the_run_that_they_started_from_was_deleted(
+    whole: Path,
+    base: Path,
+    fine: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setenv("MTKIT_LAUNCH", "this launch")
+    with monkeypatch.context() as patch:
+        before_update(patch, 3, interrupt)
+        tune(fine, tiny_data, tmp_path / "r", Run.open(base), restart=True)
+    shutil.rmtree(base)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    start = f"{base}:last"
+    train.run(fine, tiny_data, tmp_path / "r", device="cpu", init_from=start, restart=True)
+    assert_same_state(whole, tmp_path / "r")
+
+
+def test_the_initial_weights_do_not_stay_in_memory(
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    original = train.initial_weights
+    held: list[weakref.ref[Tensor]] = []
+
+    def load(*given: Any) -> Initial:
+        initial = original(*given)
+        held.extend(map(weakref.ref, initial.weights.values()))
+        return initial
+
+    monkeypatch.setattr(train, "initial_weights", load)
+    found: list[int] = []
+    before_update(monkeypatch, 2, lambda: found.append(sum(ref() is not None for ref in held)))
+    tune(fine, tiny_data, tmp_path / "r", tiny_run)
+    assert held
+    assert found == [0]
 
 
 def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
