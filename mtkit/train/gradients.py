@@ -169,11 +169,11 @@ class Gradients:
         self.start_threads()
         assert self._threads is not None
 
-        def objective(place: int, selected: Selected) -> tuple[Tensor, Losses]:
+        def seeded_objective(place: int, selected: Selected) -> tuple[Tensor, Losses]:
             with dropout_seeded(self._seed(step, place)):
                 return self._objective(selected, tokens=tokens)
 
-        return self._threads.differentiate([partial(objective, *share) for share in shares])
+        return self._threads.differentiate([partial(seeded_objective, *share) for share in shares])
 
     def _seed(self, step: int, place: int) -> int:
         """A 63-bit seed for the dropout of a micro-batch.

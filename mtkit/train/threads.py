@@ -20,7 +20,7 @@ from mtkit.devices import is_out_of_memory
 
 T = TypeVar("T")
 # Gives what is differentiated, and a result.
-Task = Callable[[], tuple[Tensor, T]]
+LossTask = Callable[[], tuple[Tensor, T]]
 # Elements of a tensor that PyTorch divides among threads.
 _LARGE = 2**18
 # For each parameter; None is zero.
@@ -67,7 +67,7 @@ class GradientThreads:
             # The caller's own number, and the common number for threads that start later.
             torch.set_num_threads(total)
 
-    def differentiate(self, tasks: Sequence[Task[T]]) -> list[T]:
+    def differentiate(self, tasks: Sequence[LossTask[T]]) -> list[T]:
         """Add the gradients of all losses to those of the parameters.
 
         Args:
@@ -85,8 +85,8 @@ class GradientThreads:
         found: list[tuple[GradientList, list[T]]] = []
         try:
             for first in range(min(self._count, len(tasks))):
-                share = tasks[first :: self._count]
-                futures.append(self._pool.submit(self._add_up, share, stop))
+                own = tasks[first :: self._count]
+                futures.append(self._pool.submit(self._add_up, own, stop))
             wait(futures)
             while futures:
                 # An error refers to this frame. If the frame referred to the error, through a
@@ -103,13 +103,13 @@ class GradientThreads:
         results: list[T] = [None] * len(tasks)  # type: ignore[list-item]
         total: GradientList = [parameter.grad for parameter in self._parameters]
         for first, (gradients, some) in enumerate(found):
-            _move(gradients, total)
+            _add_to(total, gradients)
             results[first :: self._count] = some
         for parameter, gradient in zip(self._parameters, total, strict=True):
             parameter.grad = gradient
         return results
 
-    def _add_up(self, tasks: Sequence[Task[T]], stop: Event) -> tuple[GradientList, list[T]]:
+    def _add_up(self, tasks: Sequence[LossTask[T]], stop: Event) -> tuple[GradientList, list[T]]:
         """The summed gradients of some tasks, and their results; fewer after `stop`."""
         total: GradientList = [None] * len(self._parameters)
         results: list[T] = []
@@ -119,7 +119,7 @@ class GradientThreads:
                 if stop.is_set():
                     break
                 loss, result = task()
-                _move(list(torch.autograd.grad(loss, self._parameters, allow_unused=True)), total)
+                _add_to(total, list(torch.autograd.grad(loss, self._parameters, allow_unused=True)))
                 # The next task needs its memory.
                 del loss
                 results.append(result)
@@ -139,7 +139,7 @@ class GradientThreads:
             self._changed.notify_all()
 
 
-def _move(gradients: GradientList, total: GradientList) -> None:
+def _add_to(total: GradientList, gradients: GradientList) -> None:
     """Add gradients to a total, one by one, and empty their list."""
     for place, gradient in enumerate(gradients):
         before = total[place]
