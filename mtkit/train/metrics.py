@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mtkit.checkpoint import validation_scores
 from mtkit.config import dump_config
 from mtkit.errors import MtkitError, reason_of
 from mtkit.run_folder import Run
@@ -81,22 +80,18 @@ class MetricsLogger:
         ]
         self._attempt(lambda: self._run.add_samples(step, samples))
 
-    def validations(self) -> list[dict[str, Any]]:
-        """The rows of all validations of trained weights so far, oldest first."""
-        return [row for row in self._rows if "valid_loss" in row and row["step"] > 0]
-
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""
         return [row["loss"] for row in self._rows if "loss" in row][-20:]
 
-    def write_page(self, summary: Mapping[str, str], findings: Sequence[str]) -> None:
-        """Write `report.html` again."""
+    def write_page(
+        self, summary: Mapping[str, str], findings: Sequence[str], *, best_step: int | None
+    ) -> None:
+        """Write `report.html` again; the arguments are as in `RunFacts`."""
         if not self._active:
             return
 
         def write() -> None:
-            best_metric = self._run.config.train.best_metric
-            best = max(validation_scores(self.validations(), best_metric), default=None)
             facts = RunFacts(
                 name=self._run.name,
                 summary=summary,
@@ -104,7 +99,7 @@ class MetricsLogger:
                 metrics=self._rows,
                 samples=self._run.samples(),
                 findings=findings,
-                best_step=best.step if best else None,
+                best_step=best_step,
             )
             self._run.write_page(run_page(facts))
 

@@ -613,7 +613,7 @@ class Trainer:
                 losses=metrics.losses(),
             )
             self.history.report(found, finished=last or early)
-            metrics.write_page(self.summary(), found)
+            metrics.write_page(self.summary(), found, best_step=self.history.best_step())
         return self.workers.any(early), self.workers.any(best)
 
     def summary(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mtkit.batches import plan_batches
 from mtkit.bracketing import score_trees
-from mtkit.checkpoint import validation_scores
+from mtkit.checkpoint import ValidationScore, validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, Task, also_split
 from mtkit.devices import Precision, arithmetic, float32_arithmetic
@@ -317,6 +317,11 @@ class ValidationHistory:
         values = self._values()
         return bool(values) and values[-1] == max(values)
 
+    def best_step(self) -> int | None:
+        """The step of the best validation, as in `Run.best`; None if there is none."""
+        best = max(self._scores(), default=None)
+        return best.step if best else None
+
     def should_stop(self) -> bool:
         """Whether to stop early because of `train.patience`, which is then reported."""
         values = self._values()
@@ -347,4 +352,7 @@ class ValidationHistory:
 
     def _values(self) -> list[float]:
         """The scores by `train.best_metric`, higher is better."""
-        return [score.value for score in validation_scores(self.rows, self._best_metric)]
+        return [score.value for score in self._scores()]
+
+    def _scores(self) -> list[ValidationScore]:
+        return validation_scores(self.rows, self._best_metric)
