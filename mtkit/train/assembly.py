@@ -193,15 +193,15 @@ def _run_locked(
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.is_rank_zero:
-        several = f", {workers.world_size} workers" if workers.world_size > 1 else ""
+        parallel = f", {workers.world_size} workers" if workers.world_size > 1 else ""
         if trainer.micro_batches.at_once > 1:
-            several += f", {trainer.micro_batches.at_once} micro-batches at a time"
+            parallel += f", {trainer.micro_batches.at_once} micro-batches at a time"
         log.info(
             "training %s on %s: %s%s, %s, matrices by %s, %s",
             run_path,
             data.path,
             describe_device(place),
-            several,
+            parallel,
             trainer.precision,
             trainer.matmul_backend,
             _parameters(trainer),

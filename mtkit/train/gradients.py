@@ -124,7 +124,7 @@ class Gradients:
     def micro_batch_losses(self, pairs: SentencePairs, indices: IntArray) -> Losses:
         """The losses of a micro-batch, through which gradients can be computed.
 
-        The gradients are sent to all workers.
+        Their backward pass sends the gradients to all workers.
         """
         smoothing = self._settings.label_smoothing
         if not len(indices):
@@ -201,7 +201,7 @@ class Gradients:
         label_smoothing: float,
         guides: Mapping[int, Guide] | None = None,
     ) -> Tensor:
-        # An argument only where it is needed.
+        # The argument is given only where there are guides.
         more: dict[str, Any] = {"guides": guides} if guides else {}
         if torch.is_grad_enabled() and self._device.type == "cpu":
             output = partial(

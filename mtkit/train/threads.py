@@ -125,7 +125,7 @@ class GradientThreads:
                 results.append(result)
         except Exception as error:
             stop.set()
-            # Found out here, because the memory is freed before the caller handles the error.
+            # Decided here: when the caller handles the error, the memory is free again.
             if is_out_of_memory(error):
                 raise MemoryError(str(error)) from error
             raise

@@ -288,13 +288,15 @@ class Trainer:
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
 
-        If several are computed at the same time, each thread computes the largest one twice.
+        If several are computed at the same time, each thread computes the largest one as often as
+        in an update, but at most twice.
 
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
         parameters = sum(parameter_counts(self.model).values())
-        # Their stacks could not be had within the limit.
+        # Before the memory is limited, because the stacks of the threads may not fit within the
+        # limit.
         self._gradients.start_threads()
         with limited_to_free_memory(self.device, reserve=_LATER_BYTES_PER_PARAMETER * parameters):
             self._try_largest()
@@ -583,9 +585,9 @@ class Trainer:
         )
 
     def _record_initial(self, metrics: MetricsLogger, validation: Validation) -> None:
-        """Log what the weights can do with which fine-tuning starts.
+        """Log the scores of the weights that fine-tuning starts from.
 
-        No checkpoint has them, so this validation is not one that may be the best.
+        No checkpoint has these weights, so this validation cannot be the best one.
         """
         if self.workers.is_rank_zero:
             metrics.log(report_validation(self.step, validation))
