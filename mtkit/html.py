@@ -261,6 +261,8 @@ def _plot(axes: Axes, line: Line) -> None:
         linestyle="--" if line.dashed else "-",
         drawstyle="steps-mid" if line.steps else "default",
         marker=(line.marker if len(points) <= 50 else "") or ("o" if len(points) == 1 else ""),
+        # The axes have room for all points; clipped, a marker on their edge would lose a half.
+        clip_on=False,
     )
 
 

@@ -274,6 +274,14 @@ def test_a_chart_has_a_bounded_number_of_points_and_keeps_the_extremes() -> None
     )
 
 
+def test_a_marker_at_the_edge_of_a_chart_is_whole() -> None:
+    first = {"step": 0, "valid_loss": 4.0, "valid_bleu": 5.0}
+    text = run_page(replace(FACTS, metrics=[first, *FACTS.metrics]))
+    assert "<use " in text
+    # A group with a clip path shows only what is within the axes.
+    assert not re.search(r"<g clip-path=[^>]*>\s*<use ", text)
+
+
 @pytest.mark.parametrize("name", ["", "x"])
 def test_a_run_without_a_row_has_a_page(name: str) -> None:
     page = well_formed(run_page(replace(NOTHING, name=name)))
