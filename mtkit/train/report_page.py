@@ -113,14 +113,10 @@ def _charts(
 ) -> list[Chart]:
     """The charts that have data; `sets` are the further validation sets."""
     charts = []
-    quality = _CHARTS[1]
     of_sets = [
-        (
-            f"{quality[0]}, {name}",
-            quality[1],
-            tuple((f"{key}@{name}", *style) for key, *style in quality[2]),
-        )
+        (f"{title}, {name}", scale, tuple((f"{key}@{name}", *style) for key, *style in columns))
         for name in sets[:_MAX_SETS]
+        for title, scale, columns in _CHARTS[:2]
     ]
     for title, scale, columns in (*_CHARTS[:2], *of_sets, *_CHARTS[2:]):
         lines, left_out = [], 0

@@ -194,7 +194,7 @@ class Trainer:
                 if last or self.step % settings.valid_every == 0:
                     with meter.paused(), self._explaining_memory(writer):
                         validation = self.validate()
-                        early, best = self._record(metrics, validation, last=last)
+                        early, best = self._record(run, metrics, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
                 if due or best:
                     if first:
@@ -594,7 +594,7 @@ class Trainer:
             metrics.add_samples(self.step, *self.valid_text, validation.translations)
 
     def _record(
-        self, metrics: MetricsLogger, validation: Validation, *, last: bool
+        self, run: Run, metrics: MetricsLogger, validation: Validation, *, last: bool
     ) -> tuple[bool, bool]:
         """Log a validation.
 
@@ -615,16 +615,19 @@ class Trainer:
                 losses=metrics.losses(),
             )
             self.history.report(found, finished=last or early)
-            metrics.write_page(self.summary(), found, best_step=self.history.best_step())
+            metrics.write_page(self.summary(run), found, best_step=self.history.best_step())
         return self.workers.any(early), self.workers.any(best)
 
-    def summary(self) -> dict[str, str]:
+    def summary(self, run: Run) -> dict[str, str]:
         """Facts about the run for its page."""
         cost, count = self.cost, sum(parameter_counts(self.model).values())
+        trained, origin = self.trained.count, run.manifest.started_from
         others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
         return {
             "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
+            **({"Started from": f"{origin.weights} of {origin.run}"} if origin else {}),
             "Parameters": f"{count:,}",
+            **({"Trained parameters": f"{trained:,}"} if trained != count else {}),
             "Device": f"{describe_device(self.device)}{others}, {self.precision}",
             "Step": f"{self.step:,} of {self.settings.max_steps:,}",
             "Target tokens": f"{cost.tokens:,}",

@@ -293,20 +293,51 @@ def test_the_first_validation_is_of_the_weights_to_start_from(
     assert rows_of(tiny_run.path, "valid_loss")[0][0] > 0
 
 
-def test_the_weights_to_start_from_are_never_the_best_checkpoint(
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[RunFacts]:
+    """What the pages about runs were given."""
+    given: list[RunFacts] = []
+
+    def page(facts: RunFacts) -> str:
+        given.append(facts)
+        return ""
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", page)
+    return given
+
+
+def test_the_page_says_what_a_run_was_started_from_and_how_much_of_it_is_trained(
+    pages: list[RunFacts],
     fine: Config,
     tiny_data: PreparedData,
     tiny_run: Run,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ):
-    on_pages: list[int | None] = []
+    tune(fine, tiny_data, tmp_path / "all", tiny_run)
+    everything = pages[-1].summary
+    base = last_weights(tiny_run.path)
+    count = sum(tensor.numel() for tensor in base.values())
+    assert everything["Started from"] == f"step 4 of {tiny_run.path.resolve()}"
+    assert everything["Parameters"] == f"{count:,}"
+    assert "Trained parameters" not in everything
+    some = changed(fine, "train", freeze=("embedding",), max_steps=2)
+    tune(some, tiny_data, tmp_path / "some", tiny_run)
+    assert pages[-1].summary["Parameters"] == f"{count:,}"
+    assert (
+        pages[-1].summary["Trained parameters"] == f"{count - base['embedding.weight'].numel():,}"
+    )
+    # Also after a stop, when the old run need not be there any more.
+    train.run(changed(some, "train", max_steps=4), tiny_data, tmp_path / "some", device="cpu")
+    assert pages[-1].summary["Started from"] == everything["Started from"]
 
-    def page(facts: RunFacts) -> str:
-        on_pages.append(facts.best_step)
-        return ""
 
-    monkeypatch.setattr("mtkit.train.metrics.run_page", page)
+def test_the_weights_to_start_from_are_never_the_best_checkpoint(
+    pages: list[RunFacts],
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+):
     # So fast that the model forgets everything.
     config = changed(fine, "train", learning_rate=0.5, best_metric="loss", patience=1)
     tune(config, tiny_data, tmp_path / "run", tiny_run)
@@ -315,7 +346,7 @@ def test_the_weights_to_start_from_are_never_the_best_checkpoint(
     best = Run.open(tmp_path / "run").best()
     assert best is not None
     assert best.step > 0
-    assert on_pages[-1] == best.step
+    assert pages[-1].best_step == best.step
 
 
 def test_a_run_resumes_without_the_run_that_it_was_started_from(

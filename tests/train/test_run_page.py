@@ -282,6 +282,19 @@ def test_a_marker_at_the_edge_of_a_chart_is_whole() -> None:
     assert not re.search(r"<g clip-path=[^>]*>\s*<use ", text)
 
 
+def test_a_further_validation_set_has_a_chart_of_its_loss_and_one_of_its_scores() -> None:
+    rows = [
+        {"step": step, "valid_also": {"news": {"loss": loss, "bleu": 40.0, "chrf": 64.0}}}
+        for step, loss in ((0, 1.5), (200, 1.75))
+    ]
+    charts = well_formed(run_page(replace(NOTHING, metrics=rows))).all("div", role="img")
+    assert [chart["attrs"]["aria-label"] for chart in charts] == [
+        "Loss, news. validation: 1.5 at step 0, 1.75 at step 200, lowest 1.5, highest 1.75.",
+        "Translation quality, news. BLEU: 40 at step 0, 40 at step 200, lowest 40, highest 40. "
+        "chrF: 64 at step 0, 64 at step 200, lowest 64, highest 64.",
+    ]
+
+
 @pytest.mark.parametrize("name", ["", "x"])
 def test_a_run_without_a_row_has_a_page(name: str) -> None:
     page = well_formed(run_page(replace(NOTHING, name=name)))
