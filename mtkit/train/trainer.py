@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -21,12 +21,11 @@ from mtkit import __version__
 from mtkit.batches import TokenBatches
 from mtkit.checkpoint import Tensors
 from mtkit.config import Config
-from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.data import IntArray, PreparedData
 from mtkit.devices import (
     choose_precision,
     describe_device,
     is_out_of_memory,
-    limited_to_free_memory,
     select_matmul_backend,
 )
 from mtkit.errors import MtkitError
@@ -43,9 +42,10 @@ from mtkit.train.distributed import (
 from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
+from mtkit.train.memory import MemoryCheck
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
-from mtkit.train.micro_batches import MicroBatches, Selected, Shares, padded_tokens
+from mtkit.train.micro_batches import MicroBatches, Selected, Shares
 from mtkit.train.observer import Observer
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.prefetch import Prefetcher
@@ -65,9 +65,6 @@ from mtkit.translate import counted_words
 
 log = logging.getLogger(__name__)
 
-# The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
-# the weights (12) that a checkpoint is written from.
-_LATER_BYTES_PER_PARAMETER = 20
 _CONTINUE = "to continue, run the same command, without --restart"
 
 
@@ -288,49 +285,17 @@ class Trainer:
     def check_memory(self) -> None:
         """Run the largest micro-batch forward and backward, before the first update.
 
-        If several are computed at the same time, each thread computes the largest one as often as
-        in an update, but at most twice.
-
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
-        parameters = sum(parameter_counts(self.model).values())
-        # Before the memory is limited, because the stacks of the threads may not fit within the
-        # limit.
-        self._gradients.start_threads()
-        with limited_to_free_memory(self.device, reserve=_LATER_BYTES_PER_PARAMETER * parameters):
-            self._try_largest()
-
-    def _try_largest(self) -> None:
-        indices, largest = self.micro_batches.largest(self.batches)
-        at_once = self.micro_batches.at_once
-        # The second micro-batch of a thread is computed beside the gradients of its first.
-        number = 2 * at_once if at_once > 1 else 1
-        number = min(number, self.batches.per_update * self.micro_batches.per_batch)
-        self.model.train()
-        # This is also the first exchange of gradients between workers.
-        if self._succeeds(
-            lambda: self._gradients.add_up([(0, largest)] * number, step=0, tokens=1)
-        ):
-            return
-        if at_once > 1 and self._fits(*largest):
-            raise MtkitError(
-                f"{at_once} micro-batches of {padded_tokens(*largest)} tokens at the same time do "
-                "not fit in memory, one does; give --set "
-                f"train.device_batch_tokens={self.micro_batches.most_tokens(self.batches)}"
-            )
-        for some in self.micro_batches.smaller(indices):
-            if self._fits(self.pairs, some):
-                fits = padded_tokens(self.pairs, some)
-                raise MtkitError(
-                    f"a micro-batch of {padded_tokens(self.pairs, indices)} tokens does not fit in "
-                    f"memory{self._on_worker()}, one of {fits} does; "
-                    f"give --set train.device_batch_tokens={fits}"
-                )
-        raise MtkitError(
-            f"not even the longest pair alone, {self.micro_batches.longest} tokens, fits in "
-            "memory; a smaller model would (model.d_model), or more memory"
-        )
+        MemoryCheck(
+            self.model,
+            self.pairs,
+            self.batches,
+            micro_batches=self.micro_batches,
+            gradients=self._gradients,
+            where=self._on_worker(),
+        ).run(self.device)
 
     def save(
         self,
@@ -522,27 +487,6 @@ class Trainer:
             seed=self.settings.seed,
             batching=self.settings.batching,
         )
-
-    def _fits(self, pairs: SentencePairs, indices: IntArray) -> bool:
-        """Whether a micro-batch can be computed alone."""
-
-        def compute() -> None:
-            loss = self._gradients.translation_loss(self.model, pairs, indices, label_smoothing=0.1)
-            torch.autograd.backward(loss)
-
-        return self._succeeds(compute)
-
-    def _succeeds(self, compute: Callable[[], object]) -> bool:
-        """Whether there is memory to compute some gradients, which are deleted."""
-        try:
-            compute()
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return False
-        finally:
-            self.model.zero_grad()
-        return True
 
     def _log(
         self,
