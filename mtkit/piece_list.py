@@ -95,6 +95,8 @@ def _piece(message: bytes) -> Piece:
         if field == _TEXT and isinstance(value, bytes):
             text = value.decode()
         elif field == _SCORE and isinstance(value, bytes):
+            if len(value) != 4:
+                raise ValueError(f"a score of {len(value)} bytes")
             (score,) = struct.unpack("<f", value)
         elif field == _KIND and isinstance(value, int):
             kind = value

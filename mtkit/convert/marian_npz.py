@@ -7,7 +7,6 @@ by the settings of its training, or are given. A vocabulary is YAML, with two Se
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,8 @@ _WANTED = {
     "factors-combine": "sum",
 }
 _FALSE = ("false", "no", "off", "n")
+# Of a number in YAML; more than any limit has.
+_MOST_DIGITS = 9
 
 
 def npz_of(source: Path) -> Path | None:
@@ -135,7 +136,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
 def _yaml(file: Path) -> dict[str, Any]:
     try:
         return _mapping(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, or a name that is not possible
         raise MtkitError(f"{file}: cannot be read ({reason_of(error, most=200)})") from error
 
 
@@ -171,7 +172,12 @@ def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
 
     def number(key: str, most: int) -> int:
         value = settings.get(key)
-        if not isinstance(value, str) or not value.isdecimal() or not 1 <= int(value[:20]) <= most:
+        if (
+            not isinstance(value, str)
+            or not value.isdecimal()
+            or len(value) > _MOST_DIGITS
+            or not 1 <= int(value) <= most
+        ):
             raise MtkitError(
                 f"{file}: {key} is {str(value)[:100]!r}, which is not a number from 1 to {most}"
             )
@@ -212,8 +218,10 @@ def _named_vocabularies(file: Path) -> tuple[Path, Path]:
         if place.is_file():
             named = _yaml(place).get("vocabs")
             if isinstance(named, list) and len(named) == 2:
-                src, tgt = (file.with_name(Path(str(one)).name) for one in named)
-                return src, tgt
+                src, tgt = (Path(str(one)).name for one in named)
+                if not src or not tgt:
+                    raise MtkitError(f"{place}: vocabs has a name that is empty")
+                return file.with_name(src), file.with_name(tgt)
     found = sorted(file.parent.glob("*vocab*.yml")) or sorted(file.parent.glob("*vocab*.spm"))
     if len(found) == 1:
         return found[0], found[0]
@@ -266,7 +274,8 @@ def _listed(vocabulary: Path) -> list[str]:
     for text, number in _yaml(vocabulary).items():
         if not isinstance(number, str) or not number.isdecimal():
             raise MtkitError(f"{vocabulary}: {text[:100]!r} has no id")
-        if int(number[:20]) >= LARGEST_VOCABULARY or int(number) in ids:
+        is_large = len(number) > _MOST_DIGITS or int(number) >= LARGEST_VOCABULARY
+        if is_large or int(number) in ids:
             raise MtkitError(f"{vocabulary}: the id {number[:20]} is too large, or given twice")
         ids[int(number)] = text
     return [ids.get(i, f"<no subword {i}>") for i in range(max(ids, default=-1) + 1)]
@@ -275,8 +284,9 @@ def _listed(vocabulary: Path) -> list[str]:
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise MtkitError(f"{path}: {error.strerror}; the SentencePiece model is needed") from error
+    except (OSError, ValueError) as error:  # or the name is not possible
+        reason = getattr(error, "strerror", None) or error
+        raise MtkitError(f"{path}: {reason}; the SentencePiece model is needed") from error
 
 
 # ---------------------------------------------------------------------------------------------
@@ -286,9 +296,15 @@ def _bytes(path: Path) -> bytes:
 def _arrays(file: Path) -> dict[str, Any]:
     try:
         # NumPy refuses pickles. Opened here, because NumPy leaves damaged files open.
-        with file.open("rb") as stream, np.load(stream) as opened:
+        with file.open("rb") as stream:
+            opened = np.load(stream)
+            if isinstance(opened, np.ndarray):
+                raise ValueError("an .npy file, with one array")
             return {name: opened[name] for name in opened.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, AttributeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:
+        # There is no list of what a damaged file can raise.
         raise MtkitError(
             f"{file}: not an .npz file, or a damaged one ({reason_of(error, most=200)})"
         ) from error
@@ -303,14 +319,24 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
         array = arrays[name]
         if array.dtype.kind != "f":
             raise MtkitError(f"{file}: {name} has numbers of the type {array.dtype}")
-        return torch.from_numpy(array.astype(np.float32))
+        # What is too large for float32 becomes infinite, which is refused later.
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(array.astype(np.float32))
+
+    def matrix(name: str) -> Tensor:
+        found = take(name)
+        if found.dim() != 2:
+            raise MtkitError(
+                f"{file}: {name} has the shape {list(found.shape)}, which is not that of a matrix"
+            )
+        return found
 
     found: Tensors = {}
     if "Wemb" in arrays:
-        found["model.shared.weight"] = take("Wemb")
+        found["model.shared.weight"] = matrix("Wemb")
     else:
-        found["model.encoder.embed_tokens.weight"] = take("encoder_Wemb")
-        found["model.decoder.embed_tokens.weight"] = take("decoder_Wemb")
+        found["model.encoder.embed_tokens.weight"] = matrix("encoder_Wemb")
+        found["model.decoder.embed_tokens.weight"] = matrix("decoder_Wemb")
     if "decoder_ff_logit_out_W" in arrays or "decoder_ff_logit_out_Wt" in arrays:
         raise MtkitError(
             f"{file}: has an output layer of its own; only models whose output layer is the "
@@ -324,13 +350,13 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
         for attention in attentions:
             of = f"{theirs}_{'self' if attention == 'self_attn' else 'context'}"
             for part, letter in letters.items():
-                found[f"{layer}.{attention}.{part}_proj.weight"] = take(f"{of}_W{letter}").T
+                found[f"{layer}.{attention}.{part}_proj.weight"] = matrix(f"{of}_W{letter}").T
                 found[f"{layer}.{attention}.{part}_proj.bias"] = take(f"{of}_b{letter}").flatten()
             norm = f"{layer}.{attention}_layer_norm"
             found[f"{norm}.weight"] = take(f"{of}_Wo_ln_scale").flatten()
             found[f"{norm}.bias"] = take(f"{of}_Wo_ln_bias").flatten()
         for place in ("1", "2"):
-            found[f"{layer}.fc{place}.weight"] = take(f"{theirs}_ffn_W{place}").T
+            found[f"{layer}.fc{place}.weight"] = matrix(f"{theirs}_ffn_W{place}").T
             found[f"{layer}.fc{place}.bias"] = take(f"{theirs}_ffn_b{place}").flatten()
         found[f"{layer}.final_layer_norm.weight"] = take(f"{theirs}_ffn_ffn_ln_scale").flatten()
         found[f"{layer}.final_layer_norm.bias"] = take(f"{theirs}_ffn_ffn_ln_bias").flatten()

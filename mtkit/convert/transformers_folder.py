@@ -198,9 +198,12 @@ def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
         raise MtkitError(f"{file}: d_model {width} cannot be divided by 2 and by {heads} heads")
     dropout: dict[str, Any] = {}
     for key in ("dropout", "attention_dropout", "activation_dropout"):
-        dropout[key] = float(setting({key: 0.0} | settings, key, (int, float), file=file))
-        if not 0.0 <= dropout[key] < 1.0:
-            raise MtkitError(f"{file}: {key} is {dropout[key]}, which is not a probability below 1")
+        value = setting({key: 0.0} | settings, key, (int, float), file=file)
+        if not 0 <= value < 1:
+            raise MtkitError(
+                f"{file}: {key} is {str(value)[:30]}, which is not a probability below 1"
+            )
+        dropout[key] = float(value)
     return ModelConfig(
         encoder_layers=number("encoder_layers"),
         decoder_layers=number("decoder_layers"),
@@ -232,7 +235,7 @@ def _subwords(
         for key, default in (("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>")):
             text = words.get(f"{key}_token", default)
             text = text.get("content") if isinstance(text, dict) else text
-            if text not in ids:
+            if not isinstance(text, str) or text not in ids:
                 raise MtkitError(f"{file}: has no subword {str(text)[:100]!r}, the {key} token")
             special[key] = ids[text]
         if len({*special.values()}) < len(special):
@@ -360,7 +363,7 @@ def _check_weights(
 
 
 def _is_sinusoidal(stored: Tensor, width: int) -> bool:
-    if stored.dim() != 2 or stored.shape[1] != width:
+    if stored.dim() != 2 or stored.shape[1] != width or not len(stored):
         return False
     computed = sinusoidal_positions(len(stored), width)[:, halves(width)].float()
     return bool((stored - computed).abs().max() < _CLOSE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import logging
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,13 @@ def edit(file: Path, **changes: Any) -> None:
     content = json.loads(file.read_text(encoding="utf-8")) | changes
     content = {key: value for key, value in content.items() if value is not None}
     file.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
+def edit_npz(file: Path, **changes: Any) -> None:
+    """Change arrays of a file of Marian."""
+    with np.load(file) as opened:
+        arrays = dict(opened)
+    np.savez(file, **(arrays | changes))
 
 
 def refused(source: Path | str, place: Path, **more: Any) -> str:
@@ -464,6 +473,7 @@ def test_another_kind_of_model_is_refused_by_its_name(
         ({"encoder_ffn_dim": 32, "decoder_ffn_dim": 32}, "has the shape [64, 32], but config.json"),
         ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "divided by 2 and by 5"),
         ({"dropout": 2.0}, "dropout is 2.0, which is not a probability below 1"),
+        ({"dropout": 10**400}, f"dropout is 1{'0' * 29}, which is not a probability below 1"),
         ({"vocab_size": 20, "decoder_vocab_size": 20}, "vocab_size is 20, but the vocabulary has"),
         ({"vocab_size": 9**9}, "vocab_size is 387420489, which is not between 1 and"),
         ({"vocab_size": 900, "decoder_vocab_size": 900}, "has the shape ["),
@@ -539,6 +549,7 @@ def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path) -> 
     for changes, message in (
         ({"lm_head.weight": weights["model.shared.weight"] + 1}, "lm_head.weight and model.shared"),
         ({"model.encoder.embed_positions.weight": torch.ones(512, 32)}, "other positions than"),
+        ({"model.encoder.embed_positions.weight": torch.ones(0, 32)}, "other positions than"),
         ({"final_logits_bias": weights["final_logits_bias"] / 0}, "values that are not finite"),
         ({"surprise": torch.zeros(1)}, "not of a Marian model: surprise"),
     ):
@@ -561,6 +572,14 @@ def test_a_list_of_subwords_that_is_none_is_refused(
 ) -> None:
     (source / "vocab.json").write_text(json.dumps(content))
     assert message in refused(source, tmp_path)
+
+
+@pytest.mark.parametrize("value", [["</s>"], {"content": []}, 7])
+def test_a_special_token_that_is_no_text_is_refused(
+    value: Any, source: Path, tmp_path: Path
+) -> None:
+    edit(source / "tokenizer_config.json", eos_token=value)
+    assert f"{source / 'vocab.json'}: has no subword" in refused(source, tmp_path)
 
 
 def test_a_conversion_that_differs_from_transformers_is_refused(
@@ -594,6 +613,7 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(
         ("type: s2s", "type is 's2s'; only models with 'transformer' can be imported"),
         ("transformer-ffn-activation: gelu", "is 'gelu'; mtkit has relu and swish"),
         ("enc-depth: 9", "has no tensor encoder_l3_self_Wq"),
+        (f"enc-depth: {0:020}9999", "enc-depth is '00000000000000000000"),
         ("enc-depth: many", "enc-depth is 'many', which is not a number from 1 to 1000"),
         ("dim-emb: 64", "has the shape"),
         ("{", "not YAML, or damaged"),
@@ -604,10 +624,8 @@ def test_a_model_of_marian_that_mtkit_has_not_is_refused(
 ) -> None:
     file = write_npz(tmp_path / "npz", source)
     with np.load(file) as opened:
-        arrays = dict(opened)
-    settings = arrays["special:model.yml"].tobytes().rstrip(b"\0") + change.encode()
-    arrays["special:model.yml"] = np.frombuffer(settings + b"\n\0", dtype=np.int8)
-    np.savez(file, **arrays)
+        settings = opened["special:model.yml"].tobytes().rstrip(b"\0") + change.encode()
+    edit_npz(file, **{"special:model.yml": np.frombuffer(settings + b"\n\0", dtype=np.int8)})
     assert message in refused(file, tmp_path)
 
 
@@ -631,6 +649,77 @@ def test_a_damaged_file_of_marian_is_refused(source: Path, tmp_path: Path) -> No
     words.write_text('"</s>": 0\n"<unk>": 1\n')
     message = refused(file, tmp_path, vocabularies=(words, words))
     assert "embeddings for the 2 subwords of" in message
+
+
+def test_damage_inside_of_a_file_of_marian_is_refused(source: Path, tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "npz", source)
+    with np.load(file) as opened:
+        arrays = dict(opened)
+    np.savez_compressed(file, **arrays)
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as archive:
+        first = archive.infolist()[0]
+    # The name follows the 30 bytes of a local header, and then the compressed data.
+    begin = 30 + len(first.filename)
+    damaged = content.copy()
+    damaged[begin : begin + 40] = b"\xff" * 40
+    # In the central directory: the flags at 8, and the compression at 10.
+    entry = content.index(b"PK\1\2")
+    encrypted, unknown = content.copy(), content.copy()
+    encrypted[entry + 8] |= 1
+    unknown[entry + 10] = 99
+    array = io.BytesIO()
+    np.save(array, np.zeros(3))
+    for bad in (damaged, encrypted, unknown, array.getvalue()):
+        file.write_bytes(bad)
+        assert f"{file}: not an .npz file, or a damaged one" in refused(file, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("Wemb", np.zeros(()), "Wemb has the shape [], which is not that of a matrix"),
+        ("Wemb", np.zeros(5), "Wemb has the shape [5], which is not that of a matrix"),
+        ("encoder_l1_ffn_W1", np.zeros((2, 3, 4)), "encoder_l1_ffn_W1 has the shape [2, 3, 4]"),
+        ("decoder_ff_logit_out_b", np.zeros(0), "final_logits_bias has the shape [1, 1]"),
+        ("decoder_ff_logit_out_b", np.full((1, 400), 1e300), "final_logits_bias has"),
+        ("encoder_l1_ffn_b1", np.full((1, 64), 1e300), "fc1.bias has values that are not finite"),
+    ],
+)
+def test_an_array_of_marian_that_does_not_fit_is_named(
+    name: str, array: Any, message: str, source: Path, tmp_path: Path
+) -> None:
+    file = write_npz(tmp_path / "npz", source)
+    edit_npz(file, **{name: array})
+    assert message in refused(file, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "a\\0.yml", "a\\0.spm", "a\\ud800.spm"])
+def test_a_vocabulary_whose_name_no_file_can_have_is_refused(
+    name: str, source: Path, tmp_path: Path
+) -> None:
+    file = write_npz(tmp_path / "npz", source)
+    (tmp_path / "npz" / "decoder.yml").write_text(f'vocabs: ["{name}", "{name}"]\n')
+    assert str(tmp_path / "npz") in refused(file, tmp_path)
+
+
+@pytest.mark.parametrize("number", [f"{0:020}99999999", "1" * 5_000, "4194304"])
+def test_an_id_of_a_vocabulary_that_is_too_large_is_refused(
+    number: str, source: Path, tmp_path: Path
+) -> None:
+    file = write_npz(tmp_path / "npz", source)
+    with (tmp_path / "npz" / "vocab.yml").open("a") as vocabulary:
+        vocabulary.write(f"more: {number}\n")
+    assert f"the id {number[:20]} is too large, or given twice" in refused(file, tmp_path)
+
+
+def test_a_subword_with_a_score_that_is_no_number_is_refused(source: Path, tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "npz", source)
+    # A model of one subword, `a`, with a score of three bytes.
+    (tmp_path / "npz" / "bad.spm").write_bytes(b"\x0a\x08\x0a\x01a\x12\x03xyz")
+    spm = tmp_path / "npz" / "bad.spm"
+    message = refused(file, tmp_path, vocabularies=(spm, spm))
+    assert message.startswith(f"{spm}: not a SentencePiece model, or a damaged one")
 
 
 # ---------------------------------------------------------------------------------------------
