@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import logging
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
@@ -138,6 +139,18 @@ def read_lines(path: Path) -> Generator[str, None, None]:
     """
     with open_binary(path) as stream, damage_reported(path):
         yield from decode_lines(stream, name=str(path))
+
+
+def check_language(option: str, language: str) -> None:
+    """Refuse text that does not have the form of a language code.
+
+    Raises:
+        MtkitError: naming the option.
+    """
+    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
+        raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
+    if one_line(language) != language:
+        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
 
 
 def base_language(code: str) -> str:

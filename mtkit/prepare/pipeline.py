@@ -35,7 +35,7 @@ import numpy as np
 
 import mtkit
 from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
-from mtkit.errors import MtkitError, encodable, one_line
+from mtkit.errors import MtkitError, encodable
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.links import LinkFile
@@ -47,6 +47,7 @@ from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.treebank import Linearisation, Treebank
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
 from mtkit.processes import available_cores
+from mtkit.text import check_language
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
 
 log = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ def prepare_files(
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
-        _check_language(option, language)
+        check_language(option, language)
     existing = _existing(tokenizer_from, [(src_lang, tgt_lang)], train=train)
     config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
@@ -230,7 +231,7 @@ def prepare_multilingual(
     pairs = [(one["src_lang"], one["tgt_lang"]) for one in directions]
     for option, side in (("src_lang", 0), ("tgt_lang", 1)):
         for pair in pairs:
-            _check_language(option, pair[side])
+            check_language(option, pair[side])
             if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
                 raise MtkitError(
                     f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
@@ -315,7 +316,7 @@ def prepare_trees(
     Raises:
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
-    _check_language("src_lang", src_lang)
+    check_language("src_lang", src_lang)
     existing = _existing(tokenizer_from, [(src_lang, TREES)], task="parsing")
     if settings.get("vocab_size") is None and existing is None:
         settings["vocab_size"] = WSJ_VOCABULARY
@@ -350,14 +351,6 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
         raise MtkitError(f"{out}: cannot be written: {reason}") from error
     if not dry_run:
         check_free(out, force=force)
-
-
-def _check_language(option: str, language: str) -> None:
-    """Refuse text that does not have the form of a language code."""
-    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
-        raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
-    if one_line(language) != language:
-        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
 
 
 def _number_of_workers(workers: int | None) -> int:
