@@ -10,6 +10,7 @@ from typing import Any
 from mtkit.plain_yaml import NotYamlError, parse_words
 
 CARD = "README.md"
+NO_LICENCE = "unknown; its card has none"
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)\r?\n---\s*(?:\n|\Z)", re.DOTALL)
 _BIBTEX = re.compile(r"^```[a-z]*\s*\n(\s*@\w+\{.*?)^```", re.DOTALL | re.MULTILINE)
 # Longer cards are cut, and so is what is kept of one.

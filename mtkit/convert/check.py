@@ -29,6 +29,13 @@ class Bounds:
     identical: float
     difference: float
 
+    def __str__(self) -> str:
+        few = round(2 / (1 - self.identical))
+        return (
+            f"at least {self.identical:.0%} of the lines (of fewer than {few} lines, all but one) "
+            f"and at most {self.difference:g}"
+        )
+
 
 BOUNDS: dict[Quantization, Bounds] = {
     "float32": Bounds(0.99, 1e-3),

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 import mtkit
 from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.convert.card import NO_LICENCE
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
@@ -135,7 +136,7 @@ def export(
     )
     with new_folder(out) as folder:
         _write(translator, run, folder, facts)
-        log.info("written; now loading and checking the exported files")
+        log.info("converted; now loading and checking the exported files")
         try:
             theirs = _load(folder, format, run.config.decode)
         except (MtkitError, SafetensorError, RuntimeError, ValueError, OSError) as error:
@@ -148,8 +149,7 @@ def export(
         if not agreement.holds(bounds):
             raise MtkitError(
                 f"{out}: not written, because the export does not agree with {run.path}: "
-                f"{agreement}; at least {bounds.identical:.0%} and at most {bounds.difference:g} "
-                "are required"
+                f"{agreement}; {bounds} are required"
             )
         log.info("checked: %s", agreement)
         # The local path of the text is left out.
@@ -157,7 +157,9 @@ def export(
         record = asdict(facts) | {"check": checked}
         if (imported := run.manifest.imported) is not None:
             record["imported"] = imported.model_dump(include={"source", "licence", "citations"})
-            log.info("the model is from %s; licence: %s", imported.source, imported.licence or "?")
+            log.info(
+                "licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE
+            )
         write_json(folder / _FACTS, record)
     return _usage(out, format, run.config, vocabularies=translator.vocabularies)
 

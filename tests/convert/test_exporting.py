@@ -527,6 +527,21 @@ def test_a_check_allows_one_line_in_a_hundred_and_no_number_that_is_none(
     assert found.holds(Bounds(0.99, 1e-3)) == holds
 
 
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (Bounds(0.99, 1e-3), "99% of the lines (of fewer than 200 lines, all but one)"),
+        (Bounds(0.5, 2.0), "50% of the lines (of fewer than 4 lines, all but one)"),
+    ],
+)
+def test_the_bounds_of_a_check_say_that_one_line_may_differ(bounds: Bounds, words: str) -> None:
+    assert str(bounds).startswith(f"at least {words} ")
+    fewest = int(words.split("fewer than ")[1].split()[0])
+    for lines, missed in ((fewest - 1, 1), (fewest, 2)):
+        assert Agreement("text", lines, lines - missed, 100.0, 0.0, 32).holds(bounds)
+        assert not Agreement("text", lines, lines - missed - 1, 100.0, 0.0, 32).holds(bounds)
+
+
 def test_a_quantization_is_for_the_format_that_has_one(tiny_run: Run, tmp_path: Path) -> None:
     command = ["export", str(tiny_run.path), str(tmp_path / "out"), "--format", "safetensors"]
     with pytest.raises(click.UsageError, match="--quantization requires --format ctranslate2"):
