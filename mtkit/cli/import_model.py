@@ -89,6 +89,8 @@ def import_(
         force=force,
     )
     log.info("wrote %s", imported.run.path)
+    *notes, command = imported.notes
+    for note in notes:
+        log.info("%s", note)
     if log.isEnabledFor(logging.INFO):
-        for note in imported.notes:
-            say(note)
+        say(command)

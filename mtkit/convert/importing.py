@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 
 import mtkit
 from mtkit.config import Config, DecodeConfig
-from mtkit.convert.card import Card, read_card
+from mtkit.convert.card import NO_LICENCE, Card, read_card
 from mtkit.convert.check import BOUNDS, Agreement, RunModel, compare
 from mtkit.convert.huggingface import MarianModel, silence_transformers
 from mtkit.convert.marian import (
@@ -40,8 +40,8 @@ from mtkit.folders import check_writable, new_folder
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.run_folder import DataOrigin, Run, RunManifest
-from mtkit.text import read_lines
-from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies
+from mtkit.text import check_language, read_lines
+from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Imported(NamedTuple):
 
     Attributes:
         run: the run folder.
-        notes: what the user should know, one line each.
+        notes: what the user should know, one line each; the last one is a command.
     """
 
     run: Run
@@ -98,6 +98,9 @@ def import_model(
             import does not agree with transformers.
     """
     check_writable(out, force=force, kind="an import", place="OUT", is_kind=_is_import)
+    for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
+        if code is not None:
+            check_language(option, code)
     given = list(islice(read_lines(check), CHECKED_LINES)) if check is not None else None
     found = _read(source, revision, vocabularies)
     model = found.model
@@ -117,29 +120,35 @@ def import_model(
         ),
     )
     config = _config(model, vocabulary)
+    # One is EOS, and one a tag.
+    most = min(config.decode.max_source_tokens - EXTRA_CHECKED, LONGEST_CHECKED) - 2
+    if most < MADE_LENGTH:
+        raise MtkitError(
+            f"{source}: has {model.longest} positions (max_position_embeddings), which are too "
+            f"few; at least {MADE_LENGTH + EXTRA_CHECKED + 2} are needed"
+        )
     with new_folder(out) as folder:
         run = Run.create(folder, config, vocabulary.vocabularies, manifest=manifest)
         run.save(0, weights=new_weights(model, vocabulary), optimizer=None, state={})
         translator = _translator(run)
-        # One is EOS, and one a tag.
-        most = min(config.decode.max_source_tokens, LONGEST_CHECKED) - 2
         lines = _check_lines(translator.src_tokenizer, given, most=most)
-        if given is not None and not lines:
-            raise MtkitError(f"no line to check with in {check}; give other source text as --check")
+        if not lines and (given is not None or peer is not None):
+            where = check or "random subwords"
+            raise MtkitError(f"no line to check with in {where}; give other source text as --check")
         if peer is None:
             log.warning(
                 "not compared with other software%s",
                 "" if model.folder is None else ": pip install 'mtkit[export]' installs it",
             )
         else:
-            log.info("written; now comparing it with transformers")
+            log.info("converted; now comparing it with transformers")
             text = "random subwords" if given is None else "the given text"
             _agreement(peer, translator, lines, text=text, out=out)
         example = None
         if given is not None:
             example = lines[0], next(iter(translator.translate(lines[:1])))
-    notes = list(_notes(found, vocabulary.vocabularies, out, example))
-    return Imported(Run.open(out), notes)
+    run = Run.open(out)
+    return Imported(run, list(_notes(found.card, run, example)))
 
 
 def _is_import(folder: Path) -> bool:
@@ -280,8 +289,8 @@ def _agreement(
     bounds = BOUNDS["float32"]
     if not agreement.holds(bounds):
         raise MtkitError(
-            f"{out}: not written, because it does not agree with transformers: {agreement}; at "
-            f"least {bounds.identical:.0%} and at most {bounds.difference:g} are required"
+            f"{out}: not written, because it does not agree with transformers: {agreement}; "
+            f"{bounds} are required"
         )
     log.info("checked: %s", agreement)
     return agreement
@@ -291,7 +300,9 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     """The lines of the check, with tags if the model has any.
 
     Lines are left out that transformers reads in another way: its tokenizer takes special tokens
-    in a text, and a tag at its beginning, for what they name.
+    in a text, and a tag at its beginning, for what they name. A character that the SentencePiece
+    model of the source lacks is the unknown token here, and there a subword of the list if it has
+    one.
 
     Args:
         src: the tokenizer of the source.
@@ -301,11 +312,14 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     """
     special = [src.piece(i) for i in range(UNK_ID + 1)]
     tags = tags_of(src)
+    listed = {src.piece(i) for i in range(UNK_ID + 1, len(src))}
     lines = _made_lines(src) if given is None else given
     chosen: list[str] = []
     for line in lines:
         tag, rest = _split_tag(line)
         if tag not in ("", *tags) or any(piece in line for piece in special):
+            continue
+        if any(_has_unknown(src, character) for character in listed.intersection(rest)):
             continue
         if not tag and tags:
             line = f"{tags[len(chosen) % len(tags)]} {line}"
@@ -314,9 +328,18 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     return chosen
 
 
+def _has_unknown(src: Tokenizer, text: str) -> bool:
+    # Without the tag that a `_TaggedTokenizer` puts before it.
+    return UNK_ID in Tokenizer.encode(src, text)
+
+
 def _made_lines(src: Tokenizer) -> list[str]:
     pieces = [src.piece(i) for i in range(UNK_ID + 1, len(src))]
-    begins = [piece for piece in pieces if piece.startswith("▁") and piece.isprintable()]
+    begins = [
+        piece
+        for piece in pieces
+        if piece.startswith("▁") and piece.isprintable() and not _has_unknown(src, piece)
+    ]
     draw = random.Random(1)
     made = (draw.choices(begins or pieces, k=MADE_LENGTH) for _ in range(MADE_LINES))
     return ["".join(line).replace("▁", " ").strip() for line in made]
@@ -326,13 +349,12 @@ def _made_lines(src: Tokenizer) -> list[str]:
 # What the user should know
 
 
-def _notes(
-    source: _Found, vocabularies: Vocabularies, out: Path, example: tuple[str, str] | None
-) -> Iterator[str]:
-    licence = source.card.licence or "unknown; its card has none"
-    yield f"licence of the model: {licence}"
-    if source.card.keys:
-        yield f"to be cited (in {out / 'manifest.json'}): {', '.join(source.card.keys)}"
+def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[str]:
+    vocabularies = run.tokenizers()
+    yield _languages_note(run.manifest.data.src_lang, run.manifest.data.tgt_lang)
+    yield f"licence of the model: {card.licence or NO_LICENCE}"
+    if card.keys:
+        yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(card.keys)}"
     if not vocabularies.tgt.has_bytes:
         yield "characters that the vocabulary does not have are left out of translations"
     option = ""
@@ -346,5 +368,17 @@ def _notes(
     yield "to translate a sentence, and see whether the translation is good:"
     yield (
         f'echo "A sentence in the source language." | mtkit translate --run '
-        f"{shlex.quote(str(out))}{option}"
+        f"{shlex.quote(str(run.path))}{option}"
+    )
+
+
+def _languages_note(src_lang: str, tgt_lang: str) -> str:
+    if src_lang and tgt_lang:
+        return f"languages: {src_lang} to {tgt_lang}"
+    unknown = f"{src_lang or 'unknown'} to {tgt_lang or 'unknown'}"
+    options = {"--src-lang": src_lang, "--tgt-lang": tgt_lang}
+    missing = ", ".join(option for option, code in options.items() if not code)
+    return (
+        f"languages: {unknown if src_lang or tgt_lang else 'unknown'}; to set them, import again "
+        f"with {missing} and --force"
     )

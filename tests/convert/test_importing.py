@@ -20,7 +20,7 @@ import torch
 from command_line import Place
 from conftest import TinyText, changed, slow
 from hub import Hub, HubFile, Repository, client_environment
-from marian import Shape, write_marian, write_npz
+from marian import Shape, unigram, write_marian, write_npz
 from safetensors.torch import load_file, save_file
 
 from mtkit.config import Config, parse_config
@@ -440,8 +440,57 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(
         assert np.allclose(theirs, found.log_probs, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("words", "given", "note"),
+    [
+        ({}, {}, "languages: en to de"),
+        ({}, {"tgt_lang": "nds"}, "languages: en to nds"),
+        (
+            {"source_lang": None, "target_lang": None},
+            {},
+            "languages: unknown; to set them, import again with --src-lang, --tgt-lang and --force",
+        ),
+        (
+            {"target_lang": None},
+            {},
+            "languages: en to unknown; to set them, import again with --tgt-lang and --force",
+        ),
+    ],
+)
+def test_an_import_says_its_languages_or_how_to_give_them(
+    words: dict[str, Any],
+    given: dict[str, str],
+    note: str,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # compares nothing
+    edit(source / "tokenizer_config.json", **words)
+    assert note in import_model(str(source), tmp_path / "out", **given).notes
+
+
 # ---------------------------------------------------------------------------------------------
 # Refusals
+
+
+@pytest.mark.parametrize("code", ["", "e n", "en\n"])
+def test_a_language_that_is_no_code_is_refused(code: str, source: Path, tmp_path: Path) -> None:
+    assert "--src-lang: " in refused(source, tmp_path, src_lang=code)
+    assert "--tgt-lang: " in refused(source, tmp_path, tgt_lang=code)
+
+
+def test_a_model_with_too_few_positions_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for count in (-1, 2, 3, 23):
+        edit(source / "config.json", max_position_embeddings=count)
+        message = refused(source, tmp_path)
+        assert f"has {count} positions (max_position_embeddings), which are too few" in message
+    # A line of 12 subwords, EOS and a tag, and a translation that is 10 longer.
+    edit(source / "config.json", max_position_embeddings=24)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # compares nothing
+    import_model(str(source), tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "m2m_100"])
@@ -591,6 +640,7 @@ def test_a_conversion_that_differs_from_transformers_is_refused(
     )
     message = refused(source, tmp_path)
     assert ": not written, because it does not agree with transformers: " in message
+    assert "at least 99% of the lines (of fewer than 200 lines, all but one)" in message
 
 
 def test_a_run_or_a_folder_of_other_files_is_never_replaced(
@@ -731,7 +781,9 @@ def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[s
     assert done.status == 0, done.err
     assert done.out == ""
     assert "checked: 20 of 20 lines of random subwords identical" in done.err
-    assert "licence of the model: cc-by-4.0" in done.err
+    assert "mtkit: converted; now comparing it with transformers" in done.err
+    assert "mtkit: languages: en to de" in done.err
+    assert "mtkit: licence of the model: cc-by-4.0" in done.err
     assert "mtkit translate --run runs/mine" in done.err
     translated = place.mtkit("translate", "--max-length", "5", stdin=b"one two\n\nthree\n")
     assert translated.status == 0, translated.err
@@ -819,6 +871,24 @@ def test_a_refusal_of_the_hub_is_one_line(
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "cannot be downloaded from the Hugging Face hub at" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_subwords_that_only_transformers_finds_in_a_source_are_not_compared(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    letters = set("zeronwthfuivsxg ")
+    lines = ["".join(filter(letters.__contains__, line)) for line in SHAPES["shared"].lines]
+    (source / "source.spm").write_bytes(unigram([line for line in lines if line.strip()], 60))
+    assert "ß" in json.loads((source / "vocab.json").read_text(encoding="utf-8"))
+    (tmp_path / "text").write_text("one\nß\none ß two\n你\ntwo\n")
+    with caplog.at_level(logging.INFO):
+        import_model(str(source), tmp_path / "out")
+        import_model(str(source), tmp_path / "other", check=tmp_path / "text")
+    checked = [message for message in caplog.messages if message.startswith("checked: ")]
+    assert "20 of 20 lines of random subwords identical" in checked[0]
+    assert "3 of 3 lines of the given text identical" in checked[1]
+    for message in checked:
+        assert float(message.split("log-probability ")[1].split()[0]) < 1e-5
 
 
 # Some models do not name the token in their settings of search.
