@@ -49,7 +49,9 @@ def check_writable(
         raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
     if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
         # --force replaces only folders made by mtkit, and not for example a home folder.
-        raise MtkitError(f"{path}: is not {kind}, so --force does not replace it")
+        raise MtkitError(
+            f"{path}: is not {kind}, so --force does not replace it; give another {place}"
+        )
     parent = path.absolute().parent
     while not parent.exists():
         parent = parent.parent
