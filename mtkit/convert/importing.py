@@ -192,11 +192,15 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
         path, commit = download(source, revision)
     elif revision is not None:
         raise MtkitError(f"--revision is for a model on the hub, and {source} is on this machine")
+    if Run.is_run(path):
+        raise MtkitError(f"{source}: is a run of mtkit already, and needs no import")
     if is_transformers_folder(path):
         if vocabularies is not None:
             raise MtkitError(f"--vocabs is for a model of Marian, and {source} has its own files")
         return _Found(name, commit, read_transformers_folder(path), read_card(path))
     file = npz_of(path)
+    if file is None and is_transformers_folder(path.parent):
+        raise MtkitError(f"{source}: is a file; give the folder, {path.parent}, as SOURCE")
     if file is None:
         raise MtkitError(
             f"{source}: has neither config.json (a model for transformers) nor an .npz file (a "

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from mtkit.piece_list import Piece, pieces_in, with_pieces
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
+# What a file begins with that git-lfs has not downloaded.
+_POINTER = b"version https://git-lfs"
 # A subword that names a target language, at the beginning of a source.
 TAG = re.compile(">>.+<<")
 
@@ -255,9 +258,8 @@ def _pieces_of(side: Subwords) -> list[Piece]:
         Tokenizer(side.model)
         return pieces_in(side.model)
     except (RuntimeError, ValueError) as error:
-        reason = reason_of(error, most=200)
         raise MtkitError(
-            f"{side.file}: not a SentencePiece model, or a damaged one ({reason})"
+            f"{side.file}: not a SentencePiece model, or a damaged one ({damage(side.file, error)})"
         ) from error
 
 
@@ -369,3 +371,11 @@ def setting(
         wanted = " or ".join(one.__name__ for one in kinds)
         raise MtkitError(f"{file}: {key} is {str(value)[:100]!r}, which is not of type {wanted}")
     return value
+
+
+def damage(file: Path, error: Exception) -> str:
+    """Why a file cannot be read, for a message."""
+    with suppress(OSError), file.open("rb") as opened:
+        if opened.read(len(_POINTER)) == _POINTER:
+            return "a pointer of git-lfs; git lfs pull downloads the file"
+    return reason_of(error, most=200)

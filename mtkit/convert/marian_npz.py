@@ -21,6 +21,7 @@ from mtkit.convert.marian import (
     MarianSource,
     Subwords,
     check_tensor,
+    damage,
     layer_names,
     tensor_shapes,
 )
@@ -247,7 +248,8 @@ def _side(vocabulary: Path, model: Path) -> Subwords:
             pieces = [piece.text for piece in pieces_in(content)]
         except (ValueError, UnicodeDecodeError) as error:
             raise MtkitError(
-                f"{vocabulary}: not a SentencePiece model, or a damaged one"
+                f"{vocabulary}: not a SentencePiece model, or a damaged one "
+                f"({damage(vocabulary, error)})"
             ) from error
         model = vocabulary
     elif vocabulary.suffix in _YAML:
@@ -306,7 +308,7 @@ def _arrays(file: Path) -> dict[str, Any]:
     except Exception as error:
         # There is no list of what a damaged file can raise.
         raise MtkitError(
-            f"{file}: not an .npz file, or a damaged one ({reason_of(error, most=200)})"
+            f"{file}: not an .npz file, or a damaged one ({damage(file, error)})"
         ) from error
 
 

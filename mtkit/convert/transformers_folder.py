@@ -20,6 +20,7 @@ from mtkit.convert.marian import (
     MarianSource,
     Subwords,
     check_tensor,
+    damage,
     halves,
     setting,
     tensor_shapes,
@@ -292,7 +293,7 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
             with file.open("rb") as opened:
                 found = load_file(f"/dev/fd/{opened.fileno()}")
         except (OSError, SafetensorError) as error:
-            raise MtkitError(f"{file}: damaged ({reason_of(error, most=200)})") from error
+            raise MtkitError(f"{file}: damaged ({damage(file, error)})") from error
     else:
         file = folder / PICKLED
         if not file.exists():
@@ -311,9 +312,9 @@ def _unpickled(file: Path) -> Tensors:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         # There is no list of what a damaged file can raise.
-        reason = reason_of(error, most=100)
         raise MtkitError(
-            f"{file}: damaged, or has more than weights, which is not loaded ({reason})"
+            f"{file}: damaged, or has more than weights, which is not loaded "
+            f"({damage(file, error)})"
         ) from error
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()

@@ -585,11 +585,36 @@ def test_a_pickle_that_is_not_weights_is_refused_and_never_executed(
     }
     torch.save(values.get(what, weights), file)
     if what == "text":
-        file.write_text("version https://git-lfs.github.com/spec/v1\n")
+        file.write_text("any text\n")
     if what == "cut off":
         file.write_bytes(file.read_bytes()[:5_000])
     assert str(file) in refused(source, tmp_path)
     assert not (tmp_path / "executed").exists()
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "source.spm"])
+def test_a_pointer_of_git_lfs_is_named(file: str, source: Path, tmp_path: Path) -> None:
+    if file == "pytorch_model.bin":
+        (source / "model.safetensors").unlink()
+    (source / file).write_text(POINTER)
+    message = refused(source, tmp_path)
+    assert message.startswith(f"{source / file}: ")
+    assert "(a pointer of git-lfs; git lfs pull downloads the file)" in message
+
+
+def test_a_pointer_of_git_lfs_for_a_model_of_marian_is_named(source: Path, tmp_path: Path) -> None:
+    file = write_npz(tmp_path / "npz", source)
+    content = file.read_bytes()
+    file.write_text(POINTER)
+    assert "(a pointer of git-lfs; git lfs pull downloads" in refused(file, tmp_path)
+    file.write_bytes(content)
+    spm = tmp_path / "npz" / "bad.spm"
+    spm.write_text(POINTER)
+    message = refused(file, tmp_path, vocabularies=(spm, spm))
+    assert "(a pointer of git-lfs; git lfs pull downloads" in message
 
 
 def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path) -> None:
@@ -648,7 +673,7 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(
 ) -> None:
     out = tmp_path / "run"
     shutil.copytree(tiny_run.path, out)
-    with pytest.raises(MtkitError, match="is not an import, so --force does not replace it"):
+    with pytest.raises(MtkitError, match="so --force does not replace it; give another OUT"):
         import_model(str(source), out, force=True)
     with pytest.raises(MtkitError, match="exists already; give --force to replace it"):
         import_model(str(source), source)
@@ -792,12 +817,16 @@ def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[s
     assert message in place.refused("score")
 
 
-def test_what_is_no_model_is_refused_in_one_line(place: Place) -> None:
+def test_what_is_no_model_is_refused_in_one_line(
+    place: Place, sources: dict[str, Path], tiny_run: Run
+) -> None:
     (place.folder / "empty").mkdir()
     for source, message in (
         ("empty", "empty: has neither config.json (a model for transformers) nor an .npz file"),
         ("missing", "missing: there is no such folder or file, and it is not a name on the hub"),
         ("a/b/c", "a/b/c: there is no such folder or file"),
+        (sources["shared"] / "config.json", f"give the folder, {sources['shared']}, as SOURCE"),
+        (tiny_run.path, "is a run of mtkit already, and needs no import"),
     ):
         assert message in place.refused("import", source, "out")
 
@@ -856,6 +885,7 @@ def test_a_refusal_of_the_hub_is_one_line(
     repositories: dict[str, Repository], tmp_path: Path
 ) -> None:
     cases = [
+        (["tests/unknown"], "error: tests/unknown: there is no such folder here, so it was taken"),
         (["tests/unknown"], "has no model tests/unknown, or it is private (HTTP 401)"),
         (["tests/none"], "tests/none: has no config.json on the hub"),
         (["tests/gated"], "has no model tests/gated, or it is private (HTTP 401)"),
@@ -869,7 +899,8 @@ def test_a_refusal_of_the_hub_is_one_line(
             assert "Traceback" not in done.stderr
     done = on_hub(hub, tmp_path / "home", "tests/opus-mt-en-de", "out")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "cannot be downloaded from the Hugging Face hub at" in done.stderr
+    assert "opus-mt-en-de: there is no such folder here, so it was taken for a" in done.stderr
+    assert "it cannot be downloaded from the Hugging Face hub at" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
