@@ -111,6 +111,8 @@ def _start(
         # A restart is also for a run that cannot be opened any more.
         with suppress(MtkitError) if restart else nullcontext():
             begun = Run.open(run_path)
+    if begun is not None:
+        _check_trained(begun)
     origin = begun.manifest.started_from if begun is not None else None
     continues = (
         begun is not None
@@ -139,6 +141,16 @@ def _start(
             "train.lora_rank: only changes the weights of another run; give --init-from RUN"
         )
     return config, None
+
+
+def _check_trained(run: Run) -> None:
+    """Refuse to continue, or to replace, a run that no training made."""
+    if run.manifest.exported is not None or run.manifest.imported is not None:
+        by = "export" if run.manifest.imported is None else "import"
+        raise MtkitError(
+            f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
+            f"further, give another --run, and --init-from {run.path}"
+        )
 
 
 def _run(
@@ -563,12 +575,6 @@ def _run_to_continue(
     path: Path, config: Config, data: PreparedData, initial: Initial | None
 ) -> Run:
     run = Run.open(path)
-    if run.manifest.exported is not None or run.manifest.imported is not None:
-        by = "export" if run.manifest.imported is None else "import"
-        raise MtkitError(
-            f"{run.path}: was made by mtkit {by}, so training cannot continue; "
-            "give another --run, or --restart"
-        )
     if run.data_fingerprint != data.fingerprint:
         raise MtkitError(
             f"{run.path}: was trained on other data than {data.path} "

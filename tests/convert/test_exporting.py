@@ -29,6 +29,7 @@ from mtkit.convert.check import Agreement, Bounds
 from mtkit.convert.exporting import check_expressible, export
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
+from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.run_folder import Run
@@ -312,8 +313,33 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
         list(Translator.load(run, device="cpu").translate(lines)) for run in (tiny_run, exported)
     ]
     assert translations[0] == translations[1]
-    with pytest.raises(MtkitError, match="was made by mtkit export"):
-        train(tiny_config, tiny_data, out, device="cpu")
+
+
+@pytest.mark.parametrize("by", ["export", "import"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_training_neither_continues_nor_deletes_a_run_that_was_converted(
+    by: str,
+    restart: bool,
+    tiny_run: Run,
+    tiny_data: PreparedData,
+    tiny_config: Config,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    record = ImportRecord(source="m", commit="", licence="", citations=[], subwords=None)
+    made = {"exported": {}} if by == "export" else {"imported": record}
+    manifest = tiny_run.manifest.model_copy(update=made)
+    run = Run.create(out, tiny_run.config, tiny_run.tokenizers(), manifest=manifest)
+    run.save(4, weights=tiny_run.select("last")[0], optimizer=None, state={})
+    message = (
+        f"{out}: was made by mtkit {by}, and has no state of a training; to train it further, "
+        f"give another --run, and --init-from {out}"
+    )
+    for init_from in (None, str(tiny_run.path), str(out)):
+        with pytest.raises(MtkitError) as caught:
+            train(tiny_config, tiny_data, out, device="cpu", restart=restart, init_from=init_from)
+        assert str(caught.value) == message
+    assert [saved.step for saved in Run.open(out).checkpoints()] == [4]
 
 
 @pytest.mark.parametrize(
