@@ -295,25 +295,26 @@ def prepare(
         "workers": workers,
         "force": force,
         "dry_run": dry_run,
-        "on_finished": _page_writer(page_path) if page_path else None,
         "vocab_size": vocab_size,
         "tokenizer_from": tokenizer_from,
         "overrides": (*NO_CLEANING, *overrides) if no_cleaning else overrides,
     }
+    run: Callable[..., Report]
+    sources: dict[str, Any] = {}
     if is_treebank:
-        done = prepare_trees(name, target, **treebank.sources(), **common)
+        run, sources = prepare_trees, treebank.sources()
     elif directions:
-        done = prepare_multilingual(
-            name,
-            target,
-            directions=[one.sources() for one in directions],
-            temperature=temperature or 1.0,
-            **common,
-        )
+        run = prepare_multilingual
+        sources["directions"] = [one.sources() for one in directions]
+        sources["temperature"] = temperature or 1.0
     elif is_own:
-        done = prepare_files(name, target, **own.sources(), **common)
+        run, sources = prepare_files, own.sources()
     else:
-        done = prepare_corpus(name, target, **common)
+        run = prepare_corpus
+    if page_path:
+        _check_page_place(page_path, target, _files_in(sources))
+        common["on_finished"] = _page_writer(page_path)
+    done = run(name, target, **sources, **common)
     if log.isEnabledFor(logging.INFO):
         click.echo(tables.preparation(done), err=True, nl=False)
     if dry_run:
@@ -542,6 +543,29 @@ def _check_weights(weights: Sequence[float], corpora: int, options: str) -> None
     for number in weights:
         if not math.isfinite(number):
             raise click.UsageError(f"--weight: expected a finite number, not {number}")
+
+
+def _files_in(value: Any) -> list[Path]:
+    """The files among the arguments of `prepare_files` and its siblings."""
+    if isinstance(value, Path):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [file for one in value for file in _files_in(one)]
+    return list(getattr(value, "files", ()))
+
+
+def _check_page_place(page: Path, out: Path, inputs: Sequence[Path]) -> None:
+    """Refuse a page that would replace an input, or that would be in the output folder."""
+    for path in inputs:
+        if page.exists() and path.exists() and page.samefile(path):
+            raise click.UsageError(f"--report would replace the input {path}; give another file")
+    if page.resolve().is_relative_to(out.resolve()):
+        raise click.UsageError(
+            f"--report: {page} is in the output folder {out}, which is written as a whole; give a "
+            "file outside it"
+        )
 
 
 def _page_writer(path: Path) -> Callable[[PreparedData, Report], None]:

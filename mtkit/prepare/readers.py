@@ -208,6 +208,7 @@ class _ParallelFiles(Source):
         for path in (src, tgt):
             check_file(path)
         super().__init__(f"{src} and {tgt}", unit="line", weight=weight)
+        self.files = (src, tgt)
         self._src, self._tgt = src, tgt
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
@@ -274,6 +275,7 @@ class _File(Source):
     def __init__(self, path: Path, languages: tuple[str, str], *, unit: str, weight: float) -> None:
         check_file(path)
         super().__init__(str(path), unit=unit, weight=weight)
+        self.files = (path,)
         self._path = path
         self._languages = languages
 

@@ -65,6 +65,7 @@ class Source(ABC):
         name: the name in messages and reports, such as "train.en and train.de".
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
         weight: the oversampling factor.
+        files: those that it reads on this machine.
         tag: the name of the tag that its encoded sources begin with; None for no tag.
         fixed: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
     """
@@ -79,6 +80,7 @@ class Source(ABC):
         self.name = name
         self.unit = unit
         self.weight = weight
+        self.files: tuple[Path, ...] = ()
         self.tag: str | None = None
         self._reading: Reading | None = None
         self._fixed: dict[str, int] = {}

@@ -33,6 +33,7 @@ class Treebank(Source):
     def __init__(self, path: Path, *, weight: float = 1.0) -> None:
         check_file(path)
         super().__init__(str(path), unit="tree", weight=weight)
+        self.files = (path,)
         self._path = path
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:

@@ -50,6 +50,36 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
     assert "none/page.html: there is no folder" in error
 
 
+def test_a_page_that_would_replace_an_input_is_refused(place: Place):
+    for name in ("t", "v", "w", "x"):
+        for language in ("en", "de"):
+            place.write(f"{name}.{language}", f"{name} {language}\n")
+    place.write("t.links", "0-0\n")
+    place.write("trees", "(S (X a))\n")
+    (place.folder / "link.html").symlink_to("v.de")
+    data = ["--train", "t.en", "t.de", "--train-from", "v", "--test-from", "x"]
+    data += ["--alignments", "t.links"] * 2
+    data += ["--valid", "v.en", "v.de", "--valid-also", "far", "w.en", "w.de"]
+    own = ["prepare", "mine", "--src-lang", "en", "--tgt-lang", "de", *data]
+    pair = ["prepare", "mine", "--pair", "en", "de", *data]
+    trees = ["prepare", "mine", "--trees", "trees", "--valid-trees", "trees"]
+    for arguments, page in [
+        *((own, page) for page in ("t.en", "./t.de", "v.de", "w.en", "x.en", "t.links")),
+        (own, "link.html"),
+        (pair, "x.de"),
+        (trees, "trees"),
+    ]:
+        error = place.refused(*arguments, "--report", page)
+        assert "--report would replace the input" in error
+
+
+def test_a_page_in_the_output_folder_is_refused(place: Place, tiny_text: TinyText):
+    place.write("data/tiny/manifest.json", "{}")
+    for page in ("data/tiny", "data/tiny/page.html", "data/../data/tiny/page.html"):
+        error = place.refused(*prepare_arguments(tiny_text), "--force", "--report", page)
+        assert f"--report: {Path(page)} is in the output folder data/tiny" in error
+
+
 def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
     missing = Path("nowhere.en")
     error = place.refused(*prepare_arguments(tiny_text, train=(missing, tiny_text.train[1])))
