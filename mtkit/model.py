@@ -105,7 +105,8 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        dropped = round(self.p * 65_536)
+        # With p < 1, something is kept.
+        dropped = min(round(self.p * 65_536), 65_535)
         seed = torch.randint(2**63 - 1, (), generator=_dropout_generator.current)
         generator = np.random.SFC64(int(seed))
         count = x.numel()

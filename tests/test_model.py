@@ -456,6 +456,12 @@ def test_dropout_drops_its_share_and_scales_up_the_rest(p: float, dtype: torch.d
         assert both == pytest.approx(p * p, abs=5 * p / count**0.5)
 
 
+def test_dropout_of_nearly_everything_keeps_its_numbers_finite():
+    y = Dropout(0.9999999).train()(torch.ones(1000, 1000))
+    # An element is dropped with at most 65,535 of 65,536 draws.
+    assert set(y.unique().tolist()) <= {0.0, 65_536.0}
+
+
 def test_dropout_repeats_under_one_seed_and_does_nothing_in_evaluation():
     x = torch.randn(50, 40)
     layer = Dropout(0.4)
