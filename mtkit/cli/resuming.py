@@ -31,13 +31,15 @@ def is_resumable(output: Path) -> bool:
 def output_of(output: Path | None) -> Path | None:
     """The file of `--output`; None for standard output.
 
-    A link stays a link, and two links to one file are one output.
+    A link to a file stays a link, and two links to one file are one output. A link to a stream,
+    such as /dev/stdout, is opened by its own name: a pipe has no other.
     """
     from mtkit.files import resolved
 
     if output is None or str(output) == "-":
         return None
-    return resolved(output) if output.is_symlink() else output
+    is_file = is_resumable(output) or output.is_dir()
+    return resolved(output) if is_file and output.is_symlink() else output
 
 
 def check_output(output: Path | None, inputs: Mapping[str, Path | None], *, restart: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,22 @@ def test_an_output_that_is_a_link_to_itself_is_refused(command: list[str], train
     (trained.folder / "circle").symlink_to("circle")
     assert "circle: Too many levels of symbolic links" in trained.refused(*command, stdin=b"one\n")
     assert (trained.folder / "circle").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["translate"], ["inspect", "one two", "--json", "--device", "cpu"]],
+    ids=lambda c: c[0],
+)
+def test_an_output_may_be_a_link_to_a_pipe(command: list[str], trained: Place):
+    expected = trained.mtkit(*command, stdin=b"one two\n").out
+    # As the shell gives it for >(COMMAND), and as /dev/stdout is before `| COMMAND`.
+    reading, writing = os.pipe()
+    outcome = trained.mtkit(*command, "--output", f"/dev/fd/{writing}", stdin=b"one two\n")
+    os.close(writing)
+    with open(reading) as pipe:
+        assert pipe.read() == expected
+    assert outcome.status == 0
 
 
 @pytest.mark.parametrize("command", ["translate", "score"])
