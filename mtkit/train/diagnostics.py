@@ -399,13 +399,15 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
         f"The learning rate reached {rate:.1e}, {factor:.2g} times what the paper's formula and "
         f"warm-up give a width of {config.model.d_model:,}"
     )
-    if factor > RATE_HIGH:
+    if rate == 0.0:
+        yield f"The learning rate is 0, so the weights do not change: raise {setting}."
+    elif factor > RATE_HIGH:
         yield f"{reached}: lower {setting} or raise train.warmup_steps."
     elif steps < warmup:
         cure = "wait for its end" if settings.max_steps > warmup else "raise train.max_steps"
-        full = Schedule.of(config).rate(warmup)
+        share = _percent(rate, Schedule.of(config).peak)
         yield (
-            f"The learning rate has reached {_percent(rate, full)} of its peak, after "
+            f"The learning rate has reached {share} of its peak, after "
             f"{steps:,} of {warmup:,} updates of warm-up: {cure}, or lower train.warmup_steps."
         )
     elif settings.schedule != "paper":

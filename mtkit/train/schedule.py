@@ -51,6 +51,11 @@ class Schedule:
         last = min(settings.decay_steps, settings.max_steps)
         return rate * min(1.0, (settings.max_steps - step + 1) / last)
 
+    @property
+    def peak(self) -> float:
+        """The rate at the end of the warm-up, where no decay has begun."""
+        return self._undecayed(self.settings.warmup_steps)
+
     def _undecayed(self, step: int) -> float:
         settings, warmup = self.settings, self.settings.warmup_steps
         if settings.schedule == "paper":

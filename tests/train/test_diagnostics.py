@@ -338,6 +338,25 @@ def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
     assert "train." in found
 
 
+def test_the_share_of_the_peak_is_known_where_the_decay_begins_in_the_warm_up(
+    pairs: list[tuple[str, str]],
+) -> None:
+    # The rate rises over 200 updates and falls over these 40, from the 1st on. Both lines together
+    # are highest in the middle: a tenth of the warm-up, times 21 / 40 (update 20) of the decay.
+    config = load_config("demo", ["train.max_steps=40"])
+    found = only(findings(config, replace(TRAINED, steps=40), healthy(pairs)))
+    assert found.startswith("The learning rate has reached 5.2 % of its peak, after 40 of 200")
+
+
+@pytest.mark.parametrize("steps", [100, 2400])
+def test_a_learning_rate_of_zero_is_reported(steps: int, pairs: list[tuple[str, str]]) -> None:
+    config = by_formula("schedule=linear", "learning_rate=0")
+    found = only(findings(config, replace(TRAINED, steps=steps), healthy(pairs)))
+    assert (
+        found == "The learning rate is 0, so the weights do not change: raise train.learning_rate."
+    )
+
+
 def test_too_few_tokens_and_unseen_pieces_are_reported_of_a_model_that_has_not_learned(
     pairs: list[tuple[str, str]],
 ) -> None:
