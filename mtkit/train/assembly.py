@@ -422,7 +422,7 @@ def forecast(
             *_facts_of_model(trainer.model, config),
             *([f"trained: {_parameters(trainer)}"] if trainer.trained.count != count else []),
             *([f"start: {initial.origin.weights} of {initial.origin.run}"] if initial else []),
-            f"learning rate: {rate_in_words(config)}",
+            f"learning rate: {rate_in_words(config, is_fine_tuning=initial is not None)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
             f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
             + (f", {at_once} at a time" if at_once > 1 else ""),

@@ -100,7 +100,10 @@ class Trained:
         valid_loss: the loss of the newest validation.
         earlier_valid_losses: the losses of the validations before, oldest first.
         frequency_loss: the loss of guessing by frequency, if known; see `frequency_loss`.
-        src_vocab_size: the size of the source's own vocabulary; None if it is joint.
+        src_vocab_size: the size of the source's own vocabulary; None if it is joint, or has its
+            rows in the same matrix.
+        initial_valid_loss: the validation loss at step 0 of the weights of another run, where
+            training started from those.
     """
 
     steps: int
@@ -113,6 +116,7 @@ class Trained:
     earlier_valid_losses: Sequence[float] = ()
     frequency_loss: float | None = None
     src_vocab_size: int | None = None
+    initial_valid_loss: float | None = None
 
 
 def findings(config: Config, trained: Trained, validated: Validated) -> list[str]:
@@ -139,15 +143,22 @@ def findings(config: Config, trained: Trained, validated: Validated) -> list[str
     ]
 
 
-def rate_in_words(config: Config) -> str:
-    """The highest learning rate of a run, its update, and its ratio to the paper's."""
+def rate_in_words(config: Config, *, is_fine_tuning: bool = False) -> str:
+    """The highest learning rate of a run, its update, and its ratio to the paper's.
+
+    Args:
+        config: of the run.
+        is_fine_tuning: whether it starts from the weights of another run. The ratio is left out
+            then, unless the schedule is the paper's.
+    """
     settings = config.train
     step, rate, factor = _highest_rate(config, settings.max_steps)
-    text = (
-        f"peak {rate:.1e} at update {step:,}, {factor:.2g} times the paper's for d_model "
-        f"{config.model.d_model:,}"
-    )
-    if settings.schedule in ("linear", "cosine"):
+    text = f"peak {rate:.1e} at update {step:,}"
+    times = f"{factor:.2g}"
+    if times != "1" and not (is_fine_tuning and settings.schedule != "paper"):
+        text += f", {times} times the paper's for d_model {config.model.d_model:,}"
+    falls = settings.max_steps > settings.warmup_steps
+    if settings.schedule in ("linear", "cosine") and falls:
         text += f"; {settings.schedule} to zero after update {settings.max_steps:,}"
     if settings.decay_steps:
         decay = min(settings.decay_steps, settings.max_steps)
@@ -162,7 +173,7 @@ def unusual_rate(config: Config) -> str | None:
     """
     last, warmup = config.train.max_steps, config.train.warmup_steps
     step, rate, factor = _highest_rate(config, last)
-    if factor <= RATE_HIGH:
+    if not _is_high(config, factor):
         if last >= warmup:
             return None
         return (
@@ -218,14 +229,22 @@ def _loss(config: Config, trained: Trained) -> Iterator[str]:
         guess, limit = "guessing blindly", GUESSING_UNIFORMLY * guessed
     # Also if the loss is NaN.
     if not trained.valid_loss < limit:
+        loss, initial = f"is {trained.valid_loss:.2f}", trained.initial_valid_loss
         learned = "nothing has been learned yet"
         if trained.valid_loss < guessed:
             learned = "hardly more than that has been learned yet"
+        change = "lower"
+        if initial is not None and trained.valid_loss <= initial:
+            if trained.valid_loss < initial:
+                loss = f"fell from {initial:.2f} at step 0 to {trained.valid_loss:.2f}"
+                learned = "little has been learned yet"
+            if config.train.lora_rank:
+                change = "raise"
         yield (
-            f"The validation loss is {trained.valid_loss:.2f} after {trained.steps:,} updates "
+            f"The validation loss {loss} after {trained.steps:,} updates "
             f"({trained.epochs:.1f} epochs), and {guess} would have {guessed:.2f}: "
             f"{learned}; train longer if the run has only begun, or else "
-            f"lower {setting} and check that source and target belong together line by line."
+            f"{change} {setting} and check that source and target belong together line by line."
         )
     before, last = trained.losses[:-3], trained.losses[-3:]
     if before and min(last) > min(before) + DIVERGED:
@@ -382,7 +401,9 @@ def _settings(config: Config, trained: Trained) -> Iterator[str]:
             "train.batch_tokens."
         )
     pieces = trained.vocab_size + (trained.src_vocab_size or 0)
-    if trained.unseen_pieces >= UNSEEN * pieces:
+    # In fine-tuning, their rows have the values of the earlier run.
+    is_new = trained.initial_valid_loss is None
+    if is_new and trained.unseen_pieces >= UNSEEN * pieces:
         yield (
             f"{trained.unseen_pieces:,} of the {pieces:,} subwords "
             f"({_percent(trained.unseen_pieces, pieces)}) never occur in the training "
@@ -401,7 +422,7 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
     )
     if rate == 0.0:
         yield f"The learning rate is 0, so the weights do not change: raise {setting}."
-    elif factor > RATE_HIGH:
+    elif _is_high(config, factor):
         yield f"{reached}: lower {setting} or raise train.warmup_steps."
     elif steps < warmup:
         cure = "wait for its end" if settings.max_steps > warmup else "raise train.max_steps"
@@ -427,6 +448,12 @@ def _highest_rate(config: Config, steps: int) -> tuple[int, float, float]:
     step, rate = Schedule.of(config).highest(steps)
     warmup = TrainConfig().warmup_steps
     return step, rate, rate / learning_rate(warmup, config.model.d_model, warmup)
+
+
+def _is_high(config: Config, factor: float) -> bool:
+    """Whether the highest rate is far above the paper's, for the same kind of training."""
+    # Low-rank changes need a higher rate than all weights.
+    return factor > RATE_HIGH and not config.train.lora_rank
 
 
 def _overfitting(trained: Trained) -> Iterator[str]:

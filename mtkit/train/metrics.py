@@ -80,6 +80,10 @@ class MetricsLogger:
         ]
         self._attempt(lambda: self._run.add_samples(step, samples))
 
+    def initial_loss(self) -> float | None:
+        """The validation loss at step 0, which only fine-tuning measures."""
+        return next((row.get("valid_loss") for row in self._rows if row["step"] == 0), None)
+
     def losses(self) -> list[float]:
         """The training losses of the last rows, oldest first."""
         return [row["loss"] for row in self._rows if "loss" in row][-20:]

@@ -45,6 +45,7 @@ class Observer:
         step: int,
         cost: TrainingCost,
         losses: Sequence[float],
+        initial: float | None,
     ) -> list[str]:
         """The problems after a validation, in sentences; see `diagnostics.findings`.
 
@@ -54,9 +55,13 @@ class Observer:
             step: updates so far.
             cost: the cost of the updates.
             losses: recent training losses per target token, oldest first.
+            initial: the validation loss at step 0, where training starts from another run.
         """
+        share_matrix = self._config.model.shared_embedding
         if self._counted is None:
-            self._counted = count_subwords(self._pairs, self._vocabularies)
+            self._counted = count_subwords(
+                self._pairs, self._vocabularies, share_matrix=share_matrix
+            )
         unseen, by_frequency = self._counted
         trained = Trained(
             steps=step,
@@ -64,11 +69,12 @@ class Observer:
             epochs=cost.tokens / self._pairs.epoch_tokens(),
             unseen_pieces=unseen,
             vocab_size=len(self._vocabularies.tgt),
-            src_vocab_size=self._vocabularies.own_src_size,
+            src_vocab_size=None if share_matrix else self._vocabularies.own_src_size,
             losses=losses,
             valid_loss=validation.loss,
             earlier_valid_losses=earlier,
             frequency_loss=by_frequency,
+            initial_valid_loss=initial,
         )
         src, tgt = self._valid_text
         limit = self._config.decode.max_source_tokens
@@ -82,8 +88,16 @@ class Observer:
         return findings(self._config, trained, validated)
 
 
-def count_subwords(pairs: SentencePairs, vocabularies: Vocabularies) -> tuple[int, float]:
+def count_subwords(
+    pairs: SentencePairs, vocabularies: Vocabularies, *, share_matrix: bool
+) -> tuple[int, float]:
     """Count the subwords of the training data.
+
+    Args:
+        pairs: the training data.
+        vocabularies: of both sides.
+        share_matrix: whether two vocabularies have the same rows of one embedding,
+            `model.shared_embedding`.
 
     Returns:
         The number of subwords that never occur, without special and byte subwords; and the loss of
@@ -91,9 +105,8 @@ def count_subwords(pairs: SentencePairs, vocabularies: Vocabularies) -> tuple[in
     """
     src_counts = pairs.src.counts(len(vocabularies.src))
     tgt_counts = pairs.tgt.counts(len(vocabularies.tgt))
-    counts = [src_counts + tgt_counts] if vocabularies.is_joint else [src_counts, tgt_counts]
-    unseen = sum(
-        int((count[tokenizer.fixed_pieces :] == 0).sum())
-        for tokenizer, count in zip(vocabularies.distinct, counts, strict=True)
-    )
+    counts = [(vocabularies.src, src_counts), (vocabularies.tgt, tgt_counts)]
+    if vocabularies.is_joint or share_matrix:
+        counts = [(vocabularies.tgt, src_counts + tgt_counts)]
+    unseen = sum(int((count[tokenizer.fixed_pieces :] == 0).sum()) for tokenizer, count in counts)
     return unseen, frequency_loss(tgt_counts)

@@ -557,6 +557,7 @@ class Trainer:
                 step=self.step,
                 cost=self.cost,
                 losses=metrics.losses(),
+                initial=metrics.initial_loss(),
             )
             self.history.report(found, finished=last or early)
             metrics.write_page(self.summary(run), found, best_step=self.history.best_step())

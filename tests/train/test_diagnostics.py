@@ -21,6 +21,7 @@ from mtkit.train.diagnostics import (
     findings,
     frequency_loss,
     is_flat,
+    rate_in_words,
     unusual_rate,
 )
 
@@ -371,6 +372,14 @@ def test_too_few_tokens_and_unseen_pieces_are_reported_of_a_model_that_has_not_l
     assert findings(SMALL, learned, healthy(pairs)) == []
 
 
+def test_subwords_that_the_new_data_lacks_are_not_reported_of_fine_tuning(
+    pairs: list[tuple[str, str]],
+) -> None:
+    # Their rows keep what the earlier run has learned, and the vocabulary cannot change.
+    tuned = replace(TRAINED, unseen_pieces=2400, initial_valid_loss=2.5)
+    assert findings(SMALL, tuned, healthy(pairs)) == []
+
+
 def test_perplexity_four_of_ten_digits_has_not_been_learned(pairs: list[tuple[str, str]]) -> None:
     digits = replace(
         TRAINED,
@@ -399,6 +408,69 @@ def test_a_loss_like_that_of_guessing_is_reported_beside_it(
     found = only(findings(SMALL, nothing, healthy(pairs)))
     assert f"{loss:.2f} after 1,200 updates (4.4 epochs), and guessing by frequency" in found
     assert f"would have 6.18: {learned} has been learned yet" in found
+
+
+@pytest.mark.parametrize(
+    ("initial", "lora_rank", "expected"),
+    [
+        (
+            7.13,
+            0,
+            ("fell from 7.13 at step 0 to 6.36 after 60 updates", "lower train.learning_rate"),
+        ),
+        (
+            7.13,
+            8,
+            ("fell from 7.13 at step 0 to 6.36 after 60 updates", "raise train.learning_rate"),
+        ),
+        (6.36, 8, ("is 6.36 after 60 updates", "raise train.learning_rate")),
+        # With a loss that rises, the rate is too high.
+        (5.13, 8, ("is 6.36 after 60 updates", "lower train.learning_rate")),
+    ],
+)
+def test_a_bad_loss_of_fine_tuning_is_compared_with_that_of_step_0(
+    initial: float, lora_rank: int, expected: tuple[str, str], pairs: list[tuple[str, str]]
+) -> None:
+    config = load_config("fine-tune", [f"train.lora_rank={lora_rank}"])
+    tuned = replace(
+        TRAINED, steps=60, valid_loss=6.36, earlier_valid_losses=(), initial_valid_loss=initial
+    )
+    found = only(findings(config, tuned, healthy(pairs)))
+    assert found.startswith(f"The validation loss {expected[0]} (8.9 epochs), and guessing")
+    assert f"or else {expected[1]} and check" in found
+    assert ("nothing has been learned" in found) == ("fell" not in found)
+
+
+def test_the_higher_rate_that_low_rank_changes_need_is_not_reported(
+    pairs: list[tuple[str, str]],
+) -> None:
+    # 8.8 times 512^-0.5 · 4000^-0.5 = 7.0e-4.
+    override = ["train.learning_rate=6.2e-3"]
+    config = load_config("fine-tune", override)
+    assert "lower train.learning_rate" in (unusual_rate(config) or "")
+    assert "8.9 times" in only(findings(config, TRAINED, healthy(pairs)))
+    config = load_config("fine-tune", [*override, "train.lora_rank=8"])
+    assert unusual_rate(config) is None
+    assert findings(config, TRAINED, healthy(pairs)) == []
+
+
+def test_the_rate_in_words_says_only_what_holds() -> None:
+    # 192^-0.5 · 4000^-0.5 = 1.14e-3.
+    own = ["train.learning_rate=1.14e-3", "train.warmup_steps=250", "train.max_steps=5000"]
+    like_paper = load_config("small", own)
+    assert rate_in_words(like_paper) == (
+        "peak 1.1e-03 at update 250; linear to zero after update 5,000"
+    )
+    # If training ends in the warm-up, the rate never falls.
+    short = load_config("small", [*own, "train.max_steps=100"])
+    assert rate_in_words(short) == (
+        "peak 4.6e-04 at update 100, 0.4 times the paper's for d_model 192"
+    )
+    # The rates of fine-tuning are not those of the paper.
+    fine = load_config("fine-tune")
+    assert "times the paper's" not in rate_in_words(fine, is_fine_tuning=True)
+    by_paper = load_config("base", ["train.warmup_steps=1000"])
+    assert "2 times the paper's" in rate_in_words(by_paper, is_fine_tuning=True)
 
 
 def test_without_frequencies_guessing_is_the_logarithm_of_the_vocabulary(

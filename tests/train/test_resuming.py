@@ -119,8 +119,15 @@ def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
     # 300 pieces, of which the first 260 are special or bytes.
     expected = sum(len(set(range(260, 300)) - ids) for ids in seen)
     assert expected > 0
-    unseen, _ = count_subwords(pairs, data.tokenizers())
+    unseen, _ = count_subwords(pairs, data.tokenizers(), share_matrix=False)
     assert unseen == expected
+
+
+def test_two_vocabularies_of_one_matrix_are_counted_together(greek_data: PreparedData):
+    pairs = greek_data.pairs("train")
+    seen = {i for side in (pairs.src, pairs.tgt) for row in range(len(side)) for i in side[row]}
+    unseen, _ = count_subwords(pairs, greek_data.tokenizers(), share_matrix=True)
+    assert unseen == len(set(range(260, 300)) - seen)
 
 
 def test_bpe_dropout_is_the_same_after_a_resume(
