@@ -167,8 +167,11 @@ def train(
         return 0
     data = open_data(data_path)
     target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
-    if needs_base and (restart or not target.exists()):
-        raise no_base
+    if needs_base:
+        from mtkit.run_folder import Run
+
+        if restart or not Run.is_run(target):
+            raise no_base
     if alone and (count > 1 or max_restarts):
         # Workers that start later must not find a newer folder.
         found = [f"--data={data.path}", f"--run={target}"]

@@ -224,7 +224,7 @@ def _run_locked(
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""
                 log.info("starting from %s of %s%s", origin.weights, origin.run, licence)
-                _report_new_directions(initial)
+                _warn_of_start(initial, config)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
         folder.guard(held)
@@ -275,8 +275,13 @@ def _existing_run(
     )
 
 
-def _report_new_directions(initial: Initial) -> None:
-    """Warn that the model must learn more than what its last data had."""
+def _warn_of_start(initial: Initial, config: Config) -> None:
+    """Warn of fine-tuning that takes longer, or destroys what the model has learned."""
+    if config.train.schedule == "paper":
+        log.warning(
+            "train.schedule: the rates of paper are for random weights; to fine-tune, use --config "
+            "fine-tune, or set it to constant, linear or cosine"
+        )
     if initial.new_directions:
         log.warning(
             "%s was trained on data without %s; to learn that, expect to train longer",
@@ -381,7 +386,7 @@ def forecast(
     _check_task(config, data)
     data.verify()
     if initial is not None:
-        _report_new_directions(initial)
+        _warn_of_start(initial, config)
     place = choose_device(device)
     disable_malloc_trim()
     if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:

@@ -213,6 +213,24 @@ def test_data_of_other_languages_than_those_of_the_run_is_trained_on_with_a_warn
     assert text not in caplog.text
 
 
+def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(
+    fine: Config,
+    tiny_data: PreparedData,
+    tiny_run: Run,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    by_paper = {"schedule": "paper", "learning_rate": None, "max_steps": 1}
+    for settings, count in ((by_paper, 2), ({"max_steps": 1}, 0)):
+        caplog.clear()
+        config = changed(fine, "train", **settings)
+        train.forecast(config, tiny_data, device="cpu", init_from=str(tiny_run.path))
+        tune(config, tiny_data, tmp_path / str(count), tiny_run)
+        found = [line for line in caplog.messages if line.startswith("train.schedule: ")]
+        assert len(found) == count
+        assert all("random weights; to fine-tune, use --config fine-tune" in line for line in found)
+
+
 @pytest.mark.parametrize("part", [{}, *PARTS])
 def test_the_same_seed_gives_the_same_bytes_and_so_does_stopping_and_resuming(
     part: dict[str, Any],
@@ -436,11 +454,18 @@ def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
 
 def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
     before = content(trained.folder / "runs" / "tiny")
-    for more in (["--run", "r"], ["--dry-run"], ["--run", "runs/tiny", "--restart"]):
+    (trained.folder / "empty").mkdir()
+    for more in (
+        ["--run", "r"],
+        ["--run", "empty"],
+        ["--dry-run"],
+        ["--run", "runs/tiny", "--restart"],
+    ):
         out = trained.mtkit("train", "--config", "fine-tune", *more)
         assert out.status == 2
         assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
     assert not (trained.folder / "r").exists()
+    assert not list((trained.folder / "empty").iterdir())
     assert content(trained.folder / "runs" / "tiny") == before
 
 
