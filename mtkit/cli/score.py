@@ -567,15 +567,24 @@ def _common_texts(
             for text in data.texts(split)
         ]
         if data.directions:
-            wanted = [
-                one
-                for one in found
+            names = [
+                one.name
+                for one in data.directions
                 if src_lang in (None, one.src_lang) and tgt_lang in (None, one.tgt_lang)
             ]
+            wanted = [one for one in found if one.name in names]
             if not wanted:
                 raise MtkitError(
                     f"{data.path}: has no {split} set of this direction, but of "
                     f"{', '.join(one.name for one in found)}"
+                )
+            lacking = [name for name in names if name not in [one.name for one in wanted]]
+            if lacking and not texts:
+                log.info(
+                    "%s: has no %s set of %s, so that is not scored",
+                    data.path,
+                    split,
+                    ", ".join(lacking),
                 )
             found = wanted
         elif src_lang is not None or tgt_lang is not None:
