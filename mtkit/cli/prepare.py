@@ -480,6 +480,9 @@ def _directions(pair: Sequence[tuple[str, str]], data: dict[str, Any]) -> list[_
         for (src_lang, tgt_lang), one in zip(pair, found, strict=True)
     ]
     for one in directions:
+        if not (one.src_lang and one.tgt_lang):
+            codes = " ".join(code or "''" for code in (one.src_lang, one.tgt_lang))
+            raise click.UsageError(f"--pair {codes}: a language code is empty")
         try:
             one.is_given()
         except click.UsageError as error:

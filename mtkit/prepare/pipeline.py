@@ -44,6 +44,7 @@ from mtkit.prepare.readers import catalogue_sources, parallel_files
 from mtkit.prepare.report import Report
 from mtkit.prepare.source import Source
 from mtkit.prepare.sources import Corpus, Sources
+from mtkit.prepare.tmx import language_subtags
 from mtkit.prepare.treebank import Linearisation, Treebank
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
 from mtkit.processes import available_cores
@@ -229,25 +230,7 @@ def prepare_multilingual(
         MtkitError: naming the file, and the line if there is one, that must be fixed.
     """
     pairs = [(one["src_lang"], one["tgt_lang"]) for one in directions]
-    for option, side in (("src_lang", 0), ("tgt_lang", 1)):
-        for pair in pairs:
-            check_language(option, pair[side])
-            if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
-                raise MtkitError(
-                    f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
-                    "use letters, digits, hyphens and underscores of ASCII"
-                )
-    if same := [src for src, tgt in pairs if src == tgt]:
-        raise MtkitError(
-            f"the direction {same[0]} to {same[0]} has the same language twice; give two languages"
-        )
-    if twice := [pair for number, pair in enumerate(pairs) if pair in pairs[:number]]:
-        raise MtkitError(
-            f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
-        )
-    names = [f"{src}-{tgt}" for src, tgt in pairs]
-    if same := [name for number, name in enumerate(names) if name in names[:number]]:
-        raise MtkitError(f"two directions have the name {same[0]}; choose other language codes")
+    _check_pairs(pairs)
     if not (math.isfinite(temperature) and temperature >= 1):
         raise MtkitError(f"temperature: must be at least 1, not {temperature}")
     train = [source for one in directions for source in one["train"]]
@@ -351,6 +334,34 @@ def _check_place(out: Path, *, force: bool, dry_run: bool) -> None:
         raise MtkitError(f"{out}: cannot be written: {reason}") from error
     if not dry_run:
         check_free(out, force=force)
+
+
+def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Refuse languages of directions whose tags or names would not tell them apart."""
+    for option, side in (("src_lang", 0), ("tgt_lang", 1)):
+        for pair in pairs:
+            check_language(option, pair[side])
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
+                raise MtkitError(
+                    f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
+                    "use letters, digits, hyphens and underscores of ASCII"
+                )
+    if same := [src for src, tgt in pairs if src == tgt]:
+        raise MtkitError(
+            f"the direction {same[0]} to {same[0]} has the same language twice; give two languages"
+        )
+    if twice := [pair for number, pair in enumerate(pairs) if pair in pairs[:number]]:
+        raise MtkitError(
+            f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
+        )
+    names = [f"{src}-{tgt}" for src, tgt in pairs]
+    if same := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise MtkitError(f"two directions have the name {same[0]}; choose other language codes")
+    spelled: dict[tuple[str, ...], str] = {}
+    for code in (code for pair in pairs for code in pair):
+        first = spelled.setdefault(tuple(language_subtags(code)), code)
+        if first != code:
+            raise MtkitError(f"{first} and {code} are codes of the same language; use one of them")
 
 
 def _number_of_workers(workers: int | None) -> int:

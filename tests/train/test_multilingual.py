@@ -427,6 +427,20 @@ def test_score_prints_each_direction_with_its_signature(desk: Place):
     )
 
 
+def test_score_names_the_directions_that_have_no_test_set(
+    desk: Place, text: dict[str, Files], many_run: Run, tmp_path: Path
+):
+    directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
+    del directions[1]["test"]
+    prepared(text, tmp_path / "d", directions=directions, tokenizer_from=many_run.path)
+    arguments = ["score", "--run", "runs/many", "--data", str(tmp_path / "d"), "--beam-size", "1"]
+    outcome = desk.mtkit(*arguments)
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["en-de", "en-el"]
+    assert f"{tmp_path / 'd'}: has no test set of de-en, so that is not scored\n" in outcome.err
+    assert "no test set" not in desk.mtkit(*arguments, "--src-lang", "en").err
+    assert "no valid set" not in desk.mtkit(*arguments, "--split", "valid").err
+
+
 def test_a_multilingual_and_a_bilingual_run_are_compared_on_bilingual_data(
     desk: Place, tiny_data: PreparedData, tiny_run: Run
 ):
@@ -534,6 +548,7 @@ def test_each_option_belongs_to_the_pair_before_it(place: Place, text: dict[str,
         (["--temperature", "0.5"], "--temperature"),
         (["--trees", "a.trees", "--valid-trees", "b.trees"], "cannot be combined with --trees"),
         (["AGAIN"], "the direction en to el is given twice"),
+        (["--pair", "en", ""], "--pair en '': a language code is empty"),
     ],
 )
 def test_a_command_line_that_cannot_be_meant_is_refused(
@@ -553,6 +568,16 @@ def test_a_code_that_cannot_be_in_a_tag_is_refused(text: dict[str, Files], tmp_p
     one = {**direction(text, "en", "de"), "tgt_lang": "d<e"}
     with pytest.raises(MtkitError, match="a character that a language tag cannot have"):
         prepare_multilingual("bad", tmp_path / "bad", directions=[one])
+
+
+@pytest.mark.parametrize("other", [("en", "DE"), ("DE", "en"), ("de", "DE")])
+def test_a_language_with_two_spellings_of_its_code_is_refused(
+    other: tuple[str, str], text: dict[str, Files], tmp_path: Path
+):
+    one = direction(text, "en", "de")
+    both = [one, {**one, "src_lang": other[0], "tgt_lang": other[1]}]
+    with pytest.raises(MtkitError, match="de and DE are codes of the same language; use one"):
+        prepare_multilingual("bad", tmp_path / "bad", directions=both)
 
 
 def test_two_directions_with_one_name_are_refused(text: dict[str, Files], tmp_path: Path):
