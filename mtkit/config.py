@@ -568,8 +568,14 @@ def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list
                 dotted == name or (name.endswith(".") and dotted.startswith(name))
                 for name in ignore
             ):
-                found.append(f"{dotted} ({cut(str(value))} became {cut(str(other))})")
+                found.append(f"{dotted} ({_as_yaml(value)} became {_as_yaml(other)})")
     return found
+
+
+def _as_yaml(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else cut(str(value))
 
 
 def _preset_text(name: str) -> str:
@@ -630,8 +636,11 @@ def parse_value(override: str, text: str) -> Any:
     try:
         return parse_yaml(text)
     except NotYamlError:
+        form = ""
+        if not set(text) & {"'", '"'}:
+            form = f""", as in --set '{cut(override.partition("=")[0])}="{cut(text)}"'"""
         raise MtkitError(
-            f"--set {cut(override)}: {shown(text)} is not a YAML value; quote it"
+            f"--set {cut(override)}: {shown(text)} is not a YAML value; quote it{form}"
         ) from None
 
 

@@ -211,6 +211,7 @@ def test_a_malformed_override_is_quoted_in_one_line(override: str, tmp_path: Pat
         ("train.max_steps=few", ("train.max_steps", "'few'")),
         ("train.max_steps=", ("train.max_steps", "None")),
         ("data.tgt_lang=no", ("data.tgt_lang", "quote it")),
+        ("train.freeze=*self*", ("not a YAML value", """--set 'train.freeze="*self*"'""")),
         ("model.n_heads=7", ("model.n_heads", "7")),
         ("train.max_steps.x=3", ("train.max_steps.x",)),
         (".max_steps=3", ("max_steps",)),
@@ -394,6 +395,17 @@ def test_only_the_presets_for_short_trainings_let_the_rate_fall_to_zero():
 def test_big_for_english_french_differs_in_dropout_alone():
     found = differences(load_config("big"), load_config("big-en-fr"))
     assert found == ["model.dropout (0.3 became 0.1)"]
+
+
+def test_differences_are_written_as_in_yaml():
+    new = load_config(
+        "base", ["train.schedule=linear", "train.learning_rate=1e-3", "train.compile=true"]
+    )
+    assert differences(load_config("base"), new) == [
+        "train.schedule (paper became linear)",
+        "train.learning_rate (null became 0.001)",
+        "train.compile (false became true)",
+    ]
 
 
 def test_small_has_the_sizes_it_is_known_by():

@@ -79,7 +79,7 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
         if split not in ("train", "valid", "test"):
             table.add_row(f"{split} pairs", f"{count:,}")
     table.add_row("test pairs", f"{report.pairs['test']:,}")
-    table.add_row("vocabulary", ", ".join(f"{size:,}" for size in report.vocab_sizes))
+    table.add_row("vocabulary", report.vocabulary)
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)

@@ -138,9 +138,9 @@ class ExistingVocabularies:
             found = Vocabularies(found.tgt, found.src)
         for tag in corpus_tags:
             if tag not in (known := found.src.corpus_tags):
+                has = f"no tag {tag}, but {', '.join(sorted(known))}" if known else "no tags"
                 raise MtkitError(
-                    f"{path}: its tokenizer has no tag {tag}, but "
-                    f"{', '.join(sorted(known)) or 'none'}; remove --tag {tag}, or {_ADVICE}"
+                    f"{path}: its tokenizer has {has}; remove --tag {tag}, or {_ADVICE}"
                 )
         kind = "prepared folder" if manifest.data is None else "run folder"
         entry = {"kind": kind, "path": encodable(str(path)), "files": checksums}

@@ -246,7 +246,7 @@ def prepare_multilingual(
     for place, name_of_set in enumerate(sets):
         if name_of_set in sets[:place] or name_of_set in [one.name for one in corpus.directions]:
             raise MtkitError(
-                f"valid_also: {name_of_set} is already the name of a validation set; give another"
+                f"--valid-also: {name_of_set} is already the name of a validation set; give another"
             )
     if corpus.has_links and not all(one.links for one in corpus.directions):
         raise MtkitError("alignments: give them for all directions, or for none")
@@ -398,12 +398,12 @@ def _named_sources(
     for name in given:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}", name):
             raise MtkitError(
-                f"valid_also: {name!r} cannot be the name of a validation set; use at most 50 "
+                f"--valid-also: {name!r} cannot be the name of a validation set; use at most 50 "
                 "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
             )
     # Not all file systems distinguish them.
     if len({name.lower() for name in given}) < len(given):
-        raise MtkitError("valid_also: two names differ only in capital letters; change one")
+        raise MtkitError("--valid-also: two names differ only in capital letters; change one")
     return {name: _as_source(source) for name, source in given.items()}
 
 

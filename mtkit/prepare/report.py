@@ -52,3 +52,9 @@ class Report:
     shares: dict[str, tuple[int, float]] = field(default_factory=dict)
     noise: dict[str, int] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def vocabulary(self) -> str:
+        """The vocabulary size of both sides together, or those of the source and the target."""
+        sizes = [f"{size:,}" for size in self.vocab_sizes]
+        return sizes[0] if len(sizes) == 1 else f"source {sizes[0]}, target {sizes[1]}"

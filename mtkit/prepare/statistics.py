@@ -293,7 +293,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
             f"Validation pairs of {name}": f"{report.pairs[also_split(name)]:,}"
             for name in data.valid_also
         },
-        "Vocabulary size": ", ".join(f"{size:,}" for size in report.vocab_sizes),
+        "Vocabulary size": report.vocabulary,
         "Tokens kept": f"source {report.tokens[0]:,}\ntarget {report.tokens[1]:,}",
         "Training pairs in validation or test": "\n".join(
             f"{side} {count:,}" for side, count in zip(sides, report.overlaps, strict=True)

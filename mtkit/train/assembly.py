@@ -223,7 +223,7 @@ def _run_locked(
             if initial is not None:
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""
-                log.info("starting from %s of %s%s", origin.weights, origin.run, licence)
+                log.info("starting from %s of %s%s", origin.weights, initial.run, licence)
                 _warn_of_start(initial, config)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
@@ -285,7 +285,7 @@ def _warn_of_start(initial: Initial, config: Config) -> None:
     if initial.new_directions:
         log.warning(
             "%s was trained on data without %s; to learn that, expect to train longer",
-            initial.origin.run,
+            initial.run,
             ", ".join(f"{src} to {tgt}" for src, tgt in initial.new_directions),
         )
 
@@ -426,7 +426,7 @@ def forecast(
             f"({', '.join(f'{src} to {tgt}' for src, tgt in data.language_pairs)})",
             *_facts_of_model(trainer.model, config),
             *([f"trained: {_parameters(trainer)}"] if trainer.trained.count != count else []),
-            *([f"start: {initial.origin.weights} of {initial.origin.run}"] if initial else []),
+            *([f"start: {initial.origin.weights} of {initial.run}"] if initial else []),
             f"learning rate: {rate_in_words(config, is_fine_tuning=initial is not None)}",
             f"an update: {tokens / updates:,.0f} target tokens, "
             f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"

@@ -22,12 +22,14 @@ class Initial(NamedTuple):
 
     Attributes:
         weights: by name.
+        run: the folder of their run, as it was given.
         origin: where they come from, for the manifest.
         new_directions: source and target language of each direction of the new data on which
             their run was not trained.
     """
 
     weights: Tensors
+    run: Path
     origin: Initialisation
     new_directions: list[tuple[str, str]]
 
@@ -61,6 +63,7 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
     run.check_sizes(weights)
     return Initial(
         weights,
+        run.path,
         Initialisation(
             run=str(run.path.resolve()),
             weights=description,
@@ -80,10 +83,8 @@ def split_checkpoint(text: str) -> tuple[Path, str | None]:
     Raises:
         MtkitError: if CHECKPOINT is not one of those that there can be.
     """
-    match = _CHECKPOINT.fullmatch(text)
-    if match is not None and not Path(text).is_dir():
-        return Path(match["run"]), match["which"]
-    if not Path(text).exists():
+    match = None if Path(text).is_dir() else _CHECKPOINT.fullmatch(text)
+    if not Path(text).exists() and not (match is not None and Run.is_run(Path(match["run"]))):
         for colon in re.finditer(":", text):
             run, which = text[: colon.start()], text[colon.end() :]
             if Run.is_run(Path(run)):
@@ -91,6 +92,8 @@ def split_checkpoint(text: str) -> tuple[Path, str | None]:
                     f"--init-from {text}: {which or 'nothing'} is not a checkpoint; write last, "
                     "best, a step or average:N after the colon"
                 )
+    if match is not None:
+        return Path(match["run"]), match["which"]
     return Path(text), None
 
 

@@ -199,9 +199,11 @@ def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set
         }
         if not matched:
             parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+            # A matrix, which all settings of names may have.
+            example = next((name for name in names if name.startswith("encoder.")), names[0])
             raise MtkitError(
-                f"{key}: no parameter has the name {pattern}; they begin with {parts}, as "
-                f"{names[-1]} does"
+                f"{key}: no parameter has the name {pattern}; they begin with {parts}, for example "
+                f"{example}"
             )
         found |= matched
     return found

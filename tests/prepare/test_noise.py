@@ -560,6 +560,11 @@ def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
     ("override", "message"),
     [
         ("noise.cas=0.1", "prepare has no setting noise.cas; did you mean noise.case?"),
+        (
+            "noise.upper=0.6",
+            "prepare has no setting noise.upper, but noise.case, noise.title, noise.typos, "
+            "noise.punctuation, noise.seed",
+        ),
         ("nois.case=0.1", "prepare has no setting nois.case; did you mean noise.case?"),
         ("typos=0.1", "prepare has no setting typos; did you mean noise.typos?"),
         ("max_ratio.x=3", "prepare has no setting max_ratio.x; did you mean max_ratio?"),

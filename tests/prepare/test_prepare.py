@@ -134,6 +134,7 @@ def test_a_vocabulary_for_each_side_is_learned_from_that_side_alone(corpus: Corp
     data = PreparedData.open(corpus.folder / "out")
     src, tgt = data.tokenizers()
     assert report.vocab_sizes == (len(src), len(tgt)) == (290, 290)
+    assert report.vocabulary == "source 290, target 290"
     for tokenizer, file in zip((src, tgt), corpus.train, strict=True):
         lines = file.read_text(encoding="utf-8").splitlines()
         assert tokenizer.model == Tokenizer.learn(lines, 290).model
@@ -190,6 +191,7 @@ def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
     assert report.tokens == tuple(expected)
     assert data.manifest.counts["tokens"] == {"src": expected[0], "tgt": expected[1]}
     assert report.vocab_sizes == (len(tokenizer),) == (300,)
+    assert report.vocabulary == "300"
 
 
 def test_several_training_files_are_read_one_after_another(corpus: Corpus):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import weakref
 from pathlib import Path
@@ -19,6 +20,7 @@ from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_co
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.imported import ImportRecord
+from mtkit.model import Transformer
 from mtkit.plain_yaml import dump_yaml
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
@@ -442,7 +444,7 @@ def test_a_low_rank_change_of_random_weights_is_refused(
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize("which", ["newest", "average", "average:x", ""])
+@pytest.mark.parametrize("which", ["newest", "average", "average:x", "best:3", ""])
 def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
     which: str, fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
 ):
@@ -553,9 +555,9 @@ def test_the_command_starts_from_a_run_and_says_so(
     config.write_text(dump_yaml(tree))
     out = trained.mtkit("train", "--config", config, "--init-from", "runs/tiny:best")
     assert out.status == 0
-    assert "starting from step 4, the best of " in out.err
+    assert re.search("starting from step 4, the best.* of runs/tiny$", out.err, re.MULTILINE)
     out = trained.mtkit("train", "--config", config, "--init-from", "runs/tiny", "--dry-run")
-    assert "start: the average of 2 checkpoints, steps 2 to 4 of " in out.out
+    assert "# start: the average of 2 checkpoints, steps 2 to 4 of runs/tiny\n" in out.out
     assert "d_model: 16" in out.out
     for wrong, message in (
         ("runs/tiny:average:9", "runs/tiny: average:9: the run has 2 checkpoints to average"),
@@ -694,6 +696,21 @@ def test_the_moving_average_is_what_is_validated_and_saved(
     assert torch.equal(state[f"{name}.value"], plain[name])
     losses = [rows_of(tmp_path / run, "valid_loss") for run in ("plain", "mean")]
     assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+    "given", [{"freeze": ("embeddings",)}, {"lora_rank": 4, "lora_matrices": ("x",)}]
+)
+def test_the_error_for_a_name_has_a_matrix_as_its_example(
+    given: dict[str, Any], tiny_config: Config
+):
+    model = Transformer(tiny_config.model, 300, 0)
+    with pytest.raises(MtkitError) as caught:
+        TrainedParameters(model, settings(**given))
+    example = re.search(r"for example (\S+)$", str(caught.value))
+    assert example is not None
+    assert dict(model.named_parameters())[example[1]].ndim == 2
+    assert example[1].startswith("encoder.0.self_attention.")
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_a_name_that_cannot_be_in_a_file_name_and_a_name_given_twice_are_refused
     arguments = prepare_arguments(tiny_text)
     for name in ("../news", "", "a b", "é"):
         error = place.refused(*arguments, "--valid-also", name, *valid)
-        assert f"{name!r} cannot be the name of a validation set" in error
+        assert f"--valid-also: {name!r} cannot be the name of a validation set" in error
     twice = ["--valid-also", "news", *valid]
     assert "the name news is given twice" in place.refused(*arguments, *twice, *twice)
     other = ["--valid-also", "News", *valid]
