@@ -33,7 +33,7 @@ class Piece:
         text: with `▁` for a space.
         score: log-probability of a unigram model, or the priority of a merge.
         kind: `control` is never found in a text and decodes to nothing; `unused` is never found
-            in a text and decodes to itself; `symbol` is always one subword.
+            by segmentation and decodes to itself; `symbol` is always one subword.
     """
 
     text: str

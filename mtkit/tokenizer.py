@@ -215,17 +215,38 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of a text, without BOS and EOS."""
         ids: list[int] = self._pieces.encode(text)
-        return ids
+        return self._with_listed(ids, text)
 
     def encode_batch(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
         """Ids of each line, as from `encode`."""
         ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=threads)
-        return ids
+        return [self._with_listed(some, line) for some, line in zip(ids, lines, strict=True)]
 
     def encode_with_spans(self, lines: Sequence[str]) -> list[SpannedIds]:
         """Ids of each line, as from `encode`, and where each comes from in the line."""
         found = self._pieces.encode(list(lines), return_type="offset_mapping")
-        return [SpannedIds(line["ids"], line["offsets"]) for line in found]
+        return [
+            SpannedIds(self._with_listed(some["ids"], line), some["offsets"])
+            for some, line in zip(found, lines, strict=True)
+        ]
+
+    def _with_listed(self, ids: list[int], text: str) -> list[int]:
+        """Ids of a text, in which unknown characters become a subword if the list has them.
+
+        The list of an imported model may have the subwords of two SentencePiece models. What this
+        one cannot segment, a run of characters that it lacks, may be a subword of the other.
+        """
+        if UNK_ID not in ids or not self._found_by_text:
+            return ids
+        pieces: list[str] = self._pieces.encode(text, out_type=str)
+        found = zip(ids, pieces, strict=True)
+        return [self._found_by_text.get(piece, i) if i == UNK_ID else i for i, piece in found]
+
+    @cached_property
+    def _found_by_text(self) -> dict[str, int]:
+        """The ids of subwords that segmentation never gives."""
+        pieces = enumerate(pieces_in(self.model))
+        return {piece.text: i for i, piece in pieces if piece.kind == "unused"}
 
     @property
     def has_bytes(self) -> bool:

@@ -304,9 +304,7 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     """The lines of the check, with tags if the model has any.
 
     Lines are left out that transformers reads in another way: its tokenizer takes special tokens
-    in a text, and a tag at its beginning, for what they name. A character that the SentencePiece
-    model of the source lacks is the unknown token here, and there a subword of the list if it has
-    one.
+    in a text, and a tag at its beginning, for what they name.
 
     Args:
         src: the tokenizer of the source.
@@ -316,14 +314,11 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     """
     special = [src.piece(i) for i in range(UNK_ID + 1)]
     tags = tags_of(src)
-    listed = {src.piece(i) for i in range(UNK_ID + 1, len(src))}
     lines = _made_lines(src) if given is None else given
     chosen: list[str] = []
     for line in lines:
         tag, rest = _split_tag(line)
         if tag not in ("", *tags) or any(piece in line for piece in special):
-            continue
-        if any(_has_unknown(src, character) for character in listed.intersection(rest)):
             continue
         if not tag and tags:
             line = f"{tags[len(chosen) % len(tags)]} {line}"
@@ -332,18 +327,9 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     return chosen
 
 
-def _has_unknown(src: Tokenizer, text: str) -> bool:
-    # Without the tag that a `_TaggedTokenizer` puts before it.
-    return UNK_ID in Tokenizer.encode(src, text)
-
-
 def _made_lines(src: Tokenizer) -> list[str]:
     pieces = [src.piece(i) for i in range(UNK_ID + 1, len(src))]
-    begins = [
-        piece
-        for piece in pieces
-        if piece.startswith("▁") and piece.isprintable() and not _has_unknown(src, piece)
-    ]
+    begins = [piece for piece in pieces if piece.startswith("▁") and piece.isprintable()]
     draw = random.Random(1)
     made = (draw.choices(begins or pieces, k=MADE_LENGTH) for _ in range(MADE_LINES))
     return ["".join(line).replace("▁", " ").strip() for line in made]

@@ -210,8 +210,9 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
 
     A SentencePiece model and the list of subwords do not agree in general: the list has the
     subwords of both sides, and language tags, and may lack subwords of the SentencePiece model.
-    Subwords of the list that the model of a side does not know are never found in its text. Those
-    that the list lacks get an id of their own, with the embedding of the unknown token.
+    Subwords of the list that the model of a side does not know are found only where they are a run
+    of characters that it lacks. Those that the list lacks get an id of their own, with the
+    embedding of the unknown token.
 
     Raises:
         MtkitError: if a SentencePiece model is damaged.
