@@ -561,10 +561,12 @@ def _files_in(value: Any) -> list[Path]:
 
 def _check_page_place(page: Path, out: Path, inputs: Sequence[Path]) -> None:
     """Refuse a page that would replace an input, or that would be in the output folder."""
+    from mtkit.files import resolved
+
     for path in inputs:
         if page.exists() and path.exists() and page.samefile(path):
             raise click.UsageError(f"--report would replace the input {path}; give another file")
-    if page.resolve().is_relative_to(out.resolve()):
+    if resolved(page).is_relative_to(resolved(out)):
         raise click.UsageError(
             f"--report: {page} is in the output folder {out}, which is written as a whole; give a "
             "file outside it"

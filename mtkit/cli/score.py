@@ -581,10 +581,11 @@ def _common_texts(
             lacking = [name for name in names if name not in [one.name for one in wanted]]
             if lacking and not texts:
                 log.info(
-                    "%s: has no %s set of %s, so that is not scored",
+                    "%s: has no %s set of %s; %s not scored",
                     data.path,
                     split,
                     ", ".join(lacking),
+                    "this direction is" if len(lacking) == 1 else "these directions are",
                 )
             found = wanted
         elif src_lang is not None or tgt_lang is not None:

@@ -133,8 +133,12 @@ def import_model(
         translator = _translator(run)
         lines = _check_lines(translator.src_tokenizer, given, most=most)
         if not lines and (given is not None or peer is not None):
-            where = check or "random subwords"
-            raise MtkitError(f"no line to check with in {where}; give other source text as --check")
+            if check is None:
+                raise MtkitError(
+                    "no line of random subwords can be used for the check; give source text as "
+                    "--check"
+                )
+            raise MtkitError(f"no line to check with in {check}; give other source text as --check")
         if peer is None:
             log.warning(
                 "not compared with other software%s",
@@ -199,7 +203,7 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
             raise MtkitError(f"--vocabs is for a model of Marian, and {source} has its own files")
         return _Found(name, commit, read_transformers_folder(path), read_card(path))
     file = npz_of(path)
-    if file is None and is_transformers_folder(path.parent):
+    if file is None and path.is_file() and is_transformers_folder(path.parent):
         raise MtkitError(f"{source}: is a file; give the folder, {path.parent}, as SOURCE")
     if file is None:
         raise MtkitError(

@@ -114,15 +114,13 @@ def _start(
     if begun is not None:
         _check_trained(begun)
     origin = begun.manifest.started_from if begun is not None else None
-    continues = (
-        begun is not None
-        and bool(begun.checkpoints())
-        and (not restart or (is_restarted() and _was_begun_by_launch(begun)))
-    )
+    is_own = begun is not None and is_restarted() and _was_begun_by_launch(begun)
+    continues = begun is not None and bool(begun.checkpoints()) and (not restart or is_own)
     if init_from is not None:
         path, which = split_checkpoint(init_from)
-        is_gone = origin is not None and origin.run == str(path.resolve()) and not path.exists()
-        if not (continues and is_gone):
+        is_same = origin is not None and origin.run == str(path.resolve())
+        # Restarted workers have the command that began the run, whatever RUN has become.
+        if not (continues and is_same and (is_own or not path.exists())):
             run = Run.open(path)
             if run_path is not None and run_path.exists() and path.samefile(run_path):
                 raise MtkitError(f"{path}: a run cannot start from itself; give another --run")

@@ -11,7 +11,8 @@ first one makes it, puts a random token in `launch`, joins the parts and deletes
 one that has nothing left to translate copies the token to `ended-RANK`, and waits until `launch` is
 deleted. The first one deletes nothing before all others have copied its own token, so no process
 starts after the folder is gone, and the files of an earlier start that was killed mean nothing.
-If the first one fails, it deletes `launch`, and the others end when their own lines are done.
+If the first one fails, it deletes `launch`. Those that have begun then end when their own lines are
+done; one that has not begun waits for a new start.
 """
 
 from __future__ import annotations

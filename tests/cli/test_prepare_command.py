@@ -80,6 +80,12 @@ def test_a_page_in_the_output_folder_is_refused(place: Place, tiny_text: TinyTex
         assert f"--report: {Path(page)} is in the output folder data/tiny" in error
 
 
+def test_a_page_that_is_a_circle_of_links_is_one_line(place: Place, tiny_text: TinyText):
+    (place.folder / "circle.html").symlink_to("circle.html")
+    error = place.refused(*prepare_arguments(tiny_text), "--report", "circle.html")
+    assert "circle.html: Too many levels of symbolic links" in error
+
+
 def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
     missing = Path("nowhere.en")
     error = place.refused(*prepare_arguments(tiny_text, train=(missing, tiny_text.train[1])))

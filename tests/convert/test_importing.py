@@ -821,10 +821,13 @@ def test_what_is_no_model_is_refused_in_one_line(
     place: Place, sources: dict[str, Path], tiny_run: Run
 ) -> None:
     (place.folder / "empty").mkdir()
+    shutil.copytree(sources["shared"], place.folder / "model")
+    (place.folder / "model" / "onnx").mkdir()
     for source, message in (
         ("empty", "empty: has neither config.json (a model for transformers) nor an .npz file"),
         ("missing", "missing: there is no such folder or file, and it is not a name on the hub"),
         ("a/b/c", "a/b/c: there is no such folder or file"),
+        ("model/onnx", "model/onnx: has neither config.json"),
         (sources["shared"] / "config.json", f"give the folder, {sources['shared']}, as SOURCE"),
         (tiny_run.path, "is a run of mtkit already, and needs no import"),
     ):

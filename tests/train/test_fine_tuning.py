@@ -384,7 +384,9 @@ def test_the_same_command_resumes_although_the_run_that_it_names_was_deleted(
     assert_same_state(whole, stopped)
 
 
-def test_restarted_workers_continue_although_the_run_that_they_started_from_was_deleted(
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_restarted_workers_continue_whatever_the_run_that_they_started_from_has_become(
+    is_deleted: bool,
     whole: Path,
     base: Path,
     fine: Config,
@@ -396,7 +398,10 @@ def test_restarted_workers_continue_although_the_run_that_they_started_from_was_
     with monkeypatch.context() as patch:
         before_update(patch, 3, interrupt)
         tune(fine, tiny_data, tmp_path / "r", Run.open(base), restart=True)
-    shutil.rmtree(base)
+    if is_deleted:
+        shutil.rmtree(base)
+    else:
+        Run.open(base).save(99, weights=last_weights(whole), optimizer=None, state={})
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     start = f"{base}:last"
     train.run(fine, tiny_data, tmp_path / "r", device="cpu", init_from=start, restart=True)

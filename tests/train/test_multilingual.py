@@ -436,7 +436,9 @@ def test_score_names_the_directions_that_have_no_test_set(
     arguments = ["score", "--run", "runs/many", "--data", str(tmp_path / "d"), "--beam-size", "1"]
     outcome = desk.mtkit(*arguments)
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["en-de", "en-el"]
-    assert f"{tmp_path / 'd'}: has no test set of de-en, so that is not scored\n" in outcome.err
+    assert (
+        f"{tmp_path / 'd'}: has no test set of de-en; this direction is not scored\n" in outcome.err
+    )
     assert "no test set" not in desk.mtkit(*arguments, "--src-lang", "en").err
     assert "no valid set" not in desk.mtkit(*arguments, "--split", "valid").err
 
