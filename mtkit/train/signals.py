@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -23,9 +23,12 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
     def handle(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if not quiet:
-            log.warning(
-                "saving after this step, then stopping; press Ctrl-C again to stop without saving"
-            )
+            # If the signal comes while a note is written, Python refuses to write another one.
+            with suppress(RuntimeError):
+                log.warning(
+                    "saving after this step, then stopping; press Ctrl-C again to stop without "
+                    "saving"
+                )
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
