@@ -667,7 +667,7 @@ def parameter_counts(model: Transformer) -> dict[str, int]:
 
 
 def _embedding(vocab_size: int, config: ModelConfig) -> nn.Embedding:
-    # PyTorch would import for two seconds before it drew what is no number.
+    # To draw numbers on the meta device, PyTorch would import modules for two seconds.
     is_meta = torch.get_default_device().type == "meta"
     nothing = torch.empty(vocab_size, config.d_model) if is_meta else None
     return nn.Embedding(vocab_size, config.d_model, _weight=nothing)

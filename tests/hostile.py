@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 
-# Every code point by category, surrogates apart: those are no text, only bytes.
+# Every code point by category, without surrogates: those are not text, only bytes.
 _CATEGORIES: dict[str, list[str]] = {}
 for _point in range(sys.maxunicode + 1):
     _CATEGORIES.setdefault(unicodedata.category(chr(_point)), []).append(chr(_point))

@@ -324,7 +324,7 @@ def test_a_person_is_prompted_and_answered_until_ctrl_d_or_ctrl_c(
         for line, answer in zip(lines, answers, strict=True):
             somebody.type(f"{line}\n".encode())
             assert somebody.waits_for("\nen> ").endswith(f"\n{answer}\nen> ")
-        # What is no text is answered as well.
+        # What is not a text is answered too.
         somebody.type(b"\xff one\n")
         somebody.waits_for("\nen> ")
         assert somebody.status_after(key) == status

@@ -475,7 +475,9 @@ def test_an_import_says_its_languages_or_how_to_give_them(
 
 
 @pytest.mark.parametrize("code", ["", "e n", "en\n"])
-def test_a_language_that_is_no_code_is_refused(code: str, source: Path, tmp_path: Path) -> None:
+def test_a_text_that_is_not_a_language_code_is_refused(
+    code: str, source: Path, tmp_path: Path
+) -> None:
     assert "--src-lang: " in refused(source, tmp_path, src_lang=code)
     assert "--tgt-lang: " in refused(source, tmp_path, tgt_lang=code)
 
@@ -649,7 +651,7 @@ def test_a_list_of_subwords_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("value", [["</s>"], {"content": []}, 7])
-def test_a_special_token_that_is_no_text_is_refused(
+def test_a_special_token_that_is_not_a_text_is_refused(
     value: Any, source: Path, tmp_path: Path
 ) -> None:
     edit(source / "tokenizer_config.json", eos_token=value)
@@ -788,7 +790,9 @@ def test_an_id_of_a_vocabulary_that_is_too_large_is_refused(
     assert f"the id {number[:20]} is too large, or given twice" in refused(file, tmp_path)
 
 
-def test_a_subword_with_a_score_that_is_no_number_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_subword_with_a_score_that_is_not_a_number_is_refused(
+    source: Path, tmp_path: Path
+) -> None:
     file = write_npz(tmp_path / "npz", source)
     # A model of one subword, `a`, with a score of three bytes.
     (tmp_path / "npz" / "bad.spm").write_bytes(b"\x0a\x08\x0a\x01a\x12\x03xyz")
@@ -817,7 +821,7 @@ def test_the_command_imports_and_says_what_to_know(place: Place, sources: dict[s
     assert message in place.refused("score")
 
 
-def test_what_is_no_model_is_refused_in_one_line(
+def test_what_is_not_a_model_is_refused_in_one_line(
     place: Place, sources: dict[str, Path], tiny_run: Run
 ) -> None:
     (place.folder / "empty").mkdir()

@@ -204,7 +204,7 @@ def test_weights_of_corpora_are_multiplied_with_those_of_the_temperature(
     assert weights == pytest.approx([1.0, 1.0, 4.0])
 
 
-def test_the_same_sentences_in_two_directions_are_no_repetition(
+def test_the_same_sentences_in_two_directions_are_not_a_repetition(
     text: dict[str, Files], tmp_path: Path
 ):
     # All English sentences of the second direction are in the first.
