@@ -221,15 +221,15 @@ def _unknown(key: str) -> MtkitError:
     known = list(setting_fields(PrepareConfig))
     # Without its section, or with one that it does not have.
     near = [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
-    group, dot, name = key.rpartition(".")
-    own = [one for one in known if dot and one.startswith(f"{group}.")]
-    if own and not near:
-        near = [
-            f"{group}.{one}"
-            for one in difflib.get_close_matches(name, [one.rpartition(".")[2] for one in own], n=1)
-        ]
+    group, _, name = key.rpartition(".")
+    of_group = {
+        one[len(group) + 1 :]: one for one in known if group and one.startswith(f"{group}.")
+    }
+    if of_group and not near:
+        near = [of_group[one] for one in difflib.get_close_matches(name, of_group, n=1)]
         if not near:
-            return MtkitError(f"prepare has no setting {cut(key)}, but {', '.join(own)}")
+            settings = ", ".join(of_group.values())
+            return MtkitError(f"prepare has no setting {cut(key)}, but {settings}")
     near = near or difflib.get_close_matches(key, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return MtkitError(f"prepare has no setting {cut(key)}{hint}")

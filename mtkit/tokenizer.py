@@ -220,6 +220,9 @@ class Tokenizer:
     def encode_batch(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
         """Ids of each line, as from `encode`."""
         ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=threads)
+        if self.has_bytes:
+            # Nothing is unknown.
+            return ids
         return [self._with_listed(some, line) for some, line in zip(ids, lines, strict=True)]
 
     def encode_with_spans(self, lines: Sequence[str]) -> list[SpannedIds]:

@@ -89,8 +89,7 @@ def import_(
         force=force,
     )
     log.info("wrote %s", imported.run.path)
-    *notes, command = imported.notes
-    for note in notes:
+    for note in imported.notes:
         log.info("%s", note)
     if log.isEnabledFor(logging.INFO):
-        say(command)
+        say(imported.command)

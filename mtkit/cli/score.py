@@ -578,7 +578,8 @@ def _common_texts(
                     f"{data.path}: has no {split} set of this direction, but of "
                     f"{', '.join(one.name for one in found)}"
                 )
-            lacking = [name for name in names if name not in [one.name for one in wanted]]
+            there = [one.name for one in wanted]
+            lacking = [name for name in names if name not in there]
             if lacking and not texts:
                 log.info(
                     "%s: has no %s set of %s; %s not scored",

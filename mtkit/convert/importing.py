@@ -62,11 +62,13 @@ class Imported(NamedTuple):
 
     Attributes:
         run: the run folder.
-        notes: what the user should know, one line each; the last one is a command.
+        notes: what the user should know, one line each.
+        command: translates a sentence with the run.
     """
 
     run: Run
     notes: list[str]
+    command: str
 
 
 @memory_explained("importing; import on a machine with more memory")
@@ -152,7 +154,7 @@ def import_model(
         if given is not None:
             example = lines[0], next(iter(translator.translate(lines[:1])))
     run = Run.open(out)
-    return Imported(run, list(_notes(found.card, run, example)))
+    return Imported(run, list(_notes(found.card, run, example)), _command(run))
 
 
 def _is_import(folder: Path) -> bool:
@@ -351,16 +353,18 @@ def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[st
         yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(card.keys)}"
     if not vocabularies.tgt.has_bytes:
         yield "characters that the vocabulary does not have are left out of translations"
-    option = ""
-    if tags := tags_of(vocabularies.src):
-        codes = [tag[2:-2] for tag in tags]
+    if codes := list(vocabularies.src.language_tags):
         shown = ", ".join(codes[:_SHOWN_TAGS]) + (", ..." if len(codes) > _SHOWN_TAGS else "")
         yield f"target languages (--tgt-lang): {shown}"
-        option = f" --tgt-lang {shlex.quote(codes[0])}"
     if example is not None:
         yield f"a translation: {example[0]} -> {example[1]}"
     yield "to translate a sentence, and see whether the translation is good:"
-    yield (
+
+
+def _command(run: Run) -> str:
+    codes = list(run.tokenizers().src.language_tags)
+    option = f" --tgt-lang {shlex.quote(codes[0])}" if codes else ""
+    return (
         f'echo "A sentence in the source language." | mtkit translate --run '
         f"{shlex.quote(str(run.path))}{option}"
     )

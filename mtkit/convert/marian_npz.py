@@ -137,7 +137,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
 def _yaml(file: Path) -> dict[str, Any]:
     try:
         return _mapping(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, ValueError) as error:  # no text, or a name that is not possible
+    except (OSError, ValueError) as error:  # not text, or an impossible name
         raise MtkitError(f"{file}: cannot be read ({reason_of(error, most=200)})") from error
 
 
@@ -176,8 +176,8 @@ def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
         if (
             not isinstance(value, str)
             or not value.isdecimal()
-            or len(value) > _MOST_DIGITS
-            or not 1 <= int(value) <= most
+            or not _is_at_most(most, value)
+            or int(value) == 0
         ):
             raise MtkitError(
                 f"{file}: {key} is {str(value)[:100]!r}, which is not a number from 1 to {most}"
@@ -276,17 +276,21 @@ def _listed(vocabulary: Path) -> list[str]:
     for text, number in _yaml(vocabulary).items():
         if not isinstance(number, str) or not number.isdecimal():
             raise MtkitError(f"{vocabulary}: {text[:100]!r} has no id")
-        is_large = len(number) > _MOST_DIGITS or int(number) >= LARGEST_VOCABULARY
-        if is_large or int(number) in ids:
+        if not _is_at_most(LARGEST_VOCABULARY - 1, number) or int(number) in ids:
             raise MtkitError(f"{vocabulary}: the id {number[:20]} is too large, or given twice")
         ids[int(number)] = text
     return [ids.get(i, f"<no subword {i}>") for i in range(max(ids, default=-1) + 1)]
 
 
+def _is_at_most(most: int, digits: str) -> bool:
+    """Whether a number is not larger, without reading one of thousands of digits."""
+    return len(digits) <= _MOST_DIGITS and int(digits) <= most
+
+
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except (OSError, ValueError) as error:  # or the name is not possible
+    except (OSError, ValueError) as error:  # or an impossible name
         reason = getattr(error, "strerror", None) or error
         raise MtkitError(f"{path}: {reason}; the SentencePiece model is needed") from error
 
@@ -306,7 +310,7 @@ def _arrays(file: Path) -> dict[str, Any]:
     except MemoryError:
         raise
     except Exception as error:
-        # There is no list of what a damaged file can raise.
+        # A damaged file can raise any exception.
         raise MtkitError(
             f"{file}: not an .npz file, or a damaged one ({damage(file, error)})"
         ) from error

@@ -68,7 +68,7 @@ def _explained(name: str, revision: str | None) -> Iterator[None]:
     transport = tuple(base for base in bases if base is not OSError)
 
     hub = f"the Hugging Face hub at {constants.ENDPOINT}"
-    taken = f"{name}: there is no such folder here, so it was taken for a name on the hub, but"
+    not_here = f"{name}: is not a folder on this machine, and"
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -82,8 +82,8 @@ def _explained(name: str, revision: str | None) -> Iterator[None]:
         status = error.response.status_code
         if status in (401, 403, 404):
             raise MtkitError(
-                f"{taken} {hub} has no model {name}, or it is private (HTTP {status}): check the "
-                "name, or set HF_TOKEN to a token that may read it"
+                f"{not_here} {hub} has no model {name}, or it is private (HTTP {status}): check "
+                "the name, or set HF_TOKEN to a token that may read it"
             ) from error
         raise MtkitError(
             f"{hub} answered with HTTP {status} for {name}; try again later"
@@ -92,8 +92,8 @@ def _explained(name: str, revision: str | None) -> Iterator[None]:
         raise
     except (OSError, *transport, RuntimeError, ValueError) as error:
         raise MtkitError(
-            f"{taken} it cannot be downloaded from {hub}: {reason_of(error, most=200)}; check the "
-            "name, try again, or download its files and give their folder as SOURCE"
+            f"{not_here} it cannot be downloaded from {hub}: {reason_of(error, most=200)}; check "
+            "the name, try again, or download its files and give their folder as SOURCE"
         ) from error
     finally:
         logger.setLevel(level)

@@ -311,7 +311,7 @@ def _unpickled(file: Path) -> Tensors:
         # This reads tensors and plain values only, and never executes code.
         found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        # There is no list of what a damaged file can raise.
+        # A damaged file can raise any exception.
         raise MtkitError(
             f"{file}: damaged, or has more than weights, which is not loaded "
             f"({damage(file, error)})"

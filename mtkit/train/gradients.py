@@ -68,11 +68,11 @@ class Gradients:
         self._settings = config.train
         self._has_bias = config.model.output_bias
         self._model = model
-        self._pairs = pairs
-        self._micro_batches = micro_batches
+        self.pairs = pairs
+        self.micro_batches = micro_batches
         self._workers = workers
         self._precision = precision
-        self._device = device
+        self.device = device
         self._guided = guided
         self._threads: GradientThreads | None = None
 
@@ -84,7 +84,7 @@ class Gradients:
         Raises:
             MtkitError: if the system allows no more threads.
         """
-        at_once = self._micro_batches.at_once
+        at_once = self.micro_batches.at_once
         if at_once > 1 and self._threads is None:
             changing = [p for p in self._model.parameters() if p.requires_grad]
             try:
@@ -109,12 +109,12 @@ class Gradients:
             The summed losses of these micro-batches.
         """
         with bf16.weights_unchanged():
-            if self._micro_batches.at_once > 1:
+            if self.micro_batches.at_once > 1:
                 found = self._at_the_same_time(shares, step=step, tokens=tokens)
             else:
                 found = self._one_after_the_other(shares, step=step, tokens=tokens)
-        summed = torch.zeros((), device=self._device)
-        aligned = torch.zeros(2, device=self._device)
+        summed = torch.zeros((), device=self.device)
+        aligned = torch.zeros(2, device=self.device)
         for losses in found:
             summed += losses.translation
             if losses.alignment is not None:
@@ -129,7 +129,7 @@ class Gradients:
         smoothing = self._settings.label_smoothing
         if not len(indices):
             # This micro-batch is empty, but the others wait for its gradient, which is zero.
-            some = self._batch(self._pairs, np.zeros(1, np.int64))
+            some = self._batch(self.pairs, np.zeros(1, np.int64))
             return Losses(0.0 * self._loss(self._model, some, label_smoothing=0.0), None)
         batch = self._batch(pairs, indices)
         guided = self._guided
@@ -152,7 +152,7 @@ class Gradients:
         return self._loss(model, self._batch(pairs, indices), label_smoothing=label_smoothing)
 
     def _batch(self, pairs: SentencePairs, indices: IntArray) -> Batch:
-        return make_batch(pairs, indices).to(self._device)
+        return make_batch(pairs, indices).to(self.device)
 
     def _one_after_the_other(self, shares: Shares, *, step: int, tokens: int) -> list[Losses]:
         found = []
@@ -203,7 +203,7 @@ class Gradients:
     ) -> Tensor:
         # The argument is given only where there are guides.
         more: dict[str, Any] = {"guides": guides} if guides else {}
-        if torch.is_grad_enabled() and self._device.type == "cpu":
+        if torch.is_grad_enabled() and self.device.type == "cpu":
             output = partial(
                 loss_of_states,
                 tgt_out=batch.tgt_out,
@@ -211,10 +211,10 @@ class Gradients:
                 pad_id=PAD_ID,
                 dtype=torch.bfloat16 if self._precision == "bf16" else None,
             )
-            with arithmetic(self._precision, self._device):
+            with arithmetic(self._precision, self.device):
                 summed: Tensor = model(batch.src, batch.tgt_in, output=output, **more)
             return summed
-        with arithmetic(self._precision, self._device):
+        with arithmetic(self._precision, self.device):
             logits = model(batch.src, batch.tgt_in, **more)
         summed, _ = label_smoothed_loss(
             logits,

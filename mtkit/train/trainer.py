@@ -42,7 +42,7 @@ from mtkit.train.distributed import (
 from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
-from mtkit.train.memory import MemoryCheck
+from mtkit.train.memory import check_memory
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares
@@ -288,14 +288,7 @@ class Trainer:
         Raises:
             MtkitError: if it does not fit, with the setting to lower and a value that fits.
         """
-        MemoryCheck(
-            self.model,
-            self.pairs,
-            self.batches,
-            micro_batches=self.micro_batches,
-            gradients=self._gradients,
-            where=self._on_worker(),
-        ).run(self.device)
+        check_memory(self._gradients, self.batches, self.model, where=self._on_worker())
 
     def save(
         self,

@@ -358,7 +358,7 @@ def test_the_subwords_of_both_sides_are_one_list_and_one_matrix(
 
 
 def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imported]) -> None:
-    run, notes = imported["shared"]
+    run, notes, _ = imported["shared"]
     record = run.manifest.imported
     assert record is not None
     assert (record.source, record.licence) == ("shared", "cc-by-4.0")
@@ -371,7 +371,7 @@ def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imp
 def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imported]) -> None:
     first = SHAPES["shared"].lines[-LINES]
     assert any(note.startswith(f"a translation: {first} -> ") for note in imported["shared"].notes)
-    assert "| mtkit translate --run " in imported["shared"].notes[-1]
+    assert "| mtkit translate --run " in imported["shared"].command
 
 
 def test_weights_in_half_precision_and_in_a_file_of_pytorch_are_the_same_model(
@@ -892,7 +892,10 @@ def test_a_refusal_of_the_hub_is_one_line(
     repositories: dict[str, Repository], tmp_path: Path
 ) -> None:
     cases = [
-        (["tests/unknown"], "error: tests/unknown: there is no such folder here, so it was taken"),
+        (
+            ["tests/unknown"],
+            "error: tests/unknown: is not a folder on this machine, and the Hugging",
+        ),
         (["tests/unknown"], "has no model tests/unknown, or it is private (HTTP 401)"),
         (["tests/none"], "tests/none: has no config.json on the hub"),
         (["tests/gated"], "has no model tests/gated, or it is private (HTTP 401)"),
@@ -906,7 +909,7 @@ def test_a_refusal_of_the_hub_is_one_line(
             assert "Traceback" not in done.stderr
     done = on_hub(hub, tmp_path / "home", "tests/opus-mt-en-de", "out")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "opus-mt-en-de: there is no such folder here, so it was taken for a" in done.stderr
+    assert "opus-mt-en-de: is not a folder on this machine, and it cannot" in done.stderr
     assert "it cannot be downloaded from the Hugging Face hub at" in done.stderr
     assert not (tmp_path / "out").exists()
 
