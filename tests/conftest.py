@@ -27,7 +27,8 @@ from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_co
 from mtkit.data import PreparedData
 from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
-from mtkit.run_folder import DataOrigin, Run, RunManifest, fixed_settings
+from mtkit.run_folder import Run, fixed_settings
+from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:

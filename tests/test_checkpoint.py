@@ -24,7 +24,8 @@ from mtkit.checkpoint import average
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
-from mtkit.run_folder import DataOrigin, Run, RunManifest, find_run
+from mtkit.run_folder import Run, find_run
+from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.train import assembly as train
 from mtkit.train.checkpoint_writer import CheckpointWriter
 from mtkit.train.trainer import Trainer

@@ -37,6 +37,7 @@ HOMES = {
         "data",
         "checkpoint",
         "run_folder",
+        "run_manifest",
         "train.state",
         "translate.resumable",
         "prepare.passes",

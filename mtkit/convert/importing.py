@@ -39,7 +39,8 @@ from mtkit.errors import MtkitError, reason_of
 from mtkit.folders import check_writable, new_folder
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
-from mtkit.run_folder import DataOrigin, Run, RunManifest
+from mtkit.run_folder import Run
+from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.text import check_language, read_lines
 from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator

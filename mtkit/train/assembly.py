@@ -34,7 +34,8 @@ from mtkit.errors import MtkitError, one_line
 from mtkit.files import Held
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare_config import PrepareConfig
-from mtkit.run_folder import DataOrigin, Run, RunManifest
+from mtkit.run_folder import Run
+from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names

@@ -11,7 +11,8 @@ from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
-from mtkit.run_folder import Initialisation, Run
+from mtkit.run_folder import Run
+from mtkit.run_manifest import Initialisation
 from mtkit.text import base_language
 
 _CHECKPOINT = re.compile(r"(?P<run>.+?):(?P<which>last|best|average:\d+|\d+)", re.DOTALL)

@@ -19,7 +19,8 @@ import mtkit.translate.reading
 from mtkit.cli import main
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
-from mtkit.run_folder import Run, RunManifest
+from mtkit.run_folder import Run
+from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.translate import Translator
 from mtkit.translate.alignment import (

@@ -21,7 +21,8 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
-from mtkit.run_folder import Run, RunManifest
+from mtkit.run_folder import Run
+from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import PAD_ID
 from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation, _by_risk
 from mtkit.translate.linear import Int8Linear

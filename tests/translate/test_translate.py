@@ -20,7 +20,8 @@ from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
-from mtkit.run_folder import Run, RunManifest
+from mtkit.run_folder import Run
+from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train import assembly as train
 from mtkit.translate.decoder import Translation
