@@ -118,7 +118,7 @@ def write_parts(path: Path, parts: Iterable[str]) -> None:
     """Replace a text file atomically, with parts that are made while it is written.
 
     Raises:
-        OSError: if writing fails; the file is unchanged then.
+        OSError: if writing fails, with the name of the file, which is unchanged then.
     """
     partial = partial_name(path)
     try:
@@ -126,6 +126,11 @@ def write_parts(path: Path, parts: Iterable[str]) -> None:
             file.writelines(parts)
         sync(partial)
         partial.replace(path)
+    except OSError as error:
+        # The error of a full disk has no name, others have the temporary one.
+        if error.filename is None or Path(error.filename) == partial:
+            error.filename = str(path)
+        raise
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()

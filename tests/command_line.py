@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
+import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,3 +91,14 @@ def prepare_arguments(text: TinyText, **changes: tuple[Path, Path]) -> list[str]
     for split, (src, tgt) in files.items():
         arguments += [f"--{split}", str(src), str(tgt)]
     return arguments
+
+
+@contextlib.contextmanager
+def full_disk(size: int = 200) -> Iterator[None]:
+    """No file can grow beyond `size` bytes, except for an error message on standard error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

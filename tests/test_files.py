@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from command_line import full_disk
 from pydantic import Field
 
 from mtkit.errors import MtkitError
@@ -122,6 +123,15 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(
             write_whole(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_error_of_a_write_that_fails_names_the_file(tmp_path: Path):
+    with full_disk(0), pytest.raises(OSError, match="File too large") as caught:
+        write_whole(tmp_path / "file", "new")
+    assert caught.value.filename == str(tmp_path / "file")
+    with pytest.raises(FileNotFoundError) as missing:
+        write_whole(tmp_path / "no" / "file", "new")
+    assert missing.value.filename == str(tmp_path / "no" / "file")
 
 
 def test_names_that_are_not_utf8_can_be_written_as_json():

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command_line import Place
+from command_line import Place, full_disk
 from forked import Forked
 
 import mtkit.translate.reading
@@ -287,6 +287,18 @@ def test_align_tunes_to_gold_alignments_and_stores_the_choice(pairs: Place):
     score = pairs.mtkit("-q", "score", "--align", "links.txt", "--reference", "gold.txt", "--json")
     (row,) = json.loads(score.out)["alignments"]
     assert row["aer"] == pytest.approx(100 * settings.error_rate)
+
+
+def test_align_that_cannot_store_its_choice_is_one_line(pairs: Place):
+    pairs.write("gold.txt", "0-0 1-1 2-2\n\n\n0-0 1p1 3-2\n")
+    before = pairs.files()
+    with full_disk():
+        outcome = pairs.mtkit("-q", "align", "src.txt", "tgt.txt", "--tune", "--reference=gold.txt")
+    assert outcome.status == 1
+    assert outcome.err.splitlines()[-1] == (
+        "mtkit: error: runs/tiny/alignment.json: File too large"
+    )
+    assert pairs.files() == before
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from browsed import well_formed
-from command_line import Place
+from command_line import Place, full_disk
 
 TEXT = "one two three"
 
@@ -28,6 +28,19 @@ def test_the_file_of_a_figure_or_of_numbers_is_named_when_it_is_written(
     outcome = trained.mtkit("inspect", TEXT, "--target", "eins", option, "--output", file)
     assert (outcome.status, outcome.out) == (0, "")
     assert outcome.err.endswith(f"mtkit: wrote {file}\n")
+
+
+@pytest.mark.parametrize("form", ["--json", "--svg", "page", "pages"])
+def test_inspect_on_a_full_disk_is_one_line_and_leaves_the_old_file(form: str, trained: Place):
+    # The font cache of matplotlib is written at its first import.
+    assert trained.mtkit("inspect", TEXT, "--svg", "--output", "old").status == 0
+    texts = [TEXT, "nine"] if form == "pages" else [TEXT]
+    options = [form] if form.startswith("--") else []
+    output = "new" if form == "pages" else "old"
+    with full_disk():
+        error = trained.refused("inspect", *texts, *options, "--output", output)
+    assert "File too large" in error
+    assert output in error
 
 
 def test_several_sentences_make_a_folder_with_an_index(trained: Place):
