@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -12,9 +13,14 @@ _AGAIN = 0.05
 
 
 def program() -> None:
-    """Run the command line; Ctrl-C never gives a traceback, also not during import or exit."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt_between_imports)
+    """Run the command line; Ctrl-C and SIGTERM end it with one line, also during an import."""
+    handled = [signal.SIGINT]
+    if "RANK" not in os.environ:
+        # SIGTERM ends a worker at once, also while it waits for one that has failed.
+        handled.append(signal.SIGTERM)
+    for number in handled:
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+            signal.signal(number, interrupt_between_imports)
     try:
         from mtkit.cli import main
 
@@ -22,11 +28,12 @@ def program() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in handled:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def interrupt_between_imports(number: int, frame: FrameType | None) -> None:
-    """The handler of Ctrl-C: raises KeyboardInterrupt, but not in the middle of an import.
+    """The handler of Ctrl-C and SIGTERM: raises KeyboardInterrupt, but not in the middle of an import.
 
     If the import of a module of PyTorch or NumPy is interrupted, the process cannot import it
     again, and PyTorch's C++ code ignores the exception while it imports NumPy: Ctrl-C would be lost

@@ -9,6 +9,7 @@ A worker ends at once when its parent ends, because then its input pipe is close
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import itertools
 import multiprocessing
@@ -37,6 +38,8 @@ _FEW = 2
 # The exit status of a new process whose main script starts processes when it is imported. Neither
 # Python nor a shell uses this status.
 _IMPORTING = 86
+# The signals that the parent handles for its workers.
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 # Seconds until a worker that has closed its pipe has ended.
 _PATIENCE = 5.0
 
@@ -129,7 +132,7 @@ class Worker(Generic[Item, Result]):
         self._what = what
         self._advice = advice
         self.pipe, its_end = _spawn.Pipe()
-        # Daemonic, so that Python ends it at exit.
+        # Daemonic, so that Python does not wait for it at exit.
         self._process = _spawn.Process(target=_serve, args=(its_end, function, what), daemon=True)
         # Python's resource tracker, started with the first process, would unblock the interrupt.
         resource_tracker.ensure_running()
@@ -146,6 +149,8 @@ class Worker(Generic[Item, Result]):
         finally:
             # Then only the worker has this end of the pipe, and it closes with the worker.
             its_end.close()
+        # Python ends it by SIGTERM, which is blocked there.
+        atexit.register(self._process.kill)
 
     @property
     def pid(self) -> int:
@@ -177,6 +182,7 @@ class Worker(Generic[Item, Result]):
 
     def end(self) -> None:
         """Kill it; no data is lost."""
+        atexit.unregister(self._process.kill)
         self._process.kill()
         self._process.join()
         self._process.close()
@@ -219,32 +225,33 @@ def given_world_size() -> int:
 
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Delay Ctrl-C while a process is started, and block it in the new process.
+    """Delay Ctrl-C and SIGTERM while a process is started, and block them in the new process.
 
-    Ctrl-C is handled by the parent, which ends its workers. A blocked signal stays blocked in a new
-    process from its start. Another thread of the parent may still receive it, and Python would then
-    raise in the main thread while it sends data to the new process.
+    The parent handles them, and ends its workers. A blocked signal stays blocked in a new process
+    from its start. Another thread of the parent may still receive it, and Python would then raise
+    in the main thread while it sends data to the new process.
     """
-    received = False
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
 
     def wait(number: int, frame: FrameType | None) -> None:
-        nonlocal received
-        received = True
+        received.append(number)
 
     # Only the main thread may set a handler, and only there Python raises. A handler that was not
     # set from Python (None here) could not be restored.
-    is_first = threading.current_thread() is threading.main_thread()
-    replaced = is_first and signal.getsignal(signal.SIGINT) is not None
-    handler = signal.signal(signal.SIGINT, wait) if replaced else None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if threading.current_thread() is threading.main_thread():
+        for number in _INTERRUPTS:
+            if signal.getsignal(number) is not None:
+                handlers[number] = signal.signal(number, wait)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
-        if received:
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received[:1]:
+            signal.raise_signal(number)
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str) -> None:

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from mtkit import cli
+from mtkit.__main__ import program
 from mtkit.prepare import passes
 
 
@@ -26,7 +26,7 @@ def run(arguments: list[str], out: str) -> int:
         sys.argv = ["mtkit", *arguments, "--out", out]
         status = 1
         try:
-            cli.main()
+            program()
         except SystemExit as end:
             status = int(end.code or 0)
         os._exit(status)

@@ -187,6 +187,35 @@ if __name__ == "__main__":
 """
 
 
+def test_sigterm_to_a_group_of_processes_is_handled_by_the_parent():
+    worker = Worker(squared)
+    os.kill(worker.pid, signal.SIGTERM)
+    worker.send(3)
+    assert worker.receive() == (9, worker.pid)
+    worker.end()
+
+
+AT_EXIT = """
+import sys
+sys.path.insert(0, {here!r})
+from mtkit.processes import Worker
+from test_processes import squared
+if __name__ == "__main__":
+    worker = Worker(squared)
+    worker.send(3)
+    print(worker.receive()[0])
+"""
+
+
+def test_a_worker_that_nobody_ended_ends_at_the_exit(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(AT_EXIT.format(here=str(HERE)))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
+
+
 UNGUARDED = """
 import sys
 sys.path.insert(0, {here!r})
@@ -255,12 +284,13 @@ from test_processes import squared
 spawn = multiprocessing.util.spawnv_passfds
 def spawn_and_interrupt(*arguments):
     process = spawn(*arguments)
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), {number})
     time.sleep(0.2)
     return process
 if __name__ == "__main__":
     # A second thread: the signal reaches the process although its first thread blocks it.
     threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    signal.signal({number}, signal.default_int_handler)
     Worker(squared).end()  # starts what all workers share
     multiprocessing.util.spawnv_passfds = spawn_and_interrupt
     try:
@@ -271,9 +301,10 @@ if __name__ == "__main__":
 """
 
 
-def test_an_interrupt_waits_until_a_worker_has_started(tmp_path: Path):
+@pytest.mark.parametrize("number", [int(signal.SIGINT), int(signal.SIGTERM)])
+def test_an_interrupt_waits_until_a_worker_has_started(number: int, tmp_path: Path):
     script = tmp_path / "script.py"
-    script.write_text(INTERRUPTED_AT_A_START.format(here=str(HERE)))
+    script.write_text(INTERRUPTED_AT_A_START.format(here=str(HERE), number=number))
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
     )

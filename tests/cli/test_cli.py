@@ -9,6 +9,7 @@ import re
 import resource
 import shlex
 import shutil
+import signal
 import string
 import subprocess
 import sys
@@ -485,8 +486,9 @@ IMPORTS_WHILE_INTERRUPTED = """
 import signal, sys, time
 from pathlib import Path
 from mtkit.__main__ import interrupt_between_imports
-signal.signal(signal.SIGINT, interrupt_between_imports)
-Path("slow.py").write_text("import signal\\nsignal.raise_signal(signal.SIGINT)\\nDONE = True")
+number = signal.Signals[sys.argv[1]]
+signal.signal(number, interrupt_between_imports)
+Path("slow.py").write_text(f"import signal\\nsignal.raise_signal({number})\\nDONE = True")
 sys.path.insert(0, ".")
 try:
     import slow
@@ -497,9 +499,10 @@ except KeyboardInterrupt:
 """
 
 
-def test_an_interrupt_waits_until_a_module_is_imported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_waits_until_a_module_is_imported(number: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTS_WHILE_INTERRUPTED],
+        [sys.executable, "-c", IMPORTS_WHILE_INTERRUPTED, number],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -508,6 +511,46 @@ def test_an_interrupt_waits_until_a_module_is_imported(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.stdout, done.stderr) == ("imported True\ninterrupted\n", "")
+
+
+STOPPED = """
+import os, signal, sys, time
+import mtkit.prepare
+from mtkit.__main__ import program
+number = signal.Signals[sys.argv.pop()]
+def stopped(*_, **__):
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+mtkit.prepare.prepare_corpus = stopped
+sys.argv += ["prepare", "demo-en-de"]
+program()
+"""
+
+
+def stopped_by(number: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command that gets a signal while it works."""
+    return subprocess.run(
+        [sys.executable, "-c", STOPPED, number],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_a_command_with_one_line(number: str, tmp_path: Path) -> None:
+    done = stopped_by(number, tmp_path)
+    # Click ends the line that a terminal has begun with ^C.
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nmtkit: interrupted\n")
+
+
+def test_sigterm_ends_a_worker_at_once(tmp_path: Path) -> None:
+    # The launcher ends with it the workers that wait for one that has failed.
+    worker = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+    assert stopped_by("SIGTERM", tmp_path, **worker).returncode == -signal.SIGTERM
 
 
 def test_workers_ask_for_their_rank_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

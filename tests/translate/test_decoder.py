@@ -389,9 +389,8 @@ CHILD = """
 import sys
 import mtkit.translate.reading
 mtkit.translate.reading.WINDOW_LINES = 100
-from mtkit.cli import main
-sys.argv = ["mtkit", *sys.argv[1:]]
-main()
+from mtkit.__main__ import program
+program()
 """
 
 
@@ -403,6 +402,8 @@ main()
         ("parent", signal.SIGKILL, -signal.SIGKILL),
         # What a terminal sends to everybody.
         slow("all", signal.SIGINT, 130),
+        # What systemd sends to everybody.
+        slow("all", signal.SIGTERM, 130),
     ],
 )
 def test_no_process_is_left_over(
