@@ -33,7 +33,7 @@ def program() -> None:
 
 
 def interrupt_between_imports(number: int, frame: FrameType | None) -> None:
-    """The handler of Ctrl-C and SIGTERM: raises KeyboardInterrupt, but not in the middle of an import.
+    """The handler of Ctrl-C and SIGTERM: raises KeyboardInterrupt, but not during an import.
 
     If the import of a module of PyTorch or NumPy is interrupted, the process cannot import it
     again, and PyTorch's C++ code ignores the exception while it imports NumPy: Ctrl-C would be lost
