@@ -529,11 +529,16 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        key = ".".join(str(part) for part in error.errors()[0]["loc"])
+        section, *rest = map(str, error.errors()[0]["loc"] or [""])
+        mistake = explain(error)
         for override in overrides:
-            if override.partition("=")[0].strip() == key:
+            own, _, key = override.partition("=")[0].strip().partition(".")
+            # A mistake of a whole section is of the settings that the message names, or of the
+            # name of the section.
+            is_named = rest[0] in (key, key.partition(".")[0]) if rest else key in mistake
+            if own == section and (is_named or own not in Config.model_fields):
                 origin = f"--set {cut(override)}"
-        raise MtkitError(f"{origin}: {explain(error)}") from None
+        raise MtkitError(f"{origin}: {mistake}") from None
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
@@ -613,9 +618,8 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
         )
     value = parse_value(override, text)
     settings = tree.setdefault(section, {})
-    if not isinstance(settings, dict):
-        raise MtkitError(f"{section}: expected settings, not {shown(settings)}")
-    settings[key] = value
+    if isinstance(settings, dict):  # else it is refused together with the file
+        settings[key] = value
 
 
 def parse_value(override: str, text: str) -> Any:

@@ -226,8 +226,29 @@ def test_an_override_is_checked_like_the_file(
         assert word in message
 
 
-def test_a_mistake_in_an_override_is_not_blamed_on_the_file(tmp_path: Path):
-    assert "--set" in refused("model: {d_ff: 64}", tmp_path, "train.max_steps=few")
+@pytest.mark.parametrize(
+    "override",
+    [
+        "train.max_steps=few",
+        "foo.bar=1",
+        "train.freeze=[encoder, 1]",
+        # Each of them alone does not fit to the other one.
+        "model.n_heads=3",
+        "model.d_model=17",
+    ],
+)
+def test_a_mistake_in_an_override_is_not_blamed_on_the_file(override: str, tmp_path: Path):
+    message = refused("model: {d_model: 16, n_heads: 2}", tmp_path, override, "model.dropout=0.2")
+    assert message.startswith(f"--set {override}: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["model: {d_model: 16, n_heads: 3}", "model: 3", "modle: {n_heads: 3}"]
+)
+def test_a_mistake_in_the_file_is_not_blamed_on_an_override(text: str, tmp_path: Path):
+    message = refused(text, tmp_path, "model.dropout=0.2")
+    assert message.startswith(f"{tmp_path}/")
+    assert ".yaml: mod" in message or ".yaml: unknown key modle" in message
 
 
 def test_an_unknown_preset_suggests_the_nearest_and_lists_them_all():
