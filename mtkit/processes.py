@@ -240,9 +240,9 @@ def _interrupt_delayed() -> Iterator[None]:
     # Only the main thread may set a handler, and only there Python raises. A handler that was not
     # set from Python (None here) could not be restored.
     if threading.current_thread() is threading.main_thread():
-        for number in _INTERRUPTS:
-            if signal.getsignal(number) is not None:
-                handlers[number] = signal.signal(number, wait)
+        for one in _INTERRUPTS:
+            if signal.getsignal(one) is not None:
+                handlers[one] = signal.signal(one, wait)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
     try:
         yield
