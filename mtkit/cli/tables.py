@@ -74,11 +74,12 @@ def preparation(report: Report, *, width: int = UNBROKEN) -> str:
             table.add_row(
                 f"  with {what} in validation or test", f"{count:,}", f"{count / read:.2%}"
             )
-    table.add_row("validation pairs", f"{report.pairs['valid']:,}")
-    for split, count in report.pairs.items():
-        if split not in ("train", "valid", "test"):
-            table.add_row(f"{split} pairs", f"{count:,}")
-    table.add_row("test pairs", f"{report.pairs['test']:,}")
+    also = [split for split in report.pairs if split not in ("train", "valid", "test")]
+    for split in ("valid", *also, "test"):
+        name, total = "validation" if split == "valid" else split, report.pairs[split]
+        table.add_row(f"{name} pairs", f"{total:,}")
+        if known := report.in_training.get(split):
+            table.add_row("  also in training", f"{known:,}", f"{known / total:.2%}")
     table.add_row("vocabulary", report.vocabulary)
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,9 @@ REASONS = (
     "wrong language",
 )
 KEPT = 0
+# 2 ** 64 over the golden ratio: its multiples differ in all their bits.
+_GOLDEN = 0x9E3779B97F4A7C15
+
 _NUMBER = {reason: number for number, reason in enumerate(REASONS)}
 
 ReasonCodes = npt.NDArray[np.uint8]
@@ -203,6 +206,11 @@ def keys_of(lines: Iterable[bytes]) -> Keys:
     return np.array([digest(_normal_form(line)) for line in lines], np.uint64)
 
 
+def salted(keys: Keys, direction: int) -> Keys:
+    """The keys of sentences of a direction, which differ from those of other directions."""
+    return keys ^ np.uint64(direction * _GOLDEN % 2**64)
+
+
 def checksum_of(texts: Iterable[bytes]) -> str:
     """Checksum of all bytes, against accidents; SHA-256 would take about ten times as long."""
     digest = xxhash.xxh3_128()
@@ -335,6 +343,28 @@ class PairRecords:
             codes = np.memmap(self._folder / "codes", np.uint8, mode="r+")
             codes[pairs[codes[pairs] == KEPT]] = _NUMBER[reason]
             codes.flush()
+
+
+def kept_pairs_among(records: PairRecords, pairs: Sequence[tuple[Keys, Keys]]) -> list[int]:
+    """How many of each set of pairs are kept training pairs too.
+
+    Args:
+        records: of all training pairs.
+        pairs: the sets, each as the keys of its sources and of its targets.
+    """
+
+    def of_pairs(src_keys: Keys, tgt_keys: Keys) -> Keys:
+        return src_keys * np.uint64(_GOLDEN) + tgt_keys
+
+    sets = [of_pairs(*keys) for keys in pairs]
+    wanted = np.unique(np.concatenate(sets))
+    is_kept = np.zeros(len(wanted), bool)
+    for start in range(0, len(records) if len(wanted) else 0, _BLOCK):
+        codes, *keys = (records.read(name, start, _BLOCK) for name in ("codes", *_KEYS))
+        found = of_pairs(*keys)[codes == KEPT]
+        places = np.minimum(np.searchsorted(wanted, found), len(wanted) - 1)
+        is_kept[places[wanted[places] == found]] = True
+    return [int(is_kept[np.searchsorted(wanted, one)].sum()) for one in sets]
 
 
 def find_repeats(

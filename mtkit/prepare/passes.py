@@ -50,36 +50,40 @@ from mtkit.prepare.filters import (
     ReasonCodes,
     checksum_of,
     find_repeats,
-    keys_of,
     reason_code,
+    salted,
 )
+from mtkit.prepare.held_out import (
+    HeldOut,
+    Pair,
+    as_block,
+    count_in_training,
+    read_held_out,
+    sentence_keys,
+    warnings_about,
+)
+from mtkit.prepare.language_check import LanguageCheck, LanguageCounts, findings
 from mtkit.prepare.links import LinkLines
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.report import Report, Sample
 from mtkit.prepare.source import Block, Source
-from mtkit.prepare.sources import Corpus, Sources
+from mtkit.prepare.sources import Corpus
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
 from mtkit.prepare_config import PrepareConfig
 from mtkit.processes import malloc_trim, ordered_map
-from mtkit.text import not_utf8
 from mtkit.tokenizer import Vocabularies
 
 log = logging.getLogger(__name__)
 
 
-Pair = tuple[str, str]
-# The pairs of the validation and test sets of a direction, by the names of the splits.
-HeldOut = dict[str, list[Pair]]
 PairOdds = tuple[LanguageOdds, LanguageOdds]
 
 # Pairs that are sent to a process at a time.
 BLOCK = 10_000
 # Blocks that are saved together, so that a run that resumes need not repeat them.
 PART = 20
-# 2 ** 64 over the golden ratio: its multiples differ in all their bits.
-_GOLDEN = 0x9E3779B97F4A7C15
 # Samples of dropped pairs for each reason.
 _SAMPLES = 12
 _SAMPLE_CHARS = 300
@@ -101,6 +105,8 @@ class _Check:
         blocks: checksums of the blocks, to detect a source that changes later.
         fixed: number of lines that were fixed, by kind.
         overlaps, misaligned: as in `Report`.
+        languages: from `LanguageCheck`.
+        in_training: as in `Report`.
     """
 
     pairs: list[int]
@@ -109,6 +115,8 @@ class _Check:
     fixed: list[dict[str, int]]
     overlaps: list[int]
     misaligned: list[list[Any]]
+    languages: list[LanguageCounts] = field(default_factory=list)
+    in_training: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -166,13 +174,7 @@ class Passes:
 
     def run(self, out: Path, origins: dict[str, list[dict[str, Any]]]) -> Report:
         """Run all stages, and give the writer the contents of the manifest."""
-        held_out: list[HeldOut] = [
-            {
-                split: [] if source is None else list(_texts(source))
-                for split, source in direction.held_out.items()
-            }
-            for direction in self._corpus.directions
-        ]
+        held_out = read_held_out(self._corpus)
         for split in origins.keys() - {"train"}:
             self._refuse_changed(split, origins[split])
         for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
@@ -181,10 +183,15 @@ class Passes:
                     raise MtkitError(f"{_empty(source)}; the validation set needs some")
             if self._existing is not None:
                 # Before hours of work.
-                words = count_block(direction.linearisation, _as_block(of_direction["valid"]))
+                words = count_block(direction.linearisation, as_block(of_direction["valid"]))
                 self._existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
+        # Before hours of work.
+        warnings = findings(self._corpus, check.languages)
+        warnings += warnings_about(check.in_training, held_out)
+        for warning in warnings:
+            log.warning("%s", warning)
         # With existing subwords nothing is learned.
         with self._timed("learning") if self._existing is None else nullcontext():
             vocabularies, odds = self._learned(check)
@@ -200,11 +207,11 @@ class Passes:
                     # Those of a split are in the order of the directions.
                     facts = next(one for one in origins[split] if "pairs" not in one)
                     facts["pairs"] = len(texts)
-        for facts, count, kept, (src, tgt), fixed in zip(
-            origins["train"], check.pairs, encode.kept, check.digests, check.fixed, strict=True
-        ):
-            facts |= {"pairs": count, "kept": kept, "fixed": fixed}
-            facts |= {"text_sha256": {"src": src, "tgt": tgt}}
+        for number, facts in enumerate(origins["train"]):
+            src, tgt = check.digests[number]
+            facts |= {"pairs": check.pairs[number], "kept": encode.kept[number]}
+            facts |= {"fixed": check.fixed[number], "text_sha256": {"src": src, "tgt": tgt}}
+            facts |= {"languages": check.languages[number]}
         shares = self._describe_directions(held_out, origins["train"], encode)
         dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
         src_overlap, tgt_overlap, both_overlap = check.overlaps
@@ -215,6 +222,7 @@ class Passes:
                 "kept": sum(encode.kept),
                 "dropped": dropped,
                 "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
+                "in_training": check.in_training,
                 "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
                 **({"noise": encode.noise} if encode.noise else {}),
             },
@@ -242,6 +250,8 @@ class Passes:
             seconds=self._seconds,
             shares=shares,
             noise=encode.noise,
+            warnings=warnings,
+            in_training=check.in_training,
             tags=self._corpus.tag_counts(encode.kept),
         )
 
@@ -288,11 +298,14 @@ class Passes:
         sources = self._corpus.train
         check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
         cleaners = self._cleaners(held_out)
-        records = PairRecords.write(self._writer.scratch, self._checks(cleaners, check))
+        languages = LanguageCheck(self._corpus)
+        checks = self._checks(cleaners, check, languages)
+        records = PairRecords.write(self._writer.scratch, checks)
         # Before the record is written, so that no run resumes with data of a changed source.
         self._refuse_changed("train", origins)
         if not len(records):
             raise MtkitError(f"{_empty(sources[0])}; training needs some")
+        check.languages = languages.found()
         start = 0
         for source, count in zip(sources, check.pairs, strict=True):
             if self._config.drop_misaligned:
@@ -303,36 +316,23 @@ class Passes:
             start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             find_repeats(records, self._config, advance=bar.update)
+        check.in_training = count_in_training(records, held_out)
         _write_stage(saved, check)
         return check
 
     def _cleaners(self, held_out: list[HeldOut]) -> list[Cleaner]:
         """The filters of the pairs of each direction."""
-        texts: dict[str | int, list[bytes]] = {}
-
-        def labels(direction: Sources) -> tuple[str | int, str | int]:
-            # A validation pair of one direction may be a training pair of the reverse one.
-            if self._corpus.is_multilingual:
-                return direction.src_lang, direction.tgt_lang
-            return 0, 1
-
-        for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
-            for pairs in of_direction.values():
-                for label, lines in zip(labels(direction), _as_block(pairs), strict=True):
-                    texts.setdefault(label, []).extend(lines)
-        keys = {label: np.unique(keys_of(lines)) for label, lines in texts.items()}
         return [
-            Cleaner(
-                self._config,
-                direction.src_lang,
-                direction.tgt_lang,
-                (keys[labels(direction)[0]], keys[labels(direction)[1]]),
+            Cleaner(self._config, direction.src_lang, direction.tgt_lang, keys)
+            for direction, keys in zip(
+                self._corpus.directions, sentence_keys(self._corpus, held_out), strict=True
             )
-            for direction in self._corpus.directions
         ]
 
-    def _checks(self, cleaners: list[Cleaner], check: _Check) -> Iterator[PairChecks]:
-        """The checks of all blocks; fills in `check` meanwhile."""
+    def _checks(
+        self, cleaners: list[Cleaner], check: _Check, languages: LanguageCheck
+    ) -> Iterator[PairChecks]:
+        """The checks of all blocks; fills in `check` and `languages` meanwhile."""
         undecodable = [0] * len(self._corpus.train)
         first_undecodable: dict[int, int] = {}
 
@@ -360,7 +360,7 @@ class Passes:
 
         with _bar("checking") as bar:
             check_block = functools.partial(_check_block, cleaners)
-            for (_, number, *_), checks in ordered_map(
+            for (_, number, block, _), checks in ordered_map(
                 check_block, blocks(), workers=self._workers
             ):
                 source = self._corpus.train[number]
@@ -368,6 +368,7 @@ class Passes:
                 if len(bad):
                     first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
                     undecodable[number] += len(bad)
+                languages.add(number, check.pairs[number], block, checks)
                 check.pairs[number] += len(checks.codes)
                 # After a few blocks, because all damaged lines may be at the beginning.
                 if check.pairs[number] >= PART * BLOCK:
@@ -530,7 +531,7 @@ class Passes:
                 if split == "test":
                     continue
                 # As training pairs, so that both are encoded in the same way.
-                lines = model_texts(_as_block(pairs), self._corpus.linearisation)
+                lines = model_texts(as_block(pairs), self._corpus.linearisation)
                 src, tgt = map(CachedEncoder.encode, encoders, lines)
                 before = as_bytes(prefix, dtype)
                 self._writer.add_pairs(split, [before + ids for ids in src], tgt)
@@ -596,8 +597,10 @@ def _check_block(cleaners: list[Cleaner], numbered: _Numbered) -> PairChecks:
         numbered.links.check(numbered.block)
     checks = cleaners[numbered.direction](numbered.block)
     # The same sentence in another direction is not a repetition.
-    salt = np.uint64(numbered.direction * _GOLDEN % 2**64)
-    return replace(checks, src_keys=checks.src_keys ^ salt, tgt_keys=checks.tgt_keys ^ salt)
+    src_keys, tgt_keys = (
+        salted(keys, numbered.direction) for keys in (checks.src_keys, checks.tgt_keys)
+    )
+    return replace(checks, src_keys=src_keys, tgt_keys=tgt_keys)
 
 
 def _checksum(block: Block, links: LinkLines | None) -> str:
@@ -624,23 +627,6 @@ def _changed(source: Source, why: str = "") -> MtkitError:
     return MtkitError(
         f"{source.name}: changed while it was being prepared; run the same command again{why}"
     )
-
-
-def _as_block(pairs: Sequence[Pair]) -> Block:
-    return [src.encode() for src, _ in pairs], [tgt.encode() for _, tgt in pairs]
-
-
-def _texts(source: Source) -> Iterator[Pair]:
-    """The pairs of a validation or test set."""
-    line = 0
-    for block in source.blocks(BLOCK):
-        for pair in zip(*block, strict=True):
-            line += 1
-            try:
-                src, tgt = (side.decode() for side in pair)
-            except UnicodeDecodeError as error:
-                raise not_utf8(f"{source.name}, {source.unit} {line}", error) from None
-            yield src, tgt
 
 
 def _shown(line: bytes) -> str:

@@ -38,6 +38,7 @@ from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
 from mtkit.errors import MtkitError, encodable
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.existing import ExistingVocabularies
+from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import BLOCK, Passes
 from mtkit.prepare.readers import catalogue_sources, parallel_files
@@ -54,7 +55,7 @@ from mtkit.tokenizer import SENTENCEPIECE_VERSION
 log = logging.getLogger(__name__)
 
 # The format of the records for a run that resumes; change the number when they change.
-_RECORDS_FORMAT = 8
+_RECORDS_FORMAT = 9
 # The most processes per core; more would only use memory.
 _WORKERS_PER_CORE = 8
 # Subwords of the sentences of the Wall Street Journal (Section 6.3).
@@ -168,6 +169,7 @@ def prepare_files(
     """
     for option, language in (("src_lang", src_lang), ("tgt_lang", tgt_lang)):
         check_language(option, language)
+    warn_of_codes([(src_lang, tgt_lang)])
     existing = _existing(tokenizer_from, [(src_lang, tgt_lang)], train=train)
     config = _settings(existing, settings, overrides)
     _check_place(out, force=force, dry_run=dry_run)
@@ -231,6 +233,7 @@ def prepare_multilingual(
     """
     pairs = [(one["src_lang"], one["tgt_lang"]) for one in directions]
     _check_pairs(pairs)
+    warn_of_codes(pairs)
     if not (math.isfinite(temperature) and temperature >= 1):
         raise MtkitError(f"temperature: must be at least 1, not {temperature}")
     train = [source for one in directions for source in one["train"]]

@@ -36,6 +36,10 @@ class Report:
             its share of the pairs of an epoch.
         noise: number of training pairs that got each kind of noise with a probability above 0.
         tags: number of kept training pairs with each tag of a corpus.
+        in_training: number of pairs of each validation and test set that are kept training pairs
+            too.
+        warnings: sentences about wrong languages, and about sets that share pairs with the
+            training data.
         seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
     """
 
@@ -52,6 +56,8 @@ class Report:
     shares: dict[str, tuple[int, float]] = field(default_factory=dict)
     noise: dict[str, int] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
+    in_training: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def vocabulary(self) -> str:

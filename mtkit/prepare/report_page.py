@@ -72,7 +72,8 @@ class Vocabulary(NamedTuple):
 class Origin(NamedTuple):
     """A source of pairs: its place, pairs, pairs kept (of training), and weight.
 
-    `fixed` is the number of fixed lines by kind, `digests` the SHA-256 by file.
+    `fixed` is the number of fixed lines by kind, `digests` the SHA-256 by file. `languages` has for
+    each side, `src` and `tgt`, the number of samples by the language that they look like.
     """
 
     split: str
@@ -82,6 +83,7 @@ class Origin(NamedTuple):
     weight: float
     fixed: Mapping[str, int]
     digests: Mapping[str, str]
+    languages: Mapping[str, Mapping[str, int]]
 
 
 class Dropped(NamedTuple):

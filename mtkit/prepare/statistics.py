@@ -157,7 +157,7 @@ def data_facts(
         settings=_settings(settings),
         versions=data.manifest.versions,
     )
-    return replace(facts, findings=findings(facts, report, settings))
+    return replace(facts, findings=findings(facts, report))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -298,6 +298,9 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         "Training pairs in validation or test": "\n".join(
             f"{side} {count:,}" for side, count in zip(sides, report.overlaps, strict=True)
         ),
+        "Pairs that are in training too": "\n".join(
+            f"{split} {count:,}" for split, count in report.in_training.items()
+        ),
         "Fixed lines": "\n".join(f"{what}: {count:,}" for what, count in report.fixed.items())
         or "none",
         "Misaligned parts": f"{len(report.misaligned):,}",
@@ -328,7 +331,8 @@ def _dropped(report: Report, settings: PrepareConfig) -> list[Dropped]:
 
 
 _DIGESTS = {"src_sha256": "source file", "tgt_sha256": "target file", "sha256": "file"}
-_NOT_A_PLACE = {"kind", "weight", "tag", "pairs", "kept", "fixed", "text_sha256", *_DIGESTS}
+_NOT_A_PLACE = {"kind", "weight", "tag", "pairs", "kept", "fixed", "languages", "text_sha256"}
+_NOT_A_PLACE |= _DIGESTS.keys()
 
 
 def _origin(split: str, source: Mapping[str, Any]) -> Origin:
@@ -349,6 +353,7 @@ def _origin(split: str, source: Mapping[str, Any]) -> Origin:
         kept=source.get("kept"),
         weight=source["weight"],
         fixed=source.get("fixed", {}),
+        languages=source.get("languages", {}),
         digests=digests or {f"{side} text": digest for side, digest in texts.items()},
     )
 
@@ -375,9 +380,9 @@ _MUCH_RARE = 0.2
 _UNLIKE = 1.2
 
 
-def findings(facts: DataFacts, report: Report, settings: PrepareConfig) -> list[str]:
+def findings(facts: DataFacts, report: Report) -> list[str]:
     """Sentences about possible problems of the data."""
-    found = []
+    found = [*report.warnings]
     lost = facts.read - facts.kept
     if lost > _MUCH_DROPPED * facts.read:
         most = max(facts.dropped, key=lambda one: one.pairs)
@@ -392,11 +397,6 @@ def findings(facts: DataFacts, report: Report, settings: PrepareConfig) -> list[
             f"The sides are misaligned in {len(facts.misaligned):,} "
             f"{'part' if len(facts.misaligned) == 1 else 'parts'} of the files, {lines:,} lines in "
             "all. These pairs are dropped; to keep them, fix the files."
-        )
-    if report.overlaps[2] and not settings.drop_overlap:
-        found.append(
-            f"{report.overlaps[2]:,} training pairs have both sides in the validation or test set, "
-            "so scores look better than the model is; --set drop_overlap=true leaves them out."
         )
     for name, train, valid in zip(("source", "target"), facts.train, facts.valid, strict=True):
         of_bytes = train.byte_tokens / max(1, train.subwords)

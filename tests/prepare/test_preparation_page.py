@@ -30,7 +30,18 @@ FACTS = DataFacts(
     kept=4,
     counted=4,
     dropped=[Dropped("empty", "A side is empty.", 1, [("a.en and a.de, 3", "", "x")])],
-    origins=[Origin("train", "a.en, a.de", 5, 4, 2.0, {"CRLF line end": 2}, {"file": "ab" * 32})],
+    origins=[
+        Origin(
+            "train",
+            "a.en, a.de",
+            5,
+            4,
+            2.0,
+            {"CRLF line end": 2},
+            {"file": "ab" * 32},
+            {"src": {"en": 19, "de": 1}, "tgt": {"fr": 20}},
+        )
+    ],
     misaligned=[("a.en and a.de", 1001, 1021, -2)],
     train=(SOURCE, TARGET),
     valid=(SOURCE, TARGET),
@@ -96,6 +107,8 @@ def test_the_page_says_what_it_was_given() -> None:
     assert "kept480.00%" in rows
     assert "dropped: empty120.00%" in rows
     assert "a.en and a.de 1,0011,021 2 earlier" in " ".join(rows).replace("de1,001", "de 1,001")
+    (row,) = (row for row in rows if row.startswith("traina.en, a.de"))
+    assert "19 × en, 1 × de →20 × fr" in row
     # 10 subwords in 6 words; 1 of them a byte, 2 rare.
     assert "subwords per word1.6671.6672.0002.000" in rows
     assert "single bytes among subwords10.00%10.00%0.00%0.00%" in rows
@@ -147,7 +160,11 @@ def test_nothing_is_loaded_from_elsewhere_and_everything_is_escaped() -> None:
         findings=[HOSTILE],
         summary={HOSTILE: HOSTILE},
         dropped=[Dropped(HOSTILE, HOSTILE, 1, [(HOSTILE, HOSTILE, HOSTILE)])],
-        origins=[Origin(HOSTILE, HOSTILE, 1, 1, 1.0, {HOSTILE: 1}, {HOSTILE: HOSTILE})],
+        origins=[
+            Origin(
+                HOSTILE, HOSTILE, 1, 1, 1.0, {HOSTILE: 1}, {HOSTILE: HOSTILE}, {"src": {HOSTILE: 1}}
+            )
+        ],
         misaligned=[(HOSTILE, 1, 2, 1)],
         vocabularies=[Vocabulary(HOSTILE, 4, 3, 2, 1)],
         samples=[(HOSTILE, HOSTILE, HOSTILE)],

@@ -22,7 +22,6 @@ from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.report import Report
 from mtkit.prepare.report_page import RATIO_STEPS, DataFacts, Side, Vocabulary, data_page
 from mtkit.prepare.statistics import _MEANINGS, check_page, data_facts, findings, write_page
-from mtkit.prepare_config import PrepareConfig
 
 Pairs = list[tuple[str, str]]
 
@@ -290,14 +289,13 @@ def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
     said = " ".join(bad.facts.findings)
     assert "50% of the training pairs were dropped, most of them (100)" in said
     assert "“duplicate”" in said
-    # Line 5 of training thrice.
-    assert "3 training pairs have both sides in the validation or test set" in said
+    # Line 5 of training, thrice there.
+    assert "1 of the 12 validation pairs (8.3%) are training pairs too" in said
     assert "A source word has" not in said
     assert well_formed(data_page(bad.facts)).texts("li") == list(bad.facts.findings)
 
 
 def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) -> None:
-    settings = PrepareConfig()
     facts = tiny.facts
     usual = Side(
         tokens=1100, words=500, byte_tokens=4, rare_tokens=0, covering=(1, 1, 1), lengths={11: 100}
@@ -311,17 +309,18 @@ def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) 
         (replace(usual, words=420), ""),
     ):
         changed = replace(facts, train=(usual, usual), valid=(usual, side), vocabularies=())
-        said = " ".join(findings(changed, tiny.report, settings))
+        said = " ".join(findings(changed, tiny.report))
         assert ("subwords in the validation set and" in said) == bool(expected)
         assert expected in said
     spelled = replace(facts, train=(replace(usual, byte_tokens=6), usual))
-    said = " ".join(findings(spelled, tiny.report, settings))
+    said = " ".join(findings(spelled, tiny.report))
     assert "0.6% of the source subwords" in said
     shifted = replace(facts, misaligned=[("a", 11, 20, 1), ("a", 31, 40, -2)])
-    assert "2 parts of the files, 20 lines in all" in findings(shifted, tiny.report, settings)[0]
+    said = " ".join(findings(shifted, tiny.report))
+    assert "2 parts of the files, 20 lines in all" in said
     rare = Vocabulary("joint", size=300, learned=40, unused=3, rare=6)
-    said = findings(replace(facts, vocabularies=[rare]), tiny.report, settings)[-1]
-    assert said.startswith("9 of the 40 subwords (joint) occur fewer than 10 times")
+    last = findings(replace(facts, vocabularies=[rare]), tiny.report)[-1]
+    assert last.startswith("9 of the 40 subwords (joint) occur fewer than 10 times")
 
 
 def test_data_without_faults_has_no_findings(tiny_text: TinyText, tmp_path: Path) -> None:

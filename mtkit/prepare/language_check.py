@@ -1,0 +1,165 @@
+"""Whether the text of each training source is in the languages that were given for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from mtkit.errors import one_line
+from mtkit.language_id import (
+    SAMPLE_LINES,
+    can_identify,
+    is_language_tag,
+    is_same_tag,
+    languages,
+    load,
+    looks_like,
+)
+from mtkit.prepare.filters import KEPT, PairChecks
+from mtkit.prepare.source import Block
+from mtkit.prepare.sources import Corpus
+
+log = logging.getLogger(__name__)
+
+# Samples of each training source.
+_SAMPLES = 20
+# A warning is given above this share of them. Without wrong lines there is none: see `language_id`.
+_MOST_WRONG = 0.1
+
+# The number of samples of each side, `src` and `tgt`, by the language that they look like.
+LanguageCounts = dict[str, dict[str, int]]
+
+
+def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
+    """Warn of language codes that are probably mistakes, in pairs of source and target language."""
+    for code in dict.fromkeys(code for pair in directions for code in pair):
+        if not is_language_tag(code):
+            log.warning(
+                "%s is not a valid language tag, such as en, pt-BR or x-mine, so the language and "
+                "the script of its text are not checked",
+                code,
+            )
+    for src_lang, tgt_lang in directions:
+        if is_same_tag(src_lang, tgt_lang):
+            log.warning(
+                "%s and %s are the same language; give the codes of both files, unless the model "
+                "is to rewrite text in its own language",
+                src_lang,
+                tgt_lang,
+            )
+
+
+class LanguageCheck:
+    """Samples pairs of each training source, and identifies the languages of both sides.
+
+    Args:
+        corpus: of trees, nothing is checked.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._samples = [_PairSample() for _ in corpus.train]
+        self._is_on = corpus.linearisation is None
+        if self._is_on:
+            # While the pairs are read.
+            threading.Thread(target=load, name="load py3langid").start()
+
+    def add(self, source: int, first: int, block: Block, checks: PairChecks) -> None:
+        """Consider the pairs of a block of a source; `first` is the number of pairs before it."""
+        if self._is_on:
+            self._samples[source].add(first, block, checks)
+
+    def found(self) -> list[LanguageCounts]:
+        """The languages of each source, where they can be identified."""
+        nothing: list[LanguageCounts] = [{} for _ in self._samples]
+        if not self._is_on:
+            return nothing
+        try:
+            return [
+                sample.languages(*languages)
+                for sample, languages in zip(self._samples, _given(self._corpus), strict=True)
+            ]
+        except OSError as error:
+            log.warning("the languages of the text are not checked: %s", error)
+            return nothing
+
+
+class _PairSample:
+    """Pairs of a training source that pass the filters of the first stage.
+
+    Those with the smallest hashes are taken, so the sample is even, has no source twice, and does
+    not depend on blocks or processes.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: dict[int, tuple[int, bytes, bytes]] = {}
+        self._below = 2**64 - 1
+
+    def add(self, first: int, block: Block, checks: PairChecks) -> None:
+        is_small = (checks.codes == KEPT) & (checks.src_keys < self._below)
+        for index in np.flatnonzero(is_small).tolist():
+            pair = first + index, block[0][index], block[1][index]
+            self._pairs.setdefault(int(checks.src_keys[index]), pair)
+        if len(self._pairs) > _SAMPLES * SAMPLE_LINES:
+            smallest = sorted(self._pairs)[: _SAMPLES * SAMPLE_LINES]
+            self._pairs = {key: self._pairs[key] for key in smallest}
+            self._below = smallest[-1]
+
+    def languages(self, src_lang: str, tgt_lang: str) -> LanguageCounts:
+        # In the order of the file, so that a part in another language has samples of its own.
+        pairs = sorted(self._pairs.values())
+        sides = {"src": (src_lang, [src for _, src, _ in pairs])}
+        sides["tgt"] = tgt_lang, [tgt for _, _, tgt in pairs]
+        return {
+            side: dict(Counter(languages([line.decode() for line in lines])).most_common())
+            for side, (code, lines) in sides.items()
+            if can_identify(code)
+        }
+
+
+def findings(corpus: Corpus, found: Sequence[LanguageCounts]) -> list[str]:
+    """A sentence for each training source whose languages are not those that were given.
+
+    Args:
+        corpus: the sources.
+        found: from `LanguageCheck`.
+    """
+    sentences = []
+    for source, counts, given in zip(corpus.train, found, _given(corpus), strict=True):
+        if wrong := _wrong(counts, *given):
+            sentences.append(f"{one_line(source.name)}: {wrong}")
+    return sentences
+
+
+def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:
+    """What is wrong with the languages of a source; empty if nothing is."""
+    instead: dict[str, str] = {}
+    parts = []
+    for side, name, given in (("src", "source", src_lang), ("tgt", "target", tgt_lang)):
+        of_side = counts.get(side, {})
+        wrong = {code: number for code, number in of_side.items() if not looks_like(code, given)}
+        if sum(wrong.values()) > _MOST_WRONG * sum(of_side.values()):
+            instead[side] = max(wrong, key=lambda code: wrong[code])
+            parts.append(
+                f"{sum(wrong.values())} of {sum(of_side.values())} samples of the {name} look like "
+                f"{' or '.join(wrong)}, not {given}"
+            )
+    if not parts:
+        return ""
+    is_swapped = (
+        len(parts) == 2
+        and looks_like(instead["src"], tgt_lang)
+        and looks_like(instead["tgt"], src_lang)
+    )
+    advice = "are the languages swapped?" if is_swapped else "correct the language code or the file"
+    return f"{', and '.join(parts)}; {advice}"
+
+
+def _given(corpus: Corpus) -> list[tuple[str, str]]:
+    """The language codes of each training source."""
+    directions = (corpus.directions[number] for number in corpus.direction_of)
+    return [(one.src_lang, one.tgt_lang) for one in directions]

@@ -1,0 +1,246 @@
+"""What `prepare` says about the languages of the text, and about pairs that two sets share."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import GREEK, number_pairs, write_pairs
+from treebank import small_trees
+
+from mtkit import language_id
+from mtkit.data import PreparedData
+from mtkit.prepare import Treebank
+from mtkit.prepare.pipeline import prepare_files, prepare_multilingual, prepare_trees
+from mtkit.prepare.report import Report
+from mtkit.prepare.statistics import data_facts
+
+Pairs = list[tuple[str, str]]
+Warned = Callable[[], list[str]]
+
+ENGLISH_GERMAN = number_pairs(120, seed=1)
+HELD_OUT = number_pairs(20, seed=9)
+
+
+@pytest.fixture
+def warned(caplog: pytest.LogCaptureFixture) -> Warned:
+    return lambda: [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+
+def prepared(
+    folder: Path,
+    src_lang: str,
+    tgt_lang: str,
+    train: Sequence[Pairs] = (ENGLISH_GERMAN,),
+    valid: Pairs = HELD_OUT,
+    **more: Any,
+) -> Report:
+    return prepare_files(
+        "x",
+        folder / "out",
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        train=[write_pairs(folder, f"train{n}", pairs) for n, pairs in enumerate(train)],
+        valid=write_pairs(folder, "valid", valid),
+        vocab_size=300,
+        workers=1,
+        **more,
+    )
+
+
+def recorded(report: Report) -> list[dict[str, dict[str, int]]]:
+    return [one["languages"] for one in PreparedData.open(report.path).manifest.sources["train"]]
+
+
+def test_the_languages_of_samples_are_recorded(tmp_path: Path, warned: Warned) -> None:
+    report = prepared(tmp_path, "en", "de")
+    assert recorded(report) == [{"src": {"en": 3}, "tgt": {"de": 3}}]
+    assert warned() == report.warnings == []
+
+
+def test_swapped_languages_are_one_warning(tmp_path: Path, warned: Warned) -> None:
+    report = prepared(tmp_path, "de", "en")
+    (line,) = warned()
+    assert line.startswith(f"{tmp_path}/train0.en and {tmp_path}/train0.de: ")
+    assert "3 of 3 samples of the source look like en, not de" in line
+    assert "3 of 3 samples of the target look like de, not en" in line
+    assert line.endswith("are the languages swapped?")
+    assert recorded(report) == [{"src": {"en": 3}, "tgt": {"de": 3}}]
+    facts = data_facts(PreparedData.open(report.path), report)
+    assert line in facts.findings
+    assert facts.origins[0].languages == {"src": {"en": 3}, "tgt": {"de": 3}}
+
+
+def test_the_wrong_code_of_one_side_is_named(tmp_path: Path, warned: Warned) -> None:
+    prepared(tmp_path, "en", "fr")
+    (line,) = warned()
+    assert "3 of 3 samples of the target look like de, not fr; correct the language code" in line
+    assert "source" not in line
+
+
+def test_only_the_source_with_the_wrong_languages_is_named(tmp_path: Path, warned: Warned) -> None:
+    swapped = [(tgt, src) for src, tgt in number_pairs(100, seed=2)]
+    prepared(tmp_path, "en", "de", [ENGLISH_GERMAN, swapped])
+    (line,) = warned()
+    assert "train1.en" in line
+    assert "2 of 2 samples of the source look like de" in line
+
+
+def test_a_part_in_another_language_is_found(tmp_path: Path, warned: Warned) -> None:
+    mixed = number_pairs(250, seed=3)
+    mixed[100:200] = [(tgt, src) for src, tgt in mixed[100:200]]
+    prepared(tmp_path, "en", "de", [mixed])
+    (line,) = warned()
+    assert "2 of 5 samples of the source look like de, not en" in line
+
+
+def test_the_same_samples_are_taken_with_any_number_of_workers(tmp_path: Path) -> None:
+    pairs = number_pairs(2500, seed=4)
+    pairs[:1000] = [(tgt, src) for src, tgt in pairs[:1000]]
+    found = []
+    for workers in (1, 2):
+        (tmp_path / str(workers)).mkdir()
+        report = prepared(tmp_path / str(workers), "en", "de", [pairs], overrides=[])
+        found.append(recorded(report))
+    assert found[0] == found[1]
+    # 1,000 of the pairs, evenly.
+    (counts,) = found[0]
+    assert sum(counts["src"].values()) == 20
+    assert counts["src"]["de"] in range(6, 11)
+
+
+def test_languages_that_cannot_be_identified_are_not_checked(tmp_path: Path) -> None:
+    report = prepared(tmp_path, "en", "x-mine")
+    assert recorded(report) == [{"src": {"en": 3}}]
+
+
+def test_a_code_that_is_no_language_tag_is_a_warning(tmp_path: Path, warned: Warned) -> None:
+    prepared(tmp_path, "en", "zz9")
+    (line,) = warned()
+    assert line.startswith("zz9 is not a valid language tag")
+
+
+def test_one_language_for_both_sides_is_a_warning(tmp_path: Path, warned: Warned) -> None:
+    prepared(tmp_path, "en", "eng")
+    first, second = warned()
+    assert first.startswith("en and eng are the same language")
+    assert "samples of the target look like de, not eng" in second
+
+
+def test_each_direction_of_several_is_checked(tmp_path: Path, warned: Warned) -> None:
+    files = {
+        name: write_pairs(tmp_path, name, pairs)
+        for name, pairs in (
+            ("one", ENGLISH_GERMAN),
+            ("two", number_pairs(120, seed=5, words=GREEK)),
+            ("valid", HELD_OUT),
+            ("greek", number_pairs(20, seed=6, words=GREEK)),
+        )
+    }
+    prepare_multilingual(
+        "x",
+        tmp_path / "out",
+        directions=[
+            {"src_lang": "en", "tgt_lang": "de", "train": [files["one"]], "valid": files["valid"]},
+            {"src_lang": "en", "tgt_lang": "el", "train": [files["two"]], "valid": files["greek"]},
+            {"src_lang": "nl", "tgt_lang": "de", "train": [files["one"]], "valid": files["valid"]},
+        ],
+        vocab_size=400,
+        workers=1,
+    )
+    (line,) = warned()
+    assert "3 of 3 samples of the source look like en, not nl" in line
+
+
+def test_trees_are_not_checked(tmp_path: Path) -> None:
+    for name, seed in (("train", 1), ("valid", 2)):
+        trees = small_trees(60, seed)
+        (tmp_path / name).write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
+    report = prepare_trees(
+        "x",
+        tmp_path / "out",
+        src_lang="fr",
+        train=[Treebank(tmp_path / "train")],
+        valid=Treebank(tmp_path / "valid"),
+        vocab_size=300,
+        workers=1,
+    )
+    assert recorded(report) == [{}]
+
+
+def test_without_room_for_temporary_files_nothing_is_checked(
+    tmp_path: Path, warned: Warned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(language_id, "_loaded", full)
+    report = prepared(tmp_path, "de", "en")
+    assert recorded(report) == [{}]
+    (line,) = warned()
+    assert line.endswith("not checked: [Errno 28] No space left on device")
+
+
+# ---------------------------------------------------------------------------------------------
+# Pairs that are in training and in another set
+
+
+def test_a_validation_set_from_the_training_pairs_is_a_warning(
+    tmp_path: Path, warned: Warned
+) -> None:
+    report = prepared(tmp_path, "en", "de", valid=ENGLISH_GERMAN[40:80])
+    (line,) = warned()
+    assert line.startswith("40 of the 40 validation pairs (100.0%) are training pairs too")
+    assert "--set drop_overlap=true" in line
+    assert report.in_training == {"valid": 40, "test": 0}
+    counts = PreparedData.open(report.path).manifest.counts
+    assert counts["in_training"] == {"valid": 40, "test": 0}
+    assert line in data_facts(PreparedData.open(report.path), report).findings
+
+
+def test_each_set_has_its_own_share(tmp_path: Path, warned: Warned) -> None:
+    report = prepared(
+        tmp_path,
+        "en",
+        "de",
+        valid=[*HELD_OUT, ENGLISH_GERMAN[0]],
+        test=write_pairs(tmp_path, "test", ENGLISH_GERMAN[:3]),
+        valid_also={"other": write_pairs(tmp_path, "other", number_pairs(20, 8, words=GREEK))},
+    )
+    valid, test = warned()
+    assert valid.startswith("1 of the 21 validation pairs (4.8%)")
+    assert test.startswith("3 of the 3 test pairs (100.0%)")
+    assert report.in_training == {"valid": 1, "test": 3, "valid@other": 0}
+
+
+def test_a_pair_counts_as_often_as_it_is_in_the_set(tmp_path: Path) -> None:
+    # Case counts, white space does not.
+    pair = "one  two ", "zwei eins"
+    train = [*ENGLISH_GERMAN, ("one two", "zwei eins")]
+    report = prepared(tmp_path, "en", "de", [train], valid=[pair, pair, ("One two", "zwei eins")])
+    assert report.in_training["valid"] == 2
+
+
+def test_one_shared_side_is_not_a_shared_pair(tmp_path: Path, warned: Warned) -> None:
+    shared = [(ENGLISH_GERMAN[0][0], "sieben sieben sieben"), *HELD_OUT]
+    report = prepared(tmp_path, "en", "de", valid=shared)
+    assert report.in_training["valid"] == 0
+    assert warned() == []
+
+
+def test_pairs_that_are_kept_out_of_training_do_not_count(tmp_path: Path, warned: Warned) -> None:
+    report = prepared(
+        tmp_path, "en", "de", valid=ENGLISH_GERMAN[40:80], overrides=["drop_overlap=true"]
+    )
+    assert report.in_training["valid"] == 0
+    assert warned() == []
+
+
+def test_one_pair_in_a_hundred_is_accepted(tmp_path: Path, warned: Warned) -> None:
+    others = [pair for pair in number_pairs(140, seed=7) if pair not in ENGLISH_GERMAN][:99]
+    report = prepared(tmp_path, "en", "de", valid=[*others, ENGLISH_GERMAN[0]])
+    assert report.in_training["valid"] == 1
+    assert warned() == []
