@@ -31,6 +31,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from mtkit.errors import MtkitError
+from mtkit.files import shareable_name
 from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
@@ -452,6 +453,13 @@ class Config(Section):
         decode = other.decode.model_dump() | self.decode.model_dump(include=given)
         tree = self.model_dump() | {"model": model, "decode": decode}
         return parse_config(tree, origin=f"with the settings of {origin}")
+
+    def shareable(self) -> Config:
+        """The same without the folders of this machine."""
+        folder = self.data.dir
+        if folder is None or shareable_name(folder) == folder:
+            return self
+        return self.model_copy(update={"data": self.data.model_copy(update={"dir": None})})
 
     @property
     def guided_layer(self) -> int:

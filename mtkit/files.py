@@ -64,6 +64,16 @@ def resolved(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def shareable_name(path: Path | str) -> str:
+    """A path as a file that is passed on may name it, without the folders of this machine.
+
+    It is the path as it was given if that is relative and leads to no folder above, and otherwise
+    its last part.
+    """
+    given = Path(path)
+    return given.name if given.is_absolute() or ".." in given.parts else str(path)
+
+
 # ---------------------------------------------------------------------------------------------
 # Checksums
 

@@ -280,8 +280,13 @@ class Run:
 
     @property
     def data_path(self) -> Path:
-        """Path of the training data when the run was created."""
-        return Path(self.manifest.data.path)
+        """The training data; if it is not where it was, `data/` and its name, if that exists."""
+        origin = self.manifest.data
+        by_name = Path("data", origin.name)
+        if not origin.path:
+            return by_name
+        path = Path(os.path.normpath(self.path.resolve() / origin.path))
+        return by_name if by_name.exists() and not path.exists() else path
 
     def with_config(self, config: Config) -> Run:
         """The same run with another configuration; `write_config` saves it."""

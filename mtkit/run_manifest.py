@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mtkit.data import Direction, Task
-from mtkit.files import FileName, Record, sha256_of_json
+from mtkit.files import FileName, Record, sha256_of_json, shareable_name
 from mtkit.imported import ImportRecord
 
 FORMAT = 2
@@ -18,9 +21,12 @@ class DataOrigin(Record):
 
     Attributes:
         name: of the corpus.
-        path: path of the folder when the run was created.
+        path: the way to it from the run folder; an absolute path in older manifests, and where the
+            two folders have only the root in common. Empty in an export.
         fingerprint: checksum of all files that training uses.
         src_lang, tgt_lang, directions, task: of the data.
+        pairs: number of training pairs.
+        licence: of the corpus, if the catalogue knows it.
     """
 
     name: str = ""
@@ -30,13 +36,15 @@ class DataOrigin(Record):
     tgt_lang: str = ""
     directions: list[Direction] = Field(default_factory=list)
     task: Task = "translation"
+    pairs: int | None = None
+    licence: str = ""
 
 
 class Initialisation(Record):
     """The weights that a run was started from.
 
     Attributes:
-        run: path of the run that they belong to.
+        run: name of the run that they belong to; its path, in older manifests.
         weights: which of its checkpoints, in words.
         sha256: checksum of the weights.
         data: name of the data that they were trained on.
@@ -49,6 +57,16 @@ class Initialisation(Record):
     data: str
     licence: str = ""
 
+    @property
+    def run_name(self) -> str:
+        """The name of the run's folder."""
+        return Path(self.run).name
+
+    @property
+    def description(self) -> str:
+        """The weights in a few words."""
+        return f"{self.weights} of {self.run_name}"
+
 
 class RunManifest(Record):
     """The manifest of a run folder.
@@ -59,7 +77,7 @@ class RunManifest(Record):
         data: the training data.
         versions: of the software.
         seed: of the run.
-        command: the command that created it.
+        command: the command that created it, with the last parts of its paths.
         launch: the id of the launch that created it, with several workers.
         started_from: the weights of step 0, if they are not random.
         exported: the record of `mtkit export`, if it created the folder.
@@ -81,7 +99,33 @@ class RunManifest(Record):
     files: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
 
+    def shareable(self) -> RunManifest:
+        """The same without the folders of this machine."""
+        origin = self.started_from
+        return self.model_copy(
+            update={
+                "data": self.data.model_copy(update={"path": ""}),
+                "command": shareable_command(self.command),
+                "started_from": origin and origin.model_copy(update={"run": origin.run_name}),
+            }
+        )
+
     @property
     def identity(self) -> str:
         """One checksum of the settings, data and tokenizers of the run."""
         return sha256_of_json([self.settings, self.data.fingerprint, self.files])
+
+
+def shareable_command(arguments: Sequence[str]) -> list[str]:
+    """A command line without the folders of this machine: absolute paths have their last part."""
+    program, *rest = arguments or [""]
+    parts = (argument.rpartition("=") for argument in rest)
+    named = [Path(program).name.replace("__main__.py", "mtkit")] if program else []
+    return named + [f"{key}{sign}{shareable_name(value)}" for key, sign, value in parts]
+
+
+def path_of_data(data: Path, run: Path) -> str:
+    """The way from a run folder to its prepared folder, for `DataOrigin`."""
+    data, run = data.resolve(), run.resolve()
+    shared = os.path.commonpath((data, run))
+    return str(data) if shared == data.root else os.path.relpath(data, run)

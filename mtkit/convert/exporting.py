@@ -254,8 +254,8 @@ def _write(translator: Translator, run: Run, folder: Path, facts: _Facts) -> Non
         case "huggingface":
             write_huggingface(translator, run, folder)
         case _:
-            manifest = run.manifest.model_copy(update={"exported": asdict(facts)})
-            exported = Run.create(folder, run.config, vocabularies, manifest=manifest)
+            manifest = run.manifest.shareable().model_copy(update={"exported": asdict(facts)})
+            exported = Run.create(folder, run.config.shareable(), vocabularies, manifest=manifest)
             weights = model.state_dict()
             exported.save(max(facts.steps), weights=weights, optimizer=None, state={})
             if alignment := AlignmentSettings.load(run.path):

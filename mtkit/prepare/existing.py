@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 
 from mtkit.data import FileFacts, Task
 from mtkit.errors import MtkitError, encodable
-from mtkit.files import Record, read_record, sha256_of
+from mtkit.files import Record, read_record, sha256_of, shareable_name
 from mtkit.prepare.vocabularies import piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
 from mtkit.text import base_language
@@ -143,7 +143,7 @@ class ExistingVocabularies:
                     f"{path}: its tokenizer has {has}; remove --tag {tag}, or {_ADVICE}"
                 )
         kind = "prepared folder" if manifest.data is None else "run folder"
-        entry = {"kind": kind, "path": encodable(str(path)), "files": checksums}
+        entry = {"kind": kind, "path": encodable(shareable_name(path)), "files": checksums}
         log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")
         return cls(path, task, found, entry | ({"reversed": True} if reverse else {}))
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from mtkit.data import LINK_TYPE
 from mtkit.errors import MtkitError
+from mtkit.files import shareable_name
 from mtkit.prepare.source import Block, check_file, file_sha256
 from mtkit.text import read_lines
 from mtkit.tokenizer import Tokenizer, Vocabularies
@@ -85,7 +86,7 @@ class LinkFile:
 
     def facts(self) -> dict[str, Any]:
         """The entry in the manifest."""
-        return {"path": str(self.path), "sha256": file_sha256(self.path)}
+        return {"path": shareable_name(self.path), "sha256": file_sha256(self.path)}
 
     def beside(
         self, blocks: Generator[Block, None, None], *, of: str

@@ -307,12 +307,12 @@ class Passes:
             raise MtkitError(f"{_empty(sources[0])}; training needs some")
         check.languages = languages.found()
         start = 0
-        for source, count in zip(sources, check.pairs, strict=True):
+        for label, count in zip(self._corpus.labels, check.pairs, strict=True):
             if self._config.drop_misaligned:
                 for segment in find_misaligned(records, start, start + count):
                     records.drop("misaligned", np.arange(segment.start, segment.end))
                     first, last = segment.start - start + 1, segment.end - start
-                    check.misaligned.append([one_line(source.name), first, last, segment.offset])
+                    check.misaligned.append([one_line(label), first, last, segment.offset])
             start += count
         with _bar("looking for repeats", total=len(records)) as bar:
             find_repeats(records, self._config, advance=bar.update)
@@ -507,7 +507,7 @@ class Passes:
         return done
 
     def _list_dropped(self, done: _Encode, place: Place, block: Block, codes: ReasonCodes) -> None:
-        name = self._corpus.train[place.source].name
+        name = self._corpus.labels[place.source]
         for index in np.flatnonzero(codes).tolist():
             reason, line = REASONS[codes[index]], place.first + index
             done.dropped[reason] = done.dropped.get(reason, 0) + 1

@@ -24,6 +24,7 @@ from typing import Any
 
 from mtkit.data import Split
 from mtkit.errors import MtkitError, reason_of
+from mtkit.files import shareable_name
 from mtkit.prepare.catalogue import Corpus
 from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.hub import HubSplit, fetch, fetch_split
@@ -235,8 +236,8 @@ class _ParallelFiles(Source):
     def _place(self) -> dict[str, Any]:
         return {
             "kind": "lines",
-            "src": str(self._src),
-            "tgt": str(self._tgt),
+            "src": shareable_name(self._src),
+            "tgt": shareable_name(self._tgt),
             "src_sha256": file_sha256(self._src),
             "tgt_sha256": file_sha256(self._tgt),
         }
@@ -280,7 +281,11 @@ class _File(Source):
         self._languages = languages
 
     def _place(self) -> dict[str, Any]:
-        return {"kind": self.kind, "path": str(self._path), "sha256": file_sha256(self._path)}
+        return {
+            "kind": self.kind,
+            "path": shareable_name(self._path),
+            "sha256": file_sha256(self._path),
+        }
 
 
 class _Tsv(_File):

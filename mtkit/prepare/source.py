@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from mtkit.errors import MtkitError, encodable
-from mtkit.files import sha256_of
+from mtkit.files import sha256_of, shareable_name
 from mtkit.text import damage_reported, open_binary
 
 # n source and n target sentences: unchanged bytes, without line ends.
@@ -62,7 +62,7 @@ class Source(ABC):
     """Sentence pairs from one place, which can be read any number of times.
 
     Attributes:
-        name: the name in messages and reports, such as "train.en and train.de".
+        name: the name in messages, such as "texts/train.en and texts/train.de".
         unit: what its pairs are numbered by, from 1: "line", "unit" (of TMX) or "row".
         weight: the oversampling factor.
         files: those that it reads on this machine.
@@ -134,6 +134,11 @@ class Source(ABC):
         }
         tag = {} if self.tag is None else {"tag": self.tag}
         return {**place, "weight": self.weight, **tag}
+
+    @property
+    def label(self) -> str:
+        """The name in files that may be passed on, without the folders of this machine."""
+        return " and ".join(map(shareable_name, self.files)) or self.name
 
     @abstractmethod
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:

@@ -85,6 +85,15 @@ class Corpus:
         """Whether the training pairs have links."""
         return self.linearisation is not None or any(one.links for one in self.directions)
 
+    @cached_property
+    def labels(self) -> list[str]:
+        """What files that may be passed on call each of `train`; no two the same."""
+        found = [source.label for source in self.train]
+        return [
+            f"{label} (source {number})" if found.count(label) > 1 else label
+            for number, label in enumerate(found, start=1)
+        ]
+
     @property
     def tagged_languages(self) -> list[str]:
         """The target languages of a multilingual model, each once, in alphabetical order."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtkit.files import shareable_name
 from mtkit.prepare.source import Block, Reading, Source, check_file, file_sha256
 from mtkit.text import decode_lines
 from mtkit.trees import linearise, model_source, parse_trees, read_bracket, split_words
@@ -43,7 +44,11 @@ class Treebank(Source):
                 yield [t.sentence.encode() for t in block], [str(t).encode() for t in block]
 
     def _place(self) -> dict[str, Any]:
-        return {"kind": "trees", "path": str(self._path), "sha256": file_sha256(self._path)}
+        return {
+            "kind": "trees",
+            "path": shareable_name(self._path),
+            "sha256": file_sha256(self._path),
+        }
 
 
 @dataclass(frozen=True)

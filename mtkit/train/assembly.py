@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import platform
@@ -35,7 +36,7 @@ from mtkit.files import Held
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare_config import PrepareConfig
 from mtkit.run_folder import Run
-from mtkit.run_manifest import DataOrigin, RunManifest
+from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
@@ -87,6 +88,7 @@ def run(
             initial weights, which the message names, or if the workers have different ones.
     """
     config, initial = _start(config, data, run_path, init_from, restart=restart)
+    config = config.shareable()
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
         return _run(
@@ -119,7 +121,7 @@ def _start(
     continues = begun is not None and bool(begun.checkpoints()) and (not restart or is_own)
     if init_from is not None:
         path, which = split_checkpoint(init_from)
-        is_same = origin is not None and origin.run == str(path.resolve())
+        is_same = origin is not None and origin.run_name == path.resolve().name
         # Restarted workers have the command that began the run, whatever RUN has become.
         if not (continues and is_same and (is_own or not path.exists())):
             run = Run.open(path)
@@ -131,7 +133,7 @@ def _start(
         if not continues:
             why = "was started from other weights" if restart else "has no checkpoint yet"
             raise MtkitError(
-                f"{run_path}: {why}; give --init-from again, for {origin.weights} of {origin.run}, "
+                f"{run_path}: {why}; give --init-from again, for {origin.description}, "
                 "or another --run"
             )
         return config_to_start(config, begun), None
@@ -218,7 +220,7 @@ def _run_locked(
             _parameters(trainer),
         )
         if existing is None:
-            manifest = _manifest(config, data, command, initial)
+            manifest = _manifest(config, data, run_path, command, initial)
             if initial is not None:
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""
@@ -337,26 +339,33 @@ def _parameters(trainer: Trainer) -> str:
 
 
 def _manifest(
-    config: Config, data: PreparedData, command: list[str] | None, initial: Initial | None
+    config: Config,
+    data: PreparedData,
+    run_path: Path,
+    command: list[str] | None,
+    initial: Initial | None,
 ) -> RunManifest:
     return RunManifest(
         started_from=initial and initial.origin,
         data=DataOrigin(
             name=data.name,
-            path=str(data.path.resolve()),
+            path=path_of_data(data.path, run_path),
             fingerprint=data.fingerprint,
             src_lang=data.src_lang,
             tgt_lang=data.tgt_lang,
             **({"directions": _directions(data)} if data.directions else {}),
             task=data.task,
+            pairs=data.manifest.counts.get("kept"),
+            licence=data.manifest.licence or "",
         ),
         versions={
             "mtkit": mtkit.__version__,
             "torch": str(torch.__version__),
             "python": platform.python_version(),
+            "sacrebleu": importlib.metadata.version("sacrebleu"),
         },
         seed=config.train.seed,
-        command=command or sys.argv,
+        command=shareable_command(command or sys.argv),
         launch=launch_id(),
     )
 
@@ -586,12 +595,12 @@ def _run_to_continue(
         )
     begun = run.manifest.started_from
     if initial is not None and (begun is None or begun.sha256 != initial.origin.sha256):
-        before = f"{begun.weights} of {begun.run}" if begun is not None else "random weights"
+        before = begun.description if begun is not None else "random weights"
         advice = "to continue it, leave out --init-from"
         if begun is not None and not run.checkpoints():
             advice = "to begin it again, give --init-from for the weights that it was started from"
         raise MtkitError(
-            f"{run.path}: was not started from {initial.origin.weights} of {initial.origin.run}, "
+            f"{run.path}: was not started from {initial.origin.description}, "
             f"but from {before}; {advice}; else give another --run, or --restart"
         )
     changed = differences(run.config, config, ignore=MAY_CHANGE)

@@ -66,7 +66,7 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
         weights,
         run.path,
         Initialisation(
-            run=str(run.path.resolve()),
+            run=run.name,
             weights=description,
             sha256=_sha256(weights),
             data=manifest.data.name,

@@ -6,7 +6,6 @@ A write error, such as a full disk, never stops training; it gives one warning.
 from __future__ import annotations
 
 import logging
-import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -113,9 +112,9 @@ class MetricsLogger:
         self._rows = self._run.metrics()
 
     def _open_board(self) -> None:
-        # Files differ by second and step.
+        # Files differ by second and step. TensorBoard's own have the name of the host before that.
         now = int(time.time())
-        self._board = f"events.out.tfevents.{now}.{socket.gethostname()}.{self._step}"
+        self._board = f"events.out.tfevents.{now}.mtkit.{self._step}"
         first = {"file_version": "brain.Event:2"}
         if not self._step:
             self._write_events(first)

@@ -563,7 +563,7 @@ class Trainer:
         others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
         return {
             "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
-            **({"Started from": f"{origin.weights} of {origin.run}"} if origin else {}),
+            **({"Started from": origin.description} if origin else {}),
             "Parameters": f"{count:,}",
             **({"Trained parameters": f"{trained:,}"} if trained != count else {}),
             "Device": f"{describe_device(self.device)}{others}, {self.precision}",

@@ -304,6 +304,7 @@ def moved_away(run: Path, place: Path) -> None:
 
 def test_score_without_the_data_of_the_run_says_what_to_give(trained: Place):
     moved_away(trained.folder / "runs" / "tiny", trained.folder / "gone")
+    shutil.rmtree(trained.folder / "data" / "tiny")
     error = trained.refused("score")
     assert "gone" in error
     assert "--data" in error

@@ -51,7 +51,7 @@ def test_the_tokenizer_is_copied_byte_by_byte_and_its_settings_and_checksum_are_
     checksum = tiny_data.manifest.files[name].sha256
     assert data.manifest.tokenizer_from == {
         "kind": kind,
-        "path": str(origin),
+        "path": origin.name,
         "files": {name: checksum},
     }
     assert data.manifest.settings == tiny_data.manifest.settings

@@ -345,8 +345,8 @@ def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Pa
     source = parse_source(str(tmp_path / "a"), src_lang="en", tgt_lang="de", weight=2.5)
     assert source.facts() == {
         "kind": "lines",
-        "src": str(src),
-        "tgt": str(tgt),
+        "src": "a.en",
+        "tgt": "a.de",
         "src_sha256": sha256_of(src),
         "tgt_sha256": sha256_of(tgt),
         "weight": 2.5,
@@ -357,7 +357,7 @@ def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Pa
     table = source_of(file)
     assert table.facts() == {
         "kind": "tsv",
-        "path": str(file),
+        "path": "a.tsv",
         "sha256": sha256_of(file),
         "weight": 1.0,
     }

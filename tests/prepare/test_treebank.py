@@ -122,7 +122,7 @@ def test_no_rule_for_translations_drops_trees_but_the_limit_of_length_does(tmp_p
     )
     assert report.dropped == {"too long": 1}
     rows = gzip.decompress((tmp_path / "out" / "dropped.tsv.gz").read_bytes()).decode()
-    assert rows.splitlines()[1:] == [f"{train}\t6\ttoo long"]
+    assert rows.splitlines()[1:] == ["train.trees\t6\ttoo long"]
 
 
 def test_self_trained_trees_have_a_weight_of_their_own(place: Place, tree_files: dict[str, Path]):
