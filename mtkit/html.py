@@ -7,6 +7,8 @@ Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/t
 charts. The contents of the pages are in `report_page` of `train` and of `prepare`, and in
 `inspect.page`.
 
+The card of an export is Markdown, from a template too.
+
 Every text is escaped, and cut if it is very long. A page has no time stamp, so the same values give
 the same bytes.
 """
@@ -57,6 +59,11 @@ def render(template: str, *, title: str, kind: str, script: str = "", **values: 
         script_policy=f"script-src 'sha256-{digest}'" if script else "",
         **values,
     )
+
+
+def render_card(**values: Any) -> str:
+    """The card of a model, as Markdown in UTF-8, from the variables of its template."""
+    return _environment().get_template("card.md").render(**values)
 
 
 def escaped(text: str) -> str:

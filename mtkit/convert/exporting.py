@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
 import logging
-import shlex
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from safetensors import SafetensorError
 
 import mtkit
-from mtkit.config import Config, DecodeConfig, ModelConfig
+from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.card import NO_LICENCE
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
+from mtkit.convert.decode_settings import plain_greedy
 from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
+from mtkit.convert.model_card import Format, usage, write_card
 from mtkit.convert.parts import (
+    FACTS,
     SENTENCEPIECE_FILES,
     Quantization,
     longest_sequence,
@@ -44,14 +45,10 @@ from mtkit.translate import AlignmentSettings, Translator
 
 log = logging.getLogger(__name__)
 
-Format = Literal["ctranslate2", "huggingface", "safetensors"]
-
 # For the check: lines that are translated, and lines whose log-probabilities are compared.
 CHECKED_LINES = 500
 
 _LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
-# A folder with this file is an export.
-_FACTS = "export.json"
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,7 @@ class _Facts:
         steps: the steps of the averaged checkpoints.
         data: name and languages of the corpus.
         versions: of the software.
+        decode: the settings of translation of the run, which `mtkit import` reads back.
     """
 
     format: Format
@@ -75,6 +73,7 @@ class _Facts:
     steps: list[int]
     data: dict[str, str]
     versions: dict[str, str]
+    decode: dict[str, Any]
 
 
 @memory_explained("exporting; export on a machine with more memory")
@@ -116,10 +115,10 @@ def export(
         force=force,
         kind="an export",
         place="OUT",
-        is_kind=lambda folder: (folder / _FACTS).is_file(),
+        is_kind=lambda folder: (folder / FACTS).is_file(),
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
-    greedy = run.config.decode.greedy().model_copy(update={"precision": "fp32"})
+    greedy = plain_greedy(run.config.decode)
     # Linearised, because other software has what the model of a parser writes, and not the trees.
     translator = _load_untagged(
         run, checkpoint=checkpoint, config=greedy, prepared=False, linearised=True
@@ -133,6 +132,7 @@ def export(
         steps=steps,
         data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
         versions={"mtkit": mtkit.__version__, **_version(library)},
+        decode=run.config.decode.model_dump(),
     )
     with new_folder(out) as folder:
         _write(translator, run, folder, facts)
@@ -160,8 +160,17 @@ def export(
             log.info(
                 "licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE
             )
-        write_json(folder / _FACTS, record)
-    return _usage(out, format, run.config, vocabularies=translator.vocabularies)
+        write_json(folder / FACTS, record)
+        write_card(
+            run,
+            folder,
+            format=format,
+            steps=steps,
+            weights=quantization,
+            vocabularies=translator.vocabularies,
+            parameters=sum(one.numel() for one in translator.model.parameters()),
+        )
+    return usage(out, format, run.config, vocabularies=translator.vocabularies)
 
 
 def check_expressible(config: ModelConfig, format: Format) -> None:
@@ -263,7 +272,7 @@ def _write(translator: Translator, run: Run, folder: Path, facts: _Facts) -> Non
 
 
 def _load(folder: Path, format: Format, decode: DecodeConfig) -> LoadedModel:
-    greedy = decode.greedy().model_copy(update={"precision": "fp32"})
+    greedy = plain_greedy(decode)
     match format:
         case "ctranslate2":
             vocabularies = Vocabularies.load(folder, SENTENCEPIECE_FILES)
@@ -283,45 +292,3 @@ def _load_untagged(run: Run, **options: Any) -> Translator:
     translator = Translator.load(run, device="cpu", tgt_lang=next(iter(tags), None), **options)
     translator.src_prefix = []
     return translator
-
-
-def _quoted(path: Path) -> str:
-    """The path as a Python string literal."""
-    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())
-
-
-def _usage(out: Path, format: Format, config: Config, *, vocabularies: Vocabularies) -> str:
-    beam, is_joint = config.decode.beam_size, vocabularies.is_joint
-    tags = vocabularies.src.language_tags
-    # As the first of several languages.
-    language = min(tags, default="")
-    tag = f">>{language}<<"
-    text = f"{tag} Text to translate." if tags else "Text to translate."
-    match format:
-        case "ctranslate2":
-            names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
-            src, tgt = names[0], names[-1]
-            files = dict(zip(names, SENTENCEPIECE_FILES.of(is_joint=is_joint), strict=True))
-            load = "".join(
-                f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
-                for name, file in files.items()
-            )
-            return f"""\
-import ctranslate2, sentencepiece
-{load}translator = ctranslate2.Translator({_quoted(out)})
-source = {f'["{tag}"] + ' if tags else ""}{src}.encode("Text to translate.", out_type=str)
-found = translator.translate_batch([source], beam_size={beam})
-print({tgt}.decode(found[0].hypotheses[0]))
-"""
-        case "huggingface":
-            return f"""\
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
-model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
-source = tokenizer(["{text}"], padding=True, return_tensors="pt")
-found = model.generate(**source, num_beams={beam})
-print(*tokenizer.batch_decode(found, skip_special_tokens=True))
-"""
-        case _:
-            more = f" --tgt-lang {language}" if tags else ""
-            return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"

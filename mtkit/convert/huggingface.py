@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
+from mtkit.convert.decode_settings import power_penalty
 from mtkit.convert.marian import halves, new_ids
 from mtkit.convert.parts import (
     ROWS_AT_A_TIME,
@@ -186,9 +187,9 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
     subwords = None if imported is None else imported.subwords
     ids = _Ids.of(translator.model, subwords)
     model: Any = to_marian(translator.model, longest=longest, subwords=subwords)
-    # The check uses its default behaviour.
     model.generation_config = GenerationConfig(
-        num_beams=1,
+        num_beams=run.config.decode.beam_size,
+        length_penalty=power_penalty(run.config.decode),
         do_sample=False,
         max_length=longest,
         **ids.for_generation(),

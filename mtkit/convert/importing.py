@@ -20,9 +20,10 @@ import torch
 from safetensors import SafetensorError
 
 import mtkit
-from mtkit.config import Config, DecodeConfig
+from mtkit.config import Config
 from mtkit.convert.card import NO_LICENCE, Card, read_card
 from mtkit.convert.check import BOUNDS, Agreement, RunModel, compare
+from mtkit.convert.decode_settings import plain_greedy
 from mtkit.convert.huggingface import MarianModel, silence_transformers
 from mtkit.convert.marian import (
     MarianSource,
@@ -227,10 +228,10 @@ def _languages(found: _Found, src_lang: str | None, tgt_lang: str | None) -> tup
 
 
 def _config(model: MarianSource, vocabulary: NewVocabulary) -> Config:
-    """The configuration of the run: the shape of the model, and the defaults of mtkit."""
+    """The configuration of the run: the shape of the model, and how it translates."""
     is_joint = vocabulary.vocabularies.is_joint
     shared = model.has_one_matrix and not is_joint
-    decode = DecodeConfig()
+    decode = model.decode
     longest = min(decode.max_source_tokens, max(2, model.longest))
     return Config(
         model=model.config.model_copy(update={"shared_embedding": shared}),
@@ -272,9 +273,7 @@ def _translator(run: Run) -> Translator:
     return Translator(
         model.eval(),
         tgt,
-        run.config.decode.greedy().model_copy(
-            update={"precision": "fp32", "max_extra_length": EXTRA_CHECKED}
-        ),
+        plain_greedy(run.config.decode).model_copy(update={"max_extra_length": EXTRA_CHECKED}),
         device=torch.device("cpu"),
         src_tokenizer=_TaggedTokenizer(src.model) if tags_of(src) else src,
     )

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from mtkit.checkpoint import Tensors
-from mtkit.config import ModelConfig
+from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.errors import MtkitError, reason_of
 from mtkit.imported import OldIds, OldIdsOfSides
 from mtkit.model import NEVER
@@ -70,6 +70,7 @@ class MarianSource:
         longest: the longest sequence that it was made for, in subwords.
         src_lang, tgt_lang: codes of the languages; empty if they are not known.
         folder: of the same model for transformers; None if there is none.
+        decode: the settings of translation that its files give.
     """
 
     config: ModelConfig
@@ -81,6 +82,7 @@ class MarianSource:
     src_lang: str
     tgt_lang: str
     folder: Path | None
+    decode: DecodeConfig
 
     @property
     def has_one_vocabulary(self) -> bool:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from mtkit.checkpoint import Tensors
-from mtkit.config import ModelConfig
+from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.convert.decode_settings import given_settings
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
@@ -127,6 +128,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         src_lang="",
         tgt_lang="",
         folder=None,
+        decode=_decode(file),
     )
 
 
@@ -214,8 +216,7 @@ def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
 
 def _named_vocabularies(file: Path) -> tuple[Path, Path]:
     """The vocabularies of source and target that a file beside the model names."""
-    places = [file.with_name(f"{file.name}{ending}") for ending in _OF_MODEL]
-    for place in (file.with_name(_DECODER), *places):
+    for place in _settings_files(file):
         if place.is_file():
             named = _yaml(place).get("vocabs")
             if isinstance(named, list) and len(named) == 2:
@@ -229,6 +230,20 @@ def _named_vocabularies(file: Path) -> tuple[Path, Path]:
     raise MtkitError(
         f"{file}: no {_DECODER} beside it names two vocabularies; give them as --vocabs SRC TGT"
     )
+
+
+def _decode(file: Path) -> DecodeConfig:
+    """The settings of translation that a file beside the model gives."""
+    given: dict[str, Any] = {}
+    for place in reversed(_settings_files(file)):
+        given |= _yaml(place) if place.is_file() else {}
+    # Marian's `normalize` is the exponent of the length.
+    return given_settings(given.get("beam-size"), given.get("normalize"))
+
+
+def _settings_files(file: Path) -> list[Path]:
+    """The files beside a model that may have its settings, those that count most first."""
+    return [file.with_name(_DECODER), *(file.with_name(f"{file.name}{end}") for end in _OF_MODEL)]
 
 
 def _subwords(file: Path, vocabularies: tuple[Path, Path]) -> tuple[Subwords, Subwords]:

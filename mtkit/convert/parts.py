@@ -19,6 +19,8 @@ from mtkit.tokenizer import Tokenizer, VocabularyFiles
 
 Quantization = Literal["float32", "float16", "int8"]
 ROWS_AT_A_TIME = 32
+# The record of an export; a folder with this file is an export.
+FACTS = "export.json"
 # Marian always has a file for each side.
 SENTENCEPIECE_FILES = VocabularyFiles("sentencepiece.model", "source.spm", "target.spm")
 

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mtkit.checkpoint import Tensors
-from mtkit.config import ModelConfig
+from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.convert.decode_settings import exported_settings, given_settings
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
@@ -25,16 +26,18 @@ from mtkit.convert.marian import (
     setting,
     tensor_shapes,
 )
+from mtkit.convert.parts import FACTS
 from mtkit.errors import MtkitError, reason_of
 from mtkit.model import sinusoidal_positions
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
-CONFIG = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 # What an import reads besides the weights.
 OTHER_FILES = (
     CONFIG,
-    "generation_config.json",
+    GENERATION,
+    FACTS,
     "vocab.json",
     "target_vocab.json",
     "source.spm",
@@ -118,7 +121,16 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         src_lang=_language(words.get("source_lang")),
         tgt_lang=_language(words.get("target_lang")),
         folder=folder,
+        decode=_decode(folder, settings),
     )
+
+
+def _decode(folder: Path, settings: dict[str, Any]) -> DecodeConfig:
+    """The settings of translation: exactly those of an export of mtkit."""
+    exported = exported_settings(_json(folder / FACTS, required=False), folder / FACTS)
+    # Older folders have them in config.json.
+    given = settings | _json(folder / GENERATION, required=False)
+    return exported or given_settings(given.get("num_beams"), given.get("length_penalty"))
 
 
 def _json(path: Path, *, required: bool = True) -> dict[str, Any]:

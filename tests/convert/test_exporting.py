@@ -127,7 +127,7 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
     for line in NUMBERS:
         longest = len(translator.tokenizer.encode(line)) + 1 + config.max_extra_length
         usage = printed.split("to use it:\n")[1]
-        usage = usage.replace("num_beams=4", f"num_beams=1, max_new_tokens={longest}")
+        usage = usage.replace("**source", f"**source, num_beams=1, max_new_tokens={longest}")
         limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
         program += usage.replace("beam_size=4", limits).replace("Text to translate.", line)
     used = python("-c", program)
@@ -220,7 +220,7 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
     for line in NUMBERS:
         longest = len(translator.src_tokenizer.encode(line)) + 1 + greedy.max_extra_length
         limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
-        alone = usage.replace("num_beams=4", f"num_beams=1, max_new_tokens={longest}")
+        alone = usage.replace("**source", f"**source, num_beams=1, max_new_tokens={longest}")
         program += alone.replace("beam_size=4", limits).replace("Text to translate.", line)
     # As printed, with a beam.
     used = python("-c", program + usage.replace("Text to translate.", "one two three"))

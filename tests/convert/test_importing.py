@@ -368,6 +368,28 @@ def test_the_licence_and_what_to_cite_are_kept_and_shown(imported: dict[str, Imp
     assert (run.manifest.data.src_lang, run.manifest.data.tgt_lang) == ("en", "de")
 
 
+@pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
+def test_beam_and_length_penalty_are_those_of_the_model(
+    file: str, source: Path, tmp_path: Path
+) -> None:
+    edit(source / "generation_config.json", num_beams=None, length_penalty=None)
+    edit(source / file, num_beams=6, length_penalty=0.8)
+    decode = import_model(str(source), tmp_path / "run").run.config.decode
+    assert (decode.beam_size, decode.length_penalty) == (6, 0.8)
+    assert decode.length_penalty_form == "power"
+
+
+def test_beam_and_length_penalty_of_a_model_of_marian_are_those_of_its_decoder(
+    source: Path, tmp_path: Path
+) -> None:
+    file = write_npz(tmp_path / "marian", source)
+    with (file.parent / "decoder.yml").open("a") as decoder:
+        decoder.write("beam-size: 6\nnormalize: 0.7\nword-penalty: 0\n")
+    decode = import_model(str(file), tmp_path / "run").run.config.decode
+    assert (decode.beam_size, decode.length_penalty) == (6, 0.7)
+    assert decode.length_penalty_form == "power"
+
+
 def test_an_import_shows_a_translation_or_how_to_get_one(imported: dict[str, Imported]) -> None:
     first = SHAPES["shared"].lines[-LINES]
     assert any(note.startswith(f"a translation: {first} -> ") for note in imported["shared"].notes)

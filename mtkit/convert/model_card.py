@@ -1,0 +1,244 @@
+"""Writes the model card of an export, `README.md`, and the lines of code that use the folder.
+
+The template is `templates/card.md`. Reading the card of another model is in `card`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Literal
+
+from mtkit.config import Config, DecodeConfig
+from mtkit.convert.card import CARD, NO_LICENCE
+from mtkit.convert.decode_settings import power_penalty
+from mtkit.convert.model_hub import is_hub_name
+from mtkit.convert.parts import SENTENCEPIECE_FILES, longest_sequence
+from mtkit.errors import one_line
+from mtkit.html import render_card
+from mtkit.run_folder import Run
+from mtkit.run_manifest import DataOrigin
+from mtkit.score import Metric, score
+from mtkit.text import base_language
+from mtkit.tokenizer import Vocabularies
+
+Format = Literal["ctranslate2", "huggingface", "safetensors"]
+
+# Of each format: the name of its library on the hub, what it needs, and what to know of it.
+_SOFTWARE: dict[Format, tuple[str, str, str]] = {
+    "ctranslate2": (
+        "ctranslate2",
+        "Needs `pip install ctranslate2 sentencepiece`.",
+        "Leave blank lines out; mtkit would keep them blank.",
+    ),
+    "huggingface": (
+        "transformers",
+        "Needs `pip install transformers torch sentencepiece`.",
+        "For a model on the hub, write its name instead of the dot. Leave blank lines out; mtkit "
+        "would keep them blank.",
+    ),
+    "safetensors": (
+        "mtkit",
+        "Needs mtkit.",
+        "The file has one sentence per line. The folder is a run folder of mtkit, and can be "
+        "scored, inspected, exported and fine-tuned.",
+    ),
+}
+# The licences that the hub knows have such identifiers.
+_LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_CODE = re.compile("[a-z]{2,3}")
+_METRICS: tuple[tuple[str, str, Metric | None], ...] = (
+    ("bleu", "BLEU", "bleu"),
+    ("chrf", "chrF", "chrf"),
+    ("f1", "F1 of brackets", None),
+)
+# The subwords that CTranslate2 writes at most by default.
+_LONGEST = 256
+_UNKNOWN = "not known to mtkit"
+
+
+def write_card(
+    run: Run,
+    folder: Path,
+    *,
+    format: Format,
+    steps: list[int],
+    weights: str,
+    vocabularies: Vocabularies,
+    parameters: int,
+) -> None:
+    """Write the card of an exported run into its folder.
+
+    Args:
+        run: the run that is exported.
+        folder: of the export.
+        format: of the export.
+        steps: of the checkpoints that are averaged.
+        weights: the type of the stored numbers.
+        vocabularies: of the run.
+        parameters: their number.
+    """
+    library, needs, note = _SOFTWARE[format]
+    origin, imported = run.manifest.data, run.manifest.imported
+    pairs = _pairs(origin) or [("", code) for code in vocabularies.src.language_tags]
+    codes = [base_language(code) for code in dict.fromkeys(code for pair in pairs for code in pair)]
+    licence = imported.licence if imported is not None else ""
+    step, scores = _scores(run, steps)
+    is_hub = imported is not None and imported.commit and is_hub_name(imported.source)
+    text = render_card(
+        languages=[code for code in dict.fromkeys(codes) if _CODE.fullmatch(code)],
+        licence_id=licence if _LICENCE_ID.fullmatch(licence) else "",
+        library=library,
+        is_translation=origin.task == "translation",
+        base_model=imported.source if imported is not None and is_hub else "",
+        title=one_line(run.name),
+        facts={
+            **_facts(run, pairs),
+            "Weights": f"{_of_steps(steps)}, {weights}, {parameters:,} parameters",
+            "Decoding": _decoding(run.config.decode, format),
+        },
+        step=step,
+        scores=scores,
+        needs=needs,
+        code_language="sh" if format == "safetensors" else "python",
+        code=usage(Path(), format, run.config, vocabularies=vocabularies),
+        note=note,
+        citations=[] if imported is None else imported.citations,
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def _pairs(origin: DataOrigin) -> list[tuple[str, str]]:
+    """The source and target language of each direction."""
+    if origin.directions:
+        return [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    return [(origin.src_lang, origin.tgt_lang)] if origin.src_lang or origin.tgt_lang else []
+
+
+def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """What the model is, and what it was made from."""
+    origin, model = run.manifest.data, run.config.model
+    started, imported = run.manifest.started_from, run.manifest.imported
+    listed = ", ".join(f"{src or 'unknown'} to {tgt or 'unknown'}" for src, tgt in pairs)
+    what = {"translation": "translates", "parsing": "parses"}[origin.task]
+    facts = {
+        "What it does": f"{what} {listed or 'unknown languages'}, sentence by sentence",
+        "Model": (
+            f"Transformer of width {model.d_model}, encoder layers: {model.encoder_layers}, "
+            f"decoder layers: {model.decoder_layers}"
+        ),
+    }
+    if imported is not None:
+        commit = f", commit {imported.commit}" if imported.commit else ""
+        facts["Converted from"] = f"{imported.source}{commit}"
+        facts["Licence of that model"] = imported.licence or NO_LICENCE
+    else:
+        count = "" if origin.pairs is None else f", {origin.pairs:,} sentence pairs"
+        facts["Training data"] = f"{origin.name or 'unknown'}{count}"
+        facts["Licence of the data"] = origin.licence or _UNKNOWN
+    if started is not None:
+        facts["Fine-tuned from"] = f"{started.description}, trained on {started.data or 'unknown'}"
+        facts["Licence of that model"] = started.licence or _UNKNOWN
+    versions = run.manifest.versions
+    facts["Made with"] = ", ".join(f"{what} {version}" for what, version in versions.items())
+    return {label: one_line(text) for label, text in facts.items() if text}
+
+
+def _of_steps(steps: list[int]) -> str:
+    if len(steps) == 1:
+        return f"step {steps[0]:,}"
+    return f"mean of the checkpoints of steps {', '.join(f'{step:,}' for step in steps)}"
+
+
+def _decoding(decode: DecodeConfig, format: Format) -> str:
+    form = "((5 + n) / 6)" if decode.length_penalty_form == "gnmt" else "n"
+    text = (
+        f"beam size {decode.beam_size}; score divided by {form} ** {decode.length_penalty:g} for "
+        f"n subwords; at most {decode.max_extra_length} subwords more than the source has"
+    )
+    if format != "safetensors" and decode.length_penalty_form == "gnmt":
+        text += (
+            f". This software divides by n ** length_penalty; {power_penalty(decode):g} is nearest"
+        )
+    return text
+
+
+def _scores(run: Run, steps: list[int]) -> tuple[int, dict[str, list[tuple[str, float, str]]]]:
+    """The last validation of these weights: its step, and for each set name, value, signature."""
+    rows = [row for row in run.metrics() if "valid_loss" in row and row["step"] <= max(steps)]
+    if not rows:
+        return 0, {}
+    last = rows[-1]
+    main = {key.removeprefix("valid_"): value for key, value in last.items()}
+    name = run.manifest.data.name
+    sets = {f"validation set of {name}" if name else "validation set": main}
+    sets |= last.get("valid_also", {})
+    version = run.manifest.versions.get("sacrebleu")
+    found = {
+        one_line(name): [
+            (label, values[key], signature(metric, version) if metric else "")
+            for key, label, metric in _METRICS
+            if values.get(key) is not None
+        ]
+        for name, values in sets.items()
+    }
+    return last["step"], {name: of_set for name, of_set in found.items() if of_set}
+
+
+def signature(metric: Metric, version: str | None) -> str:
+    """The signature of scores that were computed with a version of sacreBLEU, if it is known."""
+    now, _, _ = score(["."], [["."]], metric=metric).signature.rpartition("|version:")
+    return f"{now}|version:{version}" if version else now
+
+
+# ---------------------------------------------------------------------------------------------
+# The code
+
+
+def usage(out: Path, format: Format, config: Config, *, vocabularies: Vocabularies) -> str:
+    """A few lines of code, or a command, that use the exported folder `out`."""
+    decode, is_joint = config.decode, vocabularies.is_joint
+    tags = vocabularies.src.language_tags
+    # As the first of several languages.
+    language = min(tags, default="")
+    tag = f">>{language}<<"
+    text = f"{tag} Text to translate." if tags else "Text to translate."
+    match format:
+        case "ctranslate2":
+            names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
+            src, tgt = names[0], names[-1]
+            files = dict(zip(names, SENTENCEPIECE_FILES.of(is_joint=is_joint), strict=True))
+            load = "".join(
+                f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
+                for name, file in files.items()
+            )
+            search = f"beam_size={decode.beam_size}, length_penalty={power_penalty(decode):g}"
+            # Its own limit is beyond the last position of some models.
+            if (most := longest_sequence(config) - 1) < _LONGEST:
+                search += f", max_decoding_length={most}"
+            return f"""\
+import ctranslate2, sentencepiece
+{load}translator = ctranslate2.Translator({_quoted(out)})
+source = {f'["{tag}"] + ' if tags else ""}{src}.encode("Text to translate.", out_type=str)
+found = translator.translate_batch([source], {search})
+print({tgt}.decode(found[0].hypotheses[0]))
+"""
+        case "huggingface":
+            return f"""\
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained({_quoted(out)})
+model = AutoModelForSeq2SeqLM.from_pretrained({_quoted(out)})
+source = tokenizer(["{text}"], padding=True, return_tensors="pt")
+found = model.generate(**source)
+print(*tokenizer.batch_decode(found, skip_special_tokens=True))
+"""
+        case _:
+            more = f" --tgt-lang {language}" if tags else ""
+            return f"mtkit translate --run {shlex.quote(str(out))}{more} < input.txt\n"
+
+
+def _quoted(path: Path) -> str:
+    """The path as a Python string literal."""
+    return json.dumps(str(path), ensure_ascii=not str(path).isprintable())

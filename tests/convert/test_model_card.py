@@ -1,0 +1,280 @@
+"""The card of an export, and how a model translates after an export and an import."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import yaml
+from command_line import Place
+from conftest import changed, reseal
+
+from mtkit.config import DecodeConfig
+from mtkit.convert.card import read_card
+from mtkit.convert.decode_settings import given_settings, power_penalty
+from mtkit.convert.exporting import export
+from mtkit.convert.importing import import_model
+from mtkit.errors import MtkitError
+from mtkit.imported import ImportRecord
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+LINES = ["one two three", "nine", "four four five one two six", "seven eight"]
+BIBTEX = "@misc{someone-2020,\n    title = {A <model> & its data},\n}"
+
+
+def needs(library: str) -> Any:
+    missing = importlib.util.find_spec(library) is None
+    return pytest.mark.skipif(missing, reason=f"{library} is not installed")
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    match = re.match(r"---\n(.*?)\n---\n", card, re.DOTALL)
+    assert match is not None
+    found = yaml.safe_load(match[1])
+    assert isinstance(found, dict)
+    return found
+
+
+def code_of(card: str) -> str:
+    (code,) = re.findall(r"^```(?:python|sh)\n(.*?)^```", card, re.DOTALL | re.MULTILINE)
+    return str(code)
+
+
+def copied(run: Run, place: Path, **manifest: Any) -> Run:
+    """A copy of a run with other entries in its manifest."""
+    shutil.copytree(run.path, place)
+    reseal(place / "manifest.json", lambda content: content.update(manifest))
+    return Run.open(place)
+
+
+# ---------------------------------------------------------------------------------------------
+# The card
+
+
+@pytest.fixture(scope="module")
+def card(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The card of the tiny run."""
+    out = tmp_path_factory.mktemp("card") / "out"
+    export(tiny_run, out, format="safetensors")
+    return (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_card_says_languages_data_and_weights(card: str) -> None:
+    assert front_matter(card) == {
+        "language": ["en", "de"],
+        "library_name": "mtkit",
+        "pipeline_tag": "translation",
+        "tags": ["mtkit"],
+    }
+    assert "\n# tiny\n" in card
+    assert "**What it does:** translates en to de, sentence by sentence" in card
+    assert "**Training data:** tiny, 200 sentence pairs" in card
+    assert "**Licence of the data:** not known to mtkit" in card
+    assert "mean of the checkpoints of steps 2, 4, float32" in card
+    assert "score divided by ((5 + n) / 6) ** 0.6 for n subwords" in card
+
+
+def test_a_card_has_the_scores_of_the_validation_with_their_signatures(
+    card: str, tiny_run: Run
+) -> None:
+    row = next(row for row in tiny_run.metrics() if "valid_loss" in row)
+    bleu = sacrebleu.BLEU()
+    bleu.corpus_score(["a"], [["a"]])
+    assert (
+        f"- validation set of tiny: BLEU {row['valid_bleu']:.2f} `{bleu.get_signature()}`\n" in card
+    )
+    assert f"chrF {row['valid_chrf']:.2f} `nrefs:1|case:mixed|eff:yes|nc:6|nw:0|" in card
+    assert "by the weights of step 4" in card
+
+
+def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    export(copied(tiny_run, tmp_path / "old", versions={}), tmp_path / "out", format="safetensors")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`" in card
+
+
+def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    data = tiny_run.manifest.data.model_dump() | {"licence": "research use; see example.org"}
+    started = {
+        "run": "/home/someone/opus",
+        "weights": "step 0",
+        "sha256": "0",
+        "data": "Helsinki-NLP/opus-mt-en-de",
+        "licence": "cc-by-4.0",
+    }
+    run = copied(tiny_run, tmp_path / "r", data=data, started_from=started)
+    export(run, tmp_path / "out", format="safetensors")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "**Licence of the data:** research use; see example.org" in card
+    assert "**Fine-tuned from:** step 0 of opus, trained on Helsinki-NLP/opus-mt-en-de" in card
+    assert "**Licence of that model:** cc-by-4.0" in card
+    # The licence of the new weights is for their owner to choose.
+    assert "license" not in front_matter(card)
+
+
+def test_the_licence_and_citation_of_an_imported_model_are_read_again(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    record = ImportRecord(
+        source="Helsinki-NLP/opus-mt-en-de",
+        commit="abc",
+        licence="cc-by-4.0",
+        citations=[BIBTEX],
+        subwords=None,
+    )
+    run = copied(tiny_run, tmp_path / "r", imported=record.model_dump())
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in LINES))
+    export(run, tmp_path / "out", format="safetensors", check=text)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert front_matter(card)["license"] == "cc-by-4.0"
+    assert front_matter(card)["base_model"] == "Helsinki-NLP/opus-mt-en-de"
+    read = read_card(tmp_path / "out")
+    assert (read.licence, read.citations) == ("cc-by-4.0", [BIBTEX])
+
+
+def test_names_in_a_card_stay_on_their_line_and_are_no_markup(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    data = tiny_run.manifest.data.model_dump()
+    data |= {"name": "a\n# <b>x</b>", "src_lang": 'no", "x": "', "tgt_lang": "no"}
+    run = copied(tiny_run, tmp_path / "r", data=data)
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in LINES))
+    export(run, tmp_path / "out", format="safetensors", check=text)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert front_matter(card)["language"] == ["no"]
+    assert "\n# <b>" not in card
+    assert "<b>" not in card
+
+
+def test_the_command_in_the_card_of_a_run_folder_runs_in_it(
+    tiny_run: Run, place: Place, card: str
+) -> None:
+    assert code_of(card) == "mtkit translate --run . < input.txt\n"
+    export(tiny_run, place.folder / "out", format="safetensors")
+    place.folder /= "out"
+    done = place.mtkit("translate", "--run", ".", stdin=b"one two\n")
+    assert done.status == 0
+    assert done.out.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "format",
+    [
+        pytest.param("ctranslate2", marks=needs("ctranslate2")),
+        pytest.param("huggingface", marks=needs("transformers")),
+    ],
+)
+def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
+    format: str, untrained: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    export_it = [sys.executable, "-m", "mtkit", "export", untrained.path, out, "--format", format]
+    subprocess.run(export_it, env=environment, check=True, capture_output=True)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    library = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}[format]
+    assert front_matter(card)["library_name"] == library
+    code = code_of(card).replace("Text to translate.", LINES[0])
+    program = [sys.executable, "-c", code]
+    done = subprocess.run(
+        program, cwd=out, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+# ---------------------------------------------------------------------------------------------
+# How it translates
+
+
+@needs("transformers")
+def test_an_import_of_an_export_translates_as_the_run_does(untrained: Run, tmp_path: Path) -> None:
+    decode = {
+        "beam_size": 3,
+        "length_penalty": 1.0,
+        "max_extra_length": 6,
+        "max_source_tokens": 50,
+        "no_repeat_ngram": 4,
+    }
+    run = untrained.with_config(changed(untrained.config, "decode", **decode))
+    export(run, tmp_path / "out", format="huggingface")
+    generation = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert generation["num_beams"] == 3
+    # The exponent of n by which ((5 + n) / 6) ** 1.0 rises at 25 subwords.
+    wanted = math.log((5 + 25.01) / (5 + 24.99)) / math.log(25.01 / 24.99)
+    assert generation["length_penalty"] == pytest.approx(wanted, abs=1e-4)
+    again = import_model(str(tmp_path / "out"), tmp_path / "again").run
+    assert again.config.decode == run.config.decode
+    ours, theirs = (
+        list(Translator.load(one, device="cpu", config=run.config.decode).translate(LINES))
+        for one in (run, again)
+    )
+    assert ours == theirs
+
+
+@needs("transformers")
+def test_an_impossible_setting_in_the_record_of_an_export_is_named(
+    untrained: Run, tmp_path: Path
+) -> None:
+    export(untrained, tmp_path / "out", format="huggingface")
+    file = tmp_path / "out" / "export.json"
+    record = json.loads(file.read_text())
+    record["decode"] |= {"beam_size": 0, "from_a_later_version": 1}
+    file.write_text(json.dumps(record))
+    with pytest.raises(MtkitError, match=re.escape(f"{file}: decode.beam_size: ")) as caught:
+        import_model(str(tmp_path / "out"), tmp_path / "again")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_exported_run_folder_keeps_how_it_translates(tiny_run: Run, tmp_path: Path) -> None:
+    run = tiny_run.with_config(changed(tiny_run.config, "decode", length_penalty=1.0, beam_size=7))
+    export(run, tmp_path / "out", format="safetensors")
+    assert Run.open(tmp_path / "out").config.decode == run.config.decode
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["decode"] == (
+        run.config.decode.model_dump()
+    )
+
+
+@pytest.mark.parametrize(
+    ("beam", "penalty", "found"),
+    [
+        (6, None, (6, 1.0)),
+        ("12", "0.6", (12, 0.6)),
+        (1, 0, (1, 0.0)),
+        (None, None, (4, 1.0)),
+        (0, 11, (4, 1.0)),
+        (True, False, (4, 1.0)),
+        ([6], {"a": 1}, (4, 1.0)),
+        ("9" * 5000, "nan", (4, 1.0)),
+        (2.5, "inf", (4, 1.0)),
+    ],
+)
+def test_settings_of_other_software_are_taken_if_they_are_possible(
+    beam: Any, penalty: Any, found: tuple[int, float]
+) -> None:
+    decode = given_settings(beam, penalty)
+    assert (decode.beam_size, decode.length_penalty) == found
+    assert decode.length_penalty_form == "power"
+
+
+def test_a_length_penalty_of_the_form_power_is_the_same_everywhere() -> None:
+    assert power_penalty(DecodeConfig(length_penalty=1.3, length_penalty_form="power")) == 1.3
+    assert power_penalty(DecodeConfig(length_penalty=0.6)) == 0.5
