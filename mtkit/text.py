@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import contextlib
 import gzip
 import logging
@@ -89,7 +90,7 @@ def damage_reported(path: Path) -> Iterator[None]:
         raise MtkitError(f"{path}: cannot be read: {reason}") from error
 
 
-def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
+def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False) -> Iterator[str]:
     r"""The lines of a byte stream, which end only at \n.
 
     A byte-order mark at the start and the \r of a \r\n are not part of a line. A stream without
@@ -98,6 +99,7 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
     Args:
         stream: chunks that end after each \n, as binary files yield them.
         name: of the stream, for messages.
+        keeps_mark: leave a byte-order mark in the first line, with a warning, as sacreBLEU does.
 
     Raises:
         MtkitError: for the first line that is not UTF-8, with its number.
@@ -106,14 +108,20 @@ def decode_lines(stream: Iterable[bytes], *, name: str) -> Iterator[str]:
         if number == 1 and has_old_line_ends(raw):
             log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if number == 1 and raw.startswith(codecs.BOM_UTF8):
+            if keeps_mark:
+                log.warning("%s: %s", one_line(name), _MARK_IS_SCORED)
+            else:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise not_utf8(f"{name}, line {number}", error) from None
 
 
+_MARK_IS_SCORED = (
+    "begins with a byte-order mark, which sacreBLEU takes for a part of the first word; remove it"
+)
 # The message about such text; the command can be pasted into a shell.
 OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
 
@@ -131,14 +139,14 @@ def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
     )
 
 
-def read_lines(path: Path) -> Generator[str, None, None]:
-    """The lines of a plain or compressed text file, one at a time.
+def read_lines(path: Path, *, keeps_mark: bool = False) -> Generator[str, None, None]:
+    """The lines of a plain or compressed text file, one at a time, as from `decode_lines`.
 
     Raises:
         MtkitError: if the file is missing, damaged or not UTF-8.
     """
     with open_binary(path) as stream, damage_reported(path):
-        yield from decode_lines(stream, name=str(path))
+        yield from decode_lines(stream, name=str(path), keeps_mark=keeps_mark)
 
 
 def check_language(option: str, language: str) -> None:

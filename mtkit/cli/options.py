@@ -406,13 +406,13 @@ def name_of(path: Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a file, or of standard input (-)."""
+def lines_of(path: Path, *, keeps_mark: bool = False) -> Iterator[str]:
+    """The lines of a file, or of standard input (-), as from `decode_lines`."""
     from mtkit.text import decode_lines, read_lines
 
     if str(path) == "-":
-        return decode_lines(standard_input(), name=name_of(path))
-    return read_lines(path)
+        return decode_lines(standard_input(), name=name_of(path), keeps_mark=keeps_mark)
+    return read_lines(path, keeps_mark=keeps_mark)
 
 
 def refuse_stdin_twice(paths: Iterable[Path | None], *, advice: str = "") -> None:

@@ -492,8 +492,8 @@ def _systems_of_files(
     if not references:
         raise click.UsageError("HYP requires at least one --reference")
     refuse_stdin_twice([*hypotheses, *references])
-    systems = [System(str(path), list(lines_of(path))) for path in hypotheses]
-    reference_sets = [list(lines_of(path)) for path in references]
+    systems = [System(str(path), list(lines_of(path, keeps_mark=True))) for path in hypotheses]
+    reference_sets = [list(lines_of(path, keeps_mark=True)) for path in references]
     for system in systems:
         for path, lines in zip(references, reference_sets, strict=True):
             refuse_unequal(system.name, system.translations, str(path), lines)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -247,6 +250,58 @@ def test_the_best_of_several_references_counts(place: Place):
     outcome = place.mtkit("score", "-", *references, stdin=text)
     assert outcome.out.startswith("BLEU 100.00 ")
     assert "nrefs:2" in outcome.out
+
+
+PLAIN = b"".join(f"{line} von hier aus\n".encode() for line in CAPTIONS)
+TEXTS = {
+    "plain": PLAIN,
+    "mark": b"\xef\xbb\xbf" + PLAIN,
+    "marks": b"\xef\xbb\xbf" * 2 + PLAIN,
+    "crlf": PLAIN.replace(b"\n", b"\r\n"),
+    "returns": PLAIN.replace(b" auf", b"\rauf").replace(b"\n", b"\r\r\n"),
+    "separators": PLAIN.replace(b" ", "\u2028".encode(), 3).replace(b"ein", "\x85ein".encode()),
+    "nul": PLAIN.replace(b" ", b"\0", 2).replace(b"\n", b"\0\n"),
+    "spaces": PLAIN.replace(b"\n", " \u3000\x1c \t\n".encode()).replace(b"zwei", b"  zwei"),
+    "blank lines": PLAIN.replace(b"\n", b"\n\n") + b"\n \n",
+    "only blank lines": b"\n" * 4,
+    "no newline": PLAIN.removesuffix(b"\n"),
+    "return at the end": PLAIN.removesuffix(b"\n") + b"\r",
+    "text.gz": gzip.compress(b"\xef\xbb\xbf" + PLAIN),
+}
+# sacreBLEU's command, a fork for each file, because it closes its standard input.
+SACREBLEU = """
+import os, sys
+from sacrebleu.sacrebleu import main
+for name in sys.argv[1:]:
+    reference = "long" if name == "blank lines" else "reference"
+    if not os.fork():
+        sys.argv = ["sacrebleu", reference, "-i", name, "-w", "8", "-m", "bleu", "chrf", "ter"]
+        os.dup2(os.open(f"{name}.json", os.O_WRONLY | os.O_CREAT), 1)
+        main()
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0, name
+"""
+
+
+def test_scores_of_odd_files_are_those_of_sacrebleus_command(place: Place):
+    for name, text in TEXTS.items():
+        place.write(name, text)
+    lines = PLAIN.replace(b"Hut", b"Helm").replace(b"roten", b"blauen").splitlines(keepends=True)
+    place.write("reference", b"".join(lines))
+    place.write("long", b"".join(line + b"\n" for line in lines) + b"\n\n")
+    subprocess.run([sys.executable, "-c", SACREBLEU, *TEXTS], cwd=place.folder, check=True)
+    for name in TEXTS:
+        reference = "long" if name == "blank lines" else "reference"
+        command = ["score", name, "--reference", reference, "--json"]
+        outcome = place.mtkit(*command, "--metric=bleu", "--metric=chrf", "--metric=ter")
+        (ours,) = json.loads(outcome.out)["systems"]
+        theirs = json.loads((place.folder / f"{name}.json").read_text(encoding="utf-8"))
+        assert [one["score"] for one in theirs] == pytest.approx(
+            [one["value"] for one in ours["scores"]], abs=1e-7
+        ), name
+        is_warned = "begins with a byte-order mark" in outcome.err
+        assert is_warned == (name in ("mark", "marks", "text.gz"))
 
 
 def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Place):
