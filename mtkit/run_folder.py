@@ -14,6 +14,7 @@ deleted without an error.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -67,7 +68,7 @@ _CHECKPOINTS = "checkpoints"
 _LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 _LOCK = ".lock"
 
-_TRAIN_AGAIN = "restore the file from a copy, or train again (with --restart)"
+_TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"
 
 
 class _MetricsRow(Record):
@@ -303,17 +304,58 @@ class Run:
         Raises:
             MtkitError: if a file is missing or was changed.
         """
+        is_joint, names = self._tokenizer_files()
+        for name in names:
+            if not self._is_tokenizer_intact(name):
+                raise MtkitError(
+                    f"{self.path / name}: missing, or changed since the run was made (its checksum "
+                    f"is wrong); {self._tokenizer_advice()}"
+                )
+        return Vocabularies.load(self.path, is_joint=is_joint)
+
+    def restore_tokenizers(self, vocabularies: Vocabularies, source: Path) -> None:
+        """Write a missing or damaged copy of a vocabulary again.
+
+        Args:
+            vocabularies: those of the training data.
+            source: the folder that they are from, for messages.
+
+        Raises:
+            MtkitError: if they are not the vocabularies of the run, or cannot be written.
+        """
+        _, names = self._tokenizer_files()
+        for name, tokenizer in zip(names, vocabularies.distinct, strict=True):
+            if self._is_tokenizer_intact(name):
+                continue
+            if hashlib.sha256(tokenizer.model).hexdigest() != self.manifest.files[name]:
+                raise MtkitError(
+                    f"{self.path / name}: missing or damaged, and {source} has another one; "
+                    "restore it from a copy"
+                )
+            with naming_file(self.path / name):
+                tokenizer.save(self.path / name)
+            log.warning("%s: was missing or damaged; restored from %s", self.path / name, source)
+
+    def _tokenizer_files(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether the vocabulary is joint, and the names of its files."""
         is_joint = VOCABULARY_FILES.joint in self.manifest.files
         names = VOCABULARY_FILES.of(is_joint=is_joint)
         if self.manifest.files.keys() != {*names}:
             raise MtkitError(f"{self.path / _MANIFEST}: names no tokenizers; {_TRAIN_AGAIN}")
-        for name in names:
-            if sha256_of(self.path / name) != self.manifest.files[name]:
-                raise MtkitError(
-                    f"{self.path / name}: changed since the run was made (its checksum is wrong); "
-                    f"{_TRAIN_AGAIN}"
-                )
-        return Vocabularies.load(self.path, is_joint=is_joint)
+        return is_joint, names
+
+    def _is_tokenizer_intact(self, name: str) -> bool:
+        path = self.path / name
+        return path.is_file() and sha256_of(path) == self.manifest.files[name]
+
+    def _tokenizer_advice(self) -> str:
+        if self.manifest.exported is not None or self.manifest.imported is not None:
+            again = "export" if self.manifest.imported is None else "import"
+            return f"restore it from a copy, or {again} again"
+        return (
+            f"copy it from the prepared data, {self.data_path}, or run the command of the training "
+            "again, which restores it"
+        )
 
     # Checkpoints
 

@@ -230,6 +230,8 @@ def _run_locked(
     if held is not None:
         folder.guard(held)
     if existing is not None:
+        if workers.is_rank_zero:
+            folder.restore_tokenizers(trainer.vocabularies, data.path)
         trainer.resume(folder)
         if trainer.step >= config.train.max_steps:
             if workers.is_rank_zero:

@@ -39,6 +39,53 @@ def config(training_config: Config) -> Config:
 
 
 # ---------------------------------------------------------------------------------------------
+# The tokenizer of a run
+
+
+@pytest.mark.parametrize("content", [None, b"", b"damaged"])
+@pytest.mark.parametrize("max_steps", [2, 3])
+def test_a_damaged_tokenizer_of_a_run_is_restored_when_training_resumes(
+    content: bytes | None,
+    max_steps: int,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    run = tmp_path / "run"
+    train.run(changed(config, "train", max_steps=2), tiny_data, run, device="cpu")
+    tokenizer = run / "tokenizer.model"
+    tokenizer.unlink()
+    if content is not None:
+        tokenizer.write_bytes(content)
+    with pytest.raises(MtkitError) as caught:
+        Translator.load(run, device="cpu")
+    # Nobody is to delete good weights.
+    assert "--restart" not in str(caught.value)
+    assert str(tokenizer) in str(caught.value)
+    assert f"copy it from the prepared data, {tiny_data.path}" in str(caught.value)
+    with caplog.at_level("WARNING", logger="mtkit"):
+        train.run(changed(config, "train", max_steps=max_steps), tiny_data, run, device="cpu")
+    assert tokenizer.read_bytes() == (tiny_data.path / "tokenizer.model").read_bytes()
+    said = [message for message in caplog.messages if str(tokenizer) in message]
+    assert said == [f"{tokenizer}: was missing or damaged; restored from {tiny_data.path}"]
+    with Translator.load(run, device="cpu") as translator:
+        assert len(list(translator.translate(["one"]))) == 1
+
+
+def test_a_tokenizer_that_cannot_be_restored_stops_the_training_in_one_line(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    run = tmp_path / "run"
+    train.run(changed(config, "train", max_steps=2), tiny_data, run, device="cpu")
+    (run / "tokenizer.model").unlink()
+    (run / "tokenizer.model").mkdir()
+    with pytest.raises(MtkitError, match=r"tokenizer\.model: Is a directory"):
+        train.run(changed(config, "train", max_steps=3), tiny_data, run, device="cpu")
+    assert [one.step for one in Run.open(run).checkpoints()] == [2]
+
+
+# ---------------------------------------------------------------------------------------------
 # The same, stopped or not
 
 
