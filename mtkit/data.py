@@ -646,10 +646,11 @@ def check_free(path: Path, *, force: bool) -> None:
         MtkitError: with the reason, and what to do.
     """
     kind = "a prepared folder"
-    check_writable(path, force=force, kind=kind, place="--out", is_kind=_is_prepared)
+    check_writable(path, force=force, kind=kind, place="--out", is_kind=is_prepared)
 
 
-def _is_prepared(folder: Path) -> bool:
+def is_prepared(folder: Path) -> bool:
+    """Whether there is a prepared folder."""
     return (folder / _MANIFEST).is_file()
 
 

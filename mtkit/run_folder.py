@@ -56,7 +56,7 @@ from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
 
-_CONFIG = "config.yaml"
+CONFIG = "config.yaml"
 _MANIFEST = "manifest.json"
 _METRICS = "metrics.jsonl"
 _SAMPLES = "samples.jsonl"
@@ -165,7 +165,7 @@ class Run:
             MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
         """
         old_files = (_METRICS, _SAMPLES, _PAGE, ALIGNMENT, *VOCABULARY_FILES)
-        for name in (_MANIFEST, _CONFIG, *old_files):
+        for name in (_MANIFEST, CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
         if (path / _CHECKPOINTS).is_file():
@@ -179,7 +179,7 @@ class Run:
                 (path / old).unlink(missing_ok=True)
             shutil.rmtree(path / _BOARD, ignore_errors=True)
             (path / _METRICS).write_bytes(b"")
-            write_whole(path / _CONFIG, dump_config(config))
+            write_whole(path / CONFIG, dump_config(config))
             names = vocabularies.save(path)
             manifest = manifest.model_copy(
                 update={
@@ -224,11 +224,11 @@ class Run:
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
         if (path / _MANIFEST).is_file():
-            return _CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
+            return CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {_CHECKPOINTS, _METRICS, _CONFIG, _SAMPLES, _PAGE, _BOARD, ALIGNMENT}
+        left = {_CHECKPOINTS, _METRICS, CONFIG, _SAMPLES, _PAGE, _BOARD, ALIGNMENT}
         left.update(VOCABULARY_FILES)
         return not names or (_CHECKPOINTS in names and names <= left)
 
@@ -245,7 +245,7 @@ class Run:
             MtkitError: if there is none, or a setting that may not change was changed.
         """
         if not cls.is_run(path):
-            if (path / _CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
+            if (path / CONFIG).is_file() and any((path / _CHECKPOINTS).glob("step-*")):
                 raise MtkitError(
                     f"{path / _MANIFEST}: missing or not a file; restore it from a copy, or "
                     "train again in another folder"
@@ -255,15 +255,15 @@ class Run:
         manifest = read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
         if manifest.format != FORMAT:
             raise MtkitError(f"{path}: was made by another version of mtkit; train again")
-        if not (path / _CONFIG).is_file():
-            raise MtkitError(f"{path / _CONFIG}: missing or not a file; {_TRAIN_AGAIN}")
-        config = load_config(str(path / _CONFIG))
+        if not (path / CONFIG).is_file():
+            raise MtkitError(f"{path / CONFIG}: missing or not a file; {_TRAIN_AGAIN}")
+        config = load_config(str(path / CONFIG))
         # A setting that was added in a later version of mtkit has its default.
         made_with = fixed_settings(Config()) | manifest.settings
         for key, value in fixed_settings(config).items():
             if value != made_with[key]:
                 raise MtkitError(
-                    f"{path / _CONFIG}: {key} was changed since the run was made, from "
+                    f"{path / CONFIG}: {key} was changed since the run was made, from "
                     f"{made_with[key]} to {str(value)[:100]} (the section decode may be edited); "
                     f"{_TRAIN_AGAIN}"
                 )
@@ -296,7 +296,7 @@ class Run:
     def write_config(self) -> None:
         """Save the run's current configuration in its folder."""
         with naming_file(self.path):
-            write_whole(self.path / _CONFIG, dump_config(self.config))
+            write_whole(self.path / CONFIG, dump_config(self.config))
 
     def tokenizers(self) -> Vocabularies:
         """The run's copies of the vocabularies of source and target.
@@ -546,7 +546,7 @@ class Run:
         for key, value in wanted.items():
             if value != found[key]:
                 raise MtkitError(
-                    f"{self.path}: the weights do not fit {_CONFIG}: model.{key} is {value}, "
+                    f"{self.path}: the weights do not fit {CONFIG}: model.{key} is {value}, "
                     f"and the weights have {found[key]}"
                 )
 
@@ -560,7 +560,7 @@ class Run:
             model.load_state_dict(weights, assign=True)
         except RuntimeError as error:
             raise MtkitError(
-                f"{self.path}: the weights do not fit {_CONFIG}: {reason_of(error, most=200)}"
+                f"{self.path}: the weights do not fit {CONFIG}: {reason_of(error, most=200)}"
             ) from error
 
     # Metrics

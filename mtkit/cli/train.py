@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ from mtkit.errors import MtkitError
 if TYPE_CHECKING:
     from mtkit.config import Config
 
+log = logging.getLogger(__name__)
+
 configuration_option = option_group("Configuration")
 
 
@@ -49,7 +52,7 @@ configuration_option = option_group("Configuration")
     type=PathText,
     metavar="FILE_OR_PRESET",
     help="YAML file, or name of a preset: base, big, small, demo, and others (--list prints them)."
-    "  [required]",
+    " Required for a new run; a run that continues (--run) has its own.",
 )
 @configuration_option(
     "--set",
@@ -64,7 +67,8 @@ configuration_option = option_group("Configuration")
     "data_path",
     type=PathArgument,
     metavar="FOLDER",
-    help="Prepared folder. Default: data.dir of the configuration, else the newest under data/.",
+    help="Prepared folder. Default: data.dir of the configuration, else the newest under data/."
+    " With --run alone, the data of the run.",
 )
 @one_run_option(
     in_out_option, help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small."
@@ -126,7 +130,7 @@ def train(
     """Train a model on a prepared corpus.
 
     If the run folder has a checkpoint of the same configuration and data, training resumes from
-    it. Ctrl-C saves a checkpoint and stops.
+    it. Ctrl-C saves a checkpoint and stops; --run alone then continues.
 
     \b
     To train on several machines, start this on each, with torchrun:
@@ -139,10 +143,11 @@ def train(
         printed = tables.presets if list_presets else tables.training_settings
         print_text(printed(width=width()))
         return 0
-    if config_name is None:
-        raise click.UsageError("give --config; mtkit train --list prints the presets")
     from mtkit import config as settings
 
+    if config_name is None:
+        config_name, of_run = _of_run(run_path)
+        data_path = data_path or of_run
     config = settings.load_config(config_name, overrides)
     data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
     from mtkit.devices import workers_wanted
@@ -189,6 +194,23 @@ def train(
         init_from=init_from,
     )
     return 0 if finished else 130
+
+
+def _of_run(path: Path | None) -> tuple[str, Path]:
+    """The configuration and the data of a run that continues without `--config`."""
+    from mtkit.data import is_prepared
+    from mtkit.run_folder import CONFIG, Run
+
+    if path is None or not Run.is_run(path):
+        new = "" if path is None else f"{path} is not a run yet: "
+        raise click.UsageError(f"{new}give --config; mtkit train --list prints the presets")
+    run = Run.open(path)
+    places = run.data_path, DATA_ROOT / run.manifest.data.name
+    found = [place for place in places if is_prepared(place)]
+    if not found:
+        raise MtkitError(f"{path}: its data, {places[0]}, is not there; give --data")
+    log.info("data: %s", found[0])
+    return str(path / CONFIG), found[0]
 
 
 def _forecast(

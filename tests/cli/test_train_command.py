@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,38 @@ def test_a_run_folder_that_cannot_be_made_is_refused(prepared: Place, tiny_yaml:
     prepared.write("file", "not a folder")
     error = prepared.refused("train", "--config", tiny_yaml, "--run", "file/run", "--device", "cpu")
     assert "file/run" in error
+
+
+def test_a_run_continues_by_its_folder_alone(trained: Place):
+    # Other data that is newer is not used.
+    shutil.copytree(trained.folder / "data" / "tiny", trained.folder / "data" / "newer")
+    longer = ["--run", "runs/tiny", "--set", "train.max_steps=6", "--device", "cpu"]
+    outcome = trained.mtkit("train", *longer)
+    assert (outcome.status, outcome.out) == (0, "")
+    run = Run.open(trained.folder / "runs" / "tiny")
+    assert run.checkpoints()[-1].step == 6
+    assert run.config.train.max_steps == 6
+
+
+def test_a_run_whose_data_is_gone_asks_for_it(trained: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Run, "data_path", trained.folder / "gone")
+    shutil.rmtree(trained.folder / "data")
+    error = trained.refused("train", "--run", "runs/tiny")
+    assert "gone" in error
+    assert error.endswith("give --data")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give --config"),
+        (["--run", "runs/new"], "runs/new is not a run yet: give --config"),
+    ],
+)
+def test_a_wrong_use_of_a_run_alone_is_named(arguments: list[str], words: str, trained: Place):
+    outcome = trained.mtkit("train", *arguments)
+    assert outcome.status == 2
+    assert words in outcome.err
 
 
 def test_a_run_is_not_continued_as_another(trained: Place, tiny_yaml: Path):
