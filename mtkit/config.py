@@ -63,6 +63,8 @@ Names = Annotated[
 MAY_CHANGE = (
     "data.dir",
     "train.max_steps",
+    "train.finish_after",
+    "train.finish_steps",
     "train.device_batch_tokens",
     "train.compile",
     "train.fsdp",
@@ -187,12 +189,10 @@ class TrainConfig(Section):
 
     max_steps: Count = Field(100_000, description="optimizer updates (Section 5.2)")
     batch_tokens: Count = Field(
-        25_000,
-        description="target tokens, and source tokens, of one update over all workers",
+        25_000, description="target tokens, and source tokens, of one update over all workers"
     )
     batches_per_update: Count = Field(
-        8,
-        description="length-bucketed batches accumulated per update (8 GPUs in the paper)",
+        8, description="length-bucketed batches accumulated per update (8 GPUs in the paper)"
     )
     batching: Literal["length", "approximate"] = Field(
         "length",
@@ -202,9 +202,7 @@ class TrainConfig(Section):
     device_batch_tokens: Count | None = Field(
         None, description="tokens on a device at a time; null: 25,000 on a GPU, 4,096 on a CPU"
     )
-    warmup_steps: Count = Field(
-        4000, description="updates with a rising learning rate (Section 5.3)"
-    )
+    warmup_steps: Count = Field(4000, description="updates with a rising learning rate (5.3)")
     schedule: Literal["paper", "constant", "linear", "cosine"] = Field(
         "paper",
         description="learning rate after the warm-up; paper: the formula of Section 5.3, constant: "
@@ -217,9 +215,10 @@ class TrainConfig(Section):
         None, description="highest learning rate of the schedules constant, linear and cosine"
     )
     decay_steps: Number = Field(
-        0,
-        description="final updates of linear decay of the learning rate to zero; 0 is off",
+        0, description="final updates of linear decay of the learning rate to zero; 0 is off"
     )
+    finish_after: Number = Field(0, description="the step at which train --finish-in was given")
+    finish_steps: Number = Field(0, description="updates from there to the end; 0 is off")
     freeze: Names = Field(
         (),
         description="parameters that are not trained: their names or the beginnings of them, such "
@@ -231,8 +230,7 @@ class TrainConfig(Section):
         "trains all weights",
     )
     lora_alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
-        None,
-        description="factor on that change, divided by the rank; null: twice the rank",
+        None, description="factor on that change, divided by the rank; null: twice the rank"
     )
     lora_matrices: Names = Field(
         ("*attention.*", "*feed_forward.*"),
@@ -287,9 +285,7 @@ class TrainConfig(Section):
         description="sustained operations per second of all devices, to estimate the cost as in "
         "Table 2; the paper assumes 9.5e12 for each of its eight GPUs",
     )
-    keep_checkpoints: Count = Field(
-        5, description="newest checkpoints to keep; the best is also kept"
-    )
+    keep_checkpoints: Count = Field(5, description="newest checkpoints to keep, and the best one")
     keep_every: Count | None = Field(
         None, description="also keep every checkpoint whose step is a multiple of this"
     )
@@ -306,6 +302,11 @@ class TrainConfig(Section):
         1800.0,
         description="with several workers: seconds without progress before a stall ends the run",
     )
+
+    @property
+    def last_step(self) -> int:
+        """The update after which training ends."""
+        return self.finish_after + self.finish_steps if self.finish_steps else self.max_steps
 
     @model_validator(mode="after")
     def _check_schedule(self) -> TrainConfig:

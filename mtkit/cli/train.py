@@ -44,6 +44,7 @@ configuration_option = option_group("Configuration")
         "mtkit train --config small --data data/mine --run runs/mine",
         "mtkit train --config base --data data/mine --set train.max_steps=20000",
         "mtkit train --config fine-tune --data data/mine --init-from runs/mine",
+        "mtkit train --run runs/mine --finish-in 500",
     ),
 )
 @configuration_option(
@@ -86,6 +87,13 @@ configuration_option = option_group("Configuration")
     is_flag=True,
     help="Delete the checkpoints of the run and start from step 0.",
 )
+@in_out_option(
+    "--finish-in",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Let the learning rate of a run that continues fall to zero over the next N updates, and"
+    " end there.",
+)
 @device_option
 @hardware_option(
     "--workers",
@@ -123,6 +131,7 @@ def train(
     workers: int | None,
     max_restarts: int,
     restart: bool,
+    finish_in: int | None,
     dry_run: bool,
     list_presets: bool,
     list_settings: bool,
@@ -143,6 +152,9 @@ def train(
         printed = tables.presets if list_presets else tables.training_settings
         print_text(printed(width=width()))
         return 0
+    if finish_in and (restart or dry_run):
+        other = "--restart" if restart else "--dry-run"
+        raise click.UsageError(f"--finish-in cannot be combined with {other}")
     from mtkit import config as settings
 
     if config_name is None:
@@ -192,6 +204,7 @@ def train(
         restart=restart,
         command=sys.argv,
         init_from=init_from,
+        finish_in=finish_in,
     )
     return 0 if finished else 130
 

@@ -40,6 +40,7 @@ from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
+from mtkit.train.finishing import report_finish, with_finish
 from mtkit.train.flops import training_flops
 from mtkit.train.initial import Initial, config_to_start, initial_weights, split_checkpoint
 from mtkit.train.launcher import is_restarted, launch_id, threads_for
@@ -66,6 +67,7 @@ def run(
     restart: bool = False,
     command: list[str] | None = None,
     init_from: str | None = None,
+    finish_in: int | None = None,
 ) -> bool:
     """Train in a run folder, from its last checkpoint if it has one.
 
@@ -79,6 +81,8 @@ def run(
         init_from: the run whose weights a new run starts from, instead of random ones, and its
             checkpoint: RUN or RUN:CHECKPOINT. The model and the settings of decoding come from RUN
             too, as `Config.for_weights_of` says.
+        finish_in: end a run that continues after so many updates, in which its learning rate falls
+            to zero.
 
     Returns:
         False if a signal ended the training early; a checkpoint was saved then.
@@ -92,7 +96,15 @@ def run(
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
         return _run(
-            config, data, run_path, place, workers, initial, restart=restart, command=command
+            config,
+            data,
+            run_path,
+            place,
+            workers,
+            initial,
+            restart=restart,
+            command=command,
+            finish_in=finish_in,
         )
 
 
@@ -164,6 +176,7 @@ def _run(
     *,
     restart: bool,
     command: list[str] | None,
+    finish_in: int | None,
 ) -> bool:
     _check_task(config, data)
     _check_agreed(workers, config, data, initial)
@@ -174,7 +187,16 @@ def _run(
         raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
     with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
         return _run_locked(
-            config, data, run_path, place, workers, initial, held, restart=restart, command=command
+            config,
+            data,
+            run_path,
+            place,
+            workers,
+            initial,
+            held,
+            restart=restart,
+            command=command,
+            finish_in=finish_in,
         )
 
 
@@ -189,11 +211,13 @@ def _run_locked(
     *,
     restart: bool,
     command: list[str] | None,
+    finish_in: int | None,
 ) -> bool:
     """Train in a folder that the first worker has locked."""
     if workers.is_rank_zero:
         data.verify()
     existing = _existing_run(workers, run_path, config, data, initial, restart=restart)
+    config = with_finish(config, existing, finish_in, workers)
     disable_malloc_trim()
     check_room(config, data, place, world_size=workers.world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
@@ -233,12 +257,13 @@ def _run_locked(
         if workers.is_rank_zero:
             folder.restore_tokenizers(trainer.vocabularies, data.path)
         trainer.resume(folder)
-        if trainer.step >= config.train.max_steps:
+        if trainer.step >= config.train.last_step:
             if workers.is_rank_zero:
                 _report_finished(run_path, config, trainer.step)
             return True
         if workers.is_rank_zero:
             folder.write_config()
+            report_finish(config)
     if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
@@ -302,7 +327,7 @@ def _report_finished(run_path: Path, config: Config, step: int) -> None:
             "to train longer, start a new run with a higher train.max_steps (--run, or --restart), "
             "because the learning rate of this one has decayed"
         )
-    log.info("%s is finished: step %d of %d; %s", run_path, step, config.train.max_steps, further)
+    log.info("%s is finished: step %d of %d; %s", run_path, step, config.train.last_step, further)
 
 
 def check_room(
@@ -423,7 +448,7 @@ def forecast(
         weight * training_flops(config.model, len(trainer.tokenizer), src, tgt)
         for weight, src, tgt in pairs.epoch_lengths()
     )
-    epochs = config.train.max_steps / updates
+    epochs = config.train.last_step / updates
     count = sum(parameter_counts(trainer.model).values())
     seconds = epochs * tokens / speed / world_size
     several = world_size > 1
@@ -450,7 +475,7 @@ def forecast(
             + "; validations and checkpoints need more",
             f"speed: {speed:,.0f} target tokens/s over {measured} "
             f"batch{'es' if measured > 1 else ''}" + (", by one worker alone" if several else ""),
-            f"time: {clock(seconds)} for {config.train.max_steps:,} updates, without validation"
+            f"time: {clock(seconds)} for {config.train.last_step:,} updates, without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
             f"cost: {_cost(epochs * flops, seconds, config)}",
         ],
@@ -483,7 +508,7 @@ def forecast_without_data(config: Config) -> str:
     vocab_size = PrepareConfig().vocab_size
     with torch.device("meta"):
         model = Transformer(config.model, vocab_size, PAD_ID)
-    tokens = config.train.batch_tokens * config.train.max_steps
+    tokens = config.train.batch_tokens * config.train.last_step
     flops = training_flops(config.model, vocab_size, [30], [30]) / 30 * tokens
     return _forecast(
         config,
@@ -492,7 +517,7 @@ def forecast_without_data(config: Config) -> str:
             *_facts_of_model(model, config),
             f"learning rate: {rate_in_words(config)}",
             f"an update: {config.train.batch_tokens:,} target tokens",
-            f"cost: {_cost(flops, None, config)}, for {config.train.max_steps:,} updates",
+            f"cost: {_cost(flops, None, config)}, for {config.train.last_step:,} updates",
         ],
     )
 

@@ -152,7 +152,7 @@ def rate_in_words(config: Config, *, is_fine_tuning: bool = False) -> str:
             then, unless the schedule is the paper's.
     """
     settings = config.train
-    step, rate, factor = _highest_rate(config, settings.max_steps)
+    step, rate, factor = _highest_rate(config, settings.last_step)
     text = f"peak {rate:.1e} at update {step:,}"
     times = f"{factor:.2g}"
     if times != "1" and not (is_fine_tuning and settings.schedule != "paper"):
@@ -163,6 +163,8 @@ def rate_in_words(config: Config, *, is_fine_tuning: bool = False) -> str:
     if settings.decay_steps:
         decay = min(settings.decay_steps, settings.max_steps)
         text += f"; linear decay to zero over the last {decay:,} updates"
+    if settings.finish_steps:
+        text += f"; from update {settings.finish_after + 1:,} to zero after {settings.last_step:,}"
     return text
 
 
@@ -171,7 +173,7 @@ def unusual_rate(config: Config) -> str | None:
 
     It is unusual if it will be far above the paper's, or if training ends in the warm-up.
     """
-    last, warmup = config.train.max_steps, config.train.warmup_steps
+    last, warmup = config.train.last_step, config.train.warmup_steps
     step, rate, factor = _highest_rate(config, last)
     if not _is_high(config, factor):
         if last >= warmup:
@@ -425,7 +427,7 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
     elif _is_high(config, factor):
         yield f"{reached}: lower {setting} or raise train.warmup_steps."
     elif steps < warmup:
-        cure = "wait for its end" if settings.max_steps > warmup else "raise train.max_steps"
+        cure = "wait for its end" if settings.last_step > warmup else "raise train.max_steps"
         share = _percent(rate, Schedule.of(config).peak)
         yield (
             f"The learning rate has reached {share} of its peak, after "

@@ -29,6 +29,9 @@ class Schedule:
     if those are fewer: the first of them still has the full rate, and the update after the last one
     would have zero.
 
+    With `train.finish_steps` the planned rates are used up to `train.finish_after`. The rate of the
+    next update then falls linearly over that many updates: the one after them would have zero.
+
     Attributes:
         settings: of the training.
         d_model: D of the model, for the formula.
@@ -44,6 +47,12 @@ class Schedule:
 
     def rate(self, step: int) -> float:
         """The rate of an update."""
+        settings, first = self.settings, self.settings.finish_after + 1
+        if not settings.finish_steps or step < first:
+            return self._planned(step)
+        return self._planned(first) * ((settings.last_step - step + 1) / settings.finish_steps)
+
+    def _planned(self, step: int) -> float:
         settings = self.settings
         rate = self._undecayed(step)
         if not settings.decay_steps:
@@ -72,9 +81,9 @@ class Schedule:
         return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
     def first_tied_to_end(self) -> int | None:
-        """The first update whose rate depends on `train.max_steps`; None if there is none."""
+        """The first update whose rate falls towards the end of the run; None if there is none."""
         settings = self.settings
-        found = []
+        found = [settings.finish_after + 2] if settings.finish_steps else []
         if settings.schedule in ("linear", "cosine"):
             found.append(settings.warmup_steps + 1)
         if settings.decay_steps:
@@ -89,6 +98,8 @@ class Schedule:
         turns = [settings.warmup_steps, settings.max_steps // 2, settings.max_steps // 2 + 1]
         if settings.decay_steps:
             turns.append(settings.max_steps - min(settings.decay_steps, settings.max_steps) + 1)
+        if settings.finish_steps:
+            last = min(last, settings.finish_after + 1)
         steps = sorted({max(1, min(step, last)) for step in (*turns, last)})
         rates = [self.rate(step) for step in steps]
         return steps[rates.index(max(rates))], max(rates)

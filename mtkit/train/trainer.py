@@ -151,7 +151,7 @@ class Trainer:
         )
 
     def fit(self, run: Run) -> bool:
-        """Train to `max_steps`, to an early stop or to a signal, then save.
+        """Train to the last step, to an early stop or to a signal, then save.
 
         Returns:
             False if a signal ended it.
@@ -164,11 +164,11 @@ class Trainer:
         self.batches.load_state_dict(self._position)
         with (
             stop_on_signal(quiet=not first) as signals,
-            TrainingProgress(self.step, settings.max_steps, active=first) as progress,
+            TrainingProgress(self.step, settings.last_step, active=first) as progress,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
             Prefetcher(
-                self.batches, self._shares, done=self.step, last=settings.max_steps
+                self.batches, self._shares, done=self.step, last=settings.last_step
             ) as updates,
         ):
             metrics = MetricsLogger(run, self.step, active=first)
@@ -176,13 +176,13 @@ class Trainer:
                 with meter.paused(), self._explaining_memory(writer):
                     self._record_initial(metrics, self.validate())
             early = self.workers.any(first and self.history.should_stop())
-            while self.step < settings.max_steps and not stopped and not early:
+            while self.step < settings.last_step and not stopped and not early:
                 with self._explaining_memory(writer):
                     update = updates.next()
                     self._position = update.position
                     meter.add(*self.update(update.batches, update.shares))
                 progress.step()
-                last = self.step == settings.max_steps
+                last = self.step == settings.last_step
                 validation, best = None, False
                 if last or self.step % settings.log_every == 0:
                     self._log(writer, metrics, meter, progress)
@@ -206,7 +206,7 @@ class Trainer:
                 self.save(writer, validation, extra=True)
             writer.finish()
             self.workers.barrier()
-        unfinished = stopped and self.step < settings.max_steps
+        unfinished = stopped and self.step < settings.last_step
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
         return not unfinished
@@ -415,6 +415,7 @@ class Trainer:
             decayed = replace(self.schedule, settings=settings).first_tied_to_end()
             if decayed is not None and step >= decayed:
                 why = "train.decay_steps" if settings.decay_steps else "train.schedule"
+                why = "train --finish-in" if settings.finish_steps else why
                 raise MtkitError(
                     f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
                     f"learning rate {verb} to decay at step {decayed} ({why}); keep "
@@ -567,7 +568,7 @@ class Trainer:
             "Parameters": f"{count:,}",
             **({"Trained parameters": f"{trained:,}"} if trained != count else {}),
             "Device": f"{describe_device(self.device)}{others}, {self.precision}",
-            "Step": f"{self.step:,} of {self.settings.max_steps:,}",
+            "Step": f"{self.step:,} of {self.settings.last_step:,}",
             "Target tokens": f"{cost.tokens:,}",
             "Time in updates": clock(cost.seconds),
             "Cost": f"{cost.flops:.2e} floating-point operations",

@@ -300,7 +300,8 @@ class ValidationHistory:
     def __init__(self, settings: TrainConfig) -> None:
         self.rows: list[dict[str, Any]] = []
         self._best_metric = settings.best_metric
-        self._patience = settings.patience
+        # A run that is being finished ends at its last step.
+        self._patience = None if settings.finish_steps else settings.patience
         self._was_flat = False
 
     def add(self, step: int, validation: Validation) -> dict[str, Any]:

@@ -192,6 +192,10 @@ def test_a_run_continues_by_its_folder_alone(trained: Place):
     run = Run.open(trained.folder / "runs" / "tiny")
     assert run.checkpoints()[-1].step == 6
     assert run.config.train.max_steps == 6
+    outcome = trained.mtkit("train", "--run", "runs/tiny", "--finish-in", "2", "--device", "cpu")
+    assert outcome.status == 0
+    assert "the run ends at step 8 (--finish-in)" in outcome.err
+    assert run.checkpoints()[-1].step == 8
 
 
 def test_a_run_whose_data_is_gone_asks_for_it(trained: Place, monkeypatch: pytest.MonkeyPatch):
@@ -207,6 +211,8 @@ def test_a_run_whose_data_is_gone_asks_for_it(trained: Place, monkeypatch: pytes
     [
         ([], "give --config"),
         (["--run", "runs/new"], "runs/new is not a run yet: give --config"),
+        (["--run", "runs/tiny", "--finish-in", "2", "--restart"], "--restart"),
+        (["--run", "runs/tiny", "--finish-in", "2", "--dry-run"], "--dry-run"),
     ],
 )
 def test_a_wrong_use_of_a_run_alone_is_named(arguments: list[str], words: str, trained: Place):

@@ -461,6 +461,21 @@ def test_what_to_continue_is_chosen_by_the_first_worker(
     assert_equal_weights(tmp_path / "run", tmp_path / "late")
 
 
+def test_where_a_run_is_finished_is_chosen_by_the_first_worker(
+    tiny_config: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
+):
+    config = changed(tiny_config, "train", max_steps=9)
+    for name, facts in (("run", {}), ("late", {"sees": [1, "checkpoints"]})):
+        shutil.copytree(tiny_run.path, tmp_path / name)
+        team = Team(config, tiny_data, tmp_path / name, **facts)
+        team.use_command_line("--finish-in=2")
+        team.train(2)
+        settings = Run.open(tmp_path / name).config.train
+        assert (settings.finish_after, settings.finish_steps) == (4, 2)
+        assert Run.open(tmp_path / name).checkpoints()[-1].step == 6
+    assert_equal_weights(tmp_path / "run", tmp_path / "late")
+
+
 # ---------------------------------------------------------------------------------------------
 # The command line
 

@@ -563,6 +563,83 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
     assert content(begun) == before
 
 
+FALLING = {"schedule": "linear", "learning_rate": 0.01, "learning_rate_scale": 1.0}
+
+
+@pytest.mark.parametrize("settings", [{}, FALLING, {"decay_steps": 5}])
+def test_finish_in_ends_a_run_early_and_resumes_to_the_last_bit(
+    settings: dict[str, Any],
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    config = changed(config, "train", max_steps=20, warmup_steps=2, checkpoint_every=100)
+    config = changed(config, "train", valid_every=100, **settings)
+    for name, stops in (("whole", [4]), ("parts", [4, 5, 6])):
+        for stop in stops:
+            with monkeypatch.context() as patch:
+                before_update(patch, stop, interrupt)
+                # Only the first start after the fourth update has the option.
+                finish = 4 if stop == 5 else None
+                path = tmp_path / name
+                assert not train.run(config, tiny_data, path, device="cpu", finish_in=finish)
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert train.run(config, tiny_data, tmp_path / "whole", device="cpu", finish_in=4)
+        assert train.run(config, tiny_data, tmp_path / "parts", device="cpu")
+    falls = "the learning rate falls to zero from update 5 on; the run ends at step 8 (--finish-in)"
+    assert caplog.messages.count(falls) == 2
+    assert_same_state(tmp_path / "whole", tmp_path / "parts")
+    assert Run.open(tmp_path / "parts").checkpoints()[-1].step == 8
+    rates = dict(rows_of(tmp_path / "parts", "lr"))
+    assert rates[8] / rates[5] == pytest.approx(1 / 4)
+
+
+def test_a_run_that_is_being_finished_takes_no_other_end(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path, short = tmp_path / "run", changed(config, "train", max_steps=3, decay_steps=0)
+    with pytest.raises(MtkitError, match="--finish-in: is for a run that has a checkpoint"):
+        train.run(short, tiny_data, path, device="cpu", finish_in=2)
+    assert not path.exists()
+    assert train.run(short, tiny_data, path, device="cpu")
+    # The formula of the paper goes on behind the planned end.
+    assert train.run(short, tiny_data, path, device="cpu", finish_in=2)
+    before = content(path / "checkpoints")
+    with caplog.at_level("INFO", logger="mtkit"):
+        assert train.run(short, tiny_data, path, device="cpu", finish_in=2)
+    assert "is finished: step 5 of 5; to train longer, start a new run" in caplog.text
+    with pytest.raises(MtkitError, match=r"ends at step 5 already \(--finish-in 2 at step 3\)"):
+        train.run(short, tiny_data, path, device="cpu", finish_in=9)
+    other = changed(short, "train", finish_after=3, finish_steps=9)
+    with pytest.raises(MtkitError, match="finish_steps: cannot be changed while a run continues"):
+        train.run(other, tiny_data, path, device="cpu")
+    assert content(path / "checkpoints") == before
+
+
+def test_a_rate_that_has_fallen_to_zero_cannot_be_finished(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    short = changed(config, "train", max_steps=2, warmup_steps=1, **FALLING)
+    assert train.run(short, tiny_data, tmp_path / "run", device="cpu")
+    with pytest.raises(MtkitError, match=r"has fallen to zero after 2 updates; .* --init-from"):
+        train.run(short, tiny_data, tmp_path / "run", device="cpu", finish_in=2)
+
+
+def test_a_run_is_finished_though_no_validation_is_better(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    path = tmp_path / "run"
+    patient = {"valid_every": 1, "patience": 1, "best_metric": "bleu", "max_steps": 9}
+    config = changed(config, "train", **patient, checkpoint_every=1, decay_steps=0)
+    assert train.run(config, tiny_data, path, device="cpu")
+    stopped = Run.open(path).checkpoints()[-1].step
+    assert stopped < 6
+    assert train.run(config, tiny_data, path, device="cpu", finish_in=3)
+    assert Run.open(path).checkpoints()[-1].step == stopped + 3
+
+
 def test_a_finished_run_says_so_and_changes_nothing(
     begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
 ):

@@ -101,6 +101,23 @@ def test_a_decay_is_a_factor_on_every_schedule():
         assert factors == pytest.approx([1, 1, 1, 1, 1, 0.5], rel=1e-12)
 
 
+@pytest.mark.parametrize("form", ["paper", "constant", "linear", "cosine"])
+@pytest.mark.parametrize(("after", "steps"), [(1, 4), (3, 4), (9, 3)])
+def test_a_finish_falls_linearly_from_the_planned_rate_to_zero(form: str, after: int, steps: int):
+    settings = {"schedule": form, "warmup_steps": 3, "max_steps": 10}
+    if form != "paper":
+        settings["learning_rate"] = 0.2
+    planned = schedule(**settings)
+    finished = schedule(**settings, finish_after=after, finish_steps=steps)
+    assert finished.settings.last_step == after + steps
+    for step in range(1, after + 2):
+        assert finished.rate(step) == planned.rate(step)
+    # Of four updates: 4/4, 3/4, 2/4, 1/4, and nothing for the one after them.
+    shares = [finished.rate(after + 1 + k) / planned.rate(after + 1) for k in range(steps + 1)]
+    assert shares == pytest.approx([(steps - k) / steps for k in range(steps + 1)], abs=1e-12)
+    assert planned.settings.last_step == 10
+
+
 @given(
     st.sampled_from(["paper", "constant", "linear", "cosine"]),
     st.integers(1, 60),
@@ -108,11 +125,19 @@ def test_a_decay_is_a_factor_on_every_schedule():
     st.integers(1, 60),
     st.integers(0, 80),
     st.integers(1, 9),
+    st.tuples(st.integers(0, 59), st.integers(0, 9)),
 )
 def test_the_highest_rate_is_what_looking_at_every_update_finds(
-    form: str, last: int, warmup_steps: int, max_steps: int, decay_steps: int, d_model: int
+    form: str,
+    last: int,
+    warmup_steps: int,
+    max_steps: int,
+    decay_steps: int,
+    d_model: int,
+    finish: tuple[int, int],
 ):
-    last = min(last, max_steps)
+    after, steps = min(finish[0], max_steps - 1), finish[1]
+    last = min(last, after + steps if steps else max_steps)
     how = schedule(
         d_model,
         schedule=form,
@@ -120,6 +145,8 @@ def test_the_highest_rate_is_what_looking_at_every_update_finds(
         warmup_steps=warmup_steps,
         max_steps=max_steps,
         decay_steps=decay_steps,
+        finish_after=after,
+        finish_steps=steps,
     )
     rates = [how.rate(step) for step in range(1, last + 1)]
     step, rate = how.highest(last)
