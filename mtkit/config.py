@@ -386,8 +386,10 @@ class DecodeConfig(Section):
     max_source_tokens: Count = Field(
         1024, description="maximum input length in subwords; longer inputs are cut, with a warning"
     )
-    split_sentences: bool = Field(
-        False, description="translate the sentences of a line one by one; requires mtkit[split]"
+    split_sentences: bool | Literal["auto"] = Field(
+        "auto",
+        description="translate the sentences of a line one by one; auto: if fewer than 10 % of the "
+        "training lines have several, or nothing is known of them",
     )
     precision: Literal["auto", "fp32", "bf16", "int8"] = Field(
         "auto",

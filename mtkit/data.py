@@ -32,6 +32,7 @@ from mtkit.files import (
     write_record,
 )
 from mtkit.folders import KEY, SCRATCH, check_writable, new_folder
+from mtkit.sentences import LineFacts
 from mtkit.text import read_lines
 from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 
@@ -226,6 +227,7 @@ class DataManifest(Record):
         versions: of the software.
         sources: of each split, where its pairs come from.
         counts: pairs read, kept and dropped.
+        lines: what the training lines are like; None for trees and in earlier folders.
         misaligned: segments of the training files whose lines are misaligned.
         tokenizer_from: the folder that the vocabularies were copied from, and their checksums.
         token_type: how ids are stored, as numpy names it.
@@ -245,6 +247,7 @@ class DataManifest(Record):
     versions: dict[str, str] = Field(default_factory=dict)
     sources: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     counts: dict[str, Any] = Field(default_factory=dict)
+    lines: LineFacts | None = None
     misaligned: list[dict[str, Any]] = Field(default_factory=list)
     tokenizer_from: dict[str, Any] | None = None
     token_type: Literal["<u2", "<u4"]

@@ -37,7 +37,7 @@ from mtkit.checkpoint import (
     validation_scores,
     write_checkpoint,
 )
-from mtkit.config import MAY_CHANGE, Config, dump_config, load_config
+from mtkit.config import MAY_CHANGE, Config, change_decoding, dump_config, load_config
 from mtkit.errors import MtkitError, reason_of
 from mtkit.files import (
     Held,
@@ -267,6 +267,10 @@ class Run:
                     f"{made_with[key]} to {str(value)[:100]} (the section decode may be edited); "
                     f"{_TRAIN_AGAIN}"
                 )
+        if manifest.data.lines is None and config.decode.split_sentences is False:
+            # The default of the time when nothing was recorded about the training lines.
+            decode = change_decoding(config.decode, {"split_sentences": "auto"})
+            config = config.model_copy(update={"decode": decode})
         return cls(path, config, manifest)
 
     @property

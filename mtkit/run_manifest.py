@@ -12,6 +12,7 @@ from pydantic import Field
 from mtkit.data import Direction, Task
 from mtkit.files import FileName, Record, sha256_of_json, shareable_name
 from mtkit.imported import ImportRecord
+from mtkit.sentences import LineFacts
 
 FORMAT = 2
 
@@ -24,9 +25,9 @@ class DataOrigin(Record):
         path: the way to it from the run folder; an absolute path in older manifests, and where the
             two folders have only the root in common. Empty in an export.
         fingerprint: checksum of all files that training uses.
-        src_lang, tgt_lang, directions, task: of the data.
         pairs: number of training pairs.
         licence: of the corpus, if the catalogue knows it.
+        src_lang, tgt_lang, directions, task, lines: of the data.
     """
 
     name: str = ""
@@ -38,6 +39,7 @@ class DataOrigin(Record):
     task: Task = "translation"
     pairs: int | None = None
     licence: str = ""
+    lines: LineFacts | None = None
 
 
 class Initialisation(Record):

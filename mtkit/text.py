@@ -24,6 +24,8 @@ else:
 
 log = logging.getLogger(__name__)
 
+_WORD = re.compile(r"\w")
+
 
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
@@ -159,6 +161,11 @@ def check_language(option: str, language: str) -> None:
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
     if one_line(language) != language:
         raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit; without one there is nothing to translate."""
+    return _WORD.search(text) is not None
 
 
 def base_language(code: str) -> str:

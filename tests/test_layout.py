@@ -58,7 +58,7 @@ HOMES = {
     "py3langid": {"language_id"},
     "regex": {"prepare.filters", "prepare.noise"},
     "ctranslate2": {"convert.ctranslate2"},
-    "sentencex": {"translate.sentences"},
+    "sentencex": {"sentences"},
     "transformers": {"convert.exporting", "convert.huggingface"},
     "pickle": set[str](),
     "dill": set[str](),

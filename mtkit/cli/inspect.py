@@ -155,7 +155,8 @@ def inspect(
     inputs = {"--input": input_path, "--target-file": target_path}
     _check_output(output, inputs, is_folder=is_folder, force=force)
     run = open_run(run_path)
-    options = DecodeOptions.parse(workers=1, **decode)
+    # The attention is that of the whole text.
+    options = DecodeOptions.parse(workers=1, split_sentences=False, **decode)
     with ExitStack() as closing:
         translator = closing.enter_context(options.load([run]))
         inspections = _inspections(translator, pairs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -219,6 +219,16 @@ def language_options(function: Function) -> Function:
     return function
 
 
+def split_option(function: Function) -> Function:
+    """`--split-sentences`, of a command that scores translations."""
+    return search_option(
+        "--split-sentences/--no-split-sentences",
+        default=None,
+        help="Translate the sentences of a line one by one. Default: each line as a whole, as"
+        " published scores are.",
+    )(function)
+
+
 def beam_options(function: Function) -> Function:
     """`--beam-size` and `--length-penalty`."""
     for option in (
@@ -318,13 +328,19 @@ class DecodeOptions:
     def translations(
         self, run: Run, lines: list[str], *, tokenized: bool = False
     ) -> list[Translation]:
-        """The best translation of each line, with a progress bar; `tokenized` as in `load`."""
+        """The best translation of each line, for a score, with a progress bar.
+
+        A line is translated as a whole unless splitting is asked for, so that scores can be
+        compared with published ones. `tokenized` is as in `load`.
+        """
         from mtkit.cli.progress import shown_progress
         from mtkit.translate import Window, windows
 
+        splits = self.setting(run, "split_sentences") is True
+        whole = replace(self, changes={**self.changes, "split_sentences": splits})
         found: list[Translation] = []
         with (
-            self.load([run], tokenized=tokenized) as translator,
+            whole.load([run], tokenized=tokenized) as translator,
             shown_progress(len(lines), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
         ):
             given_windows = (Window(first, window) for first, window in windows(lines, size=len))

@@ -28,6 +28,7 @@ from mtkit.cli.options import (
     option_group,
     refuse_given,
     refuse_stdin_twice,
+    split_option,
     well_formed_option,
 )
 from mtkit.cli.score_trees import (
@@ -57,7 +58,7 @@ force_decoding_option = option_group("Log-probability of given translations")
 # Options about a run that translates, but for --device, which does no harm.
 TRANSLATING = (
     *("run_paths", "data_path", "split", "checkpoint", "beam_size", "length_penalty"),
-    *("batch_tokens", "precision", "workers", "well_formed_trees"),
+    *("batch_tokens", "precision", "workers", "well_formed_trees", "split_sentences"),
 )
 # Options about scores of translations.
 TEXT_SCORES = (
@@ -178,6 +179,7 @@ SCORING = (
 )
 @checkpoint_option
 @beam_options
+@split_option
 @well_formed_option
 @hardware_options
 def score(
@@ -246,7 +248,7 @@ def score(
     if paired or len(hypotheses or runs) > 1:
         refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
     if _are_trees(runs, metrics):
-        of_translations = ["protocol", "src_lang", "tgt_lang"]
+        of_translations = ["protocol", "src_lang", "tgt_lang", "split_sentences"]
         refuse_given(of_translations, "is for translations, and cannot be combined with trees")
         if runs:
             trees, golds = _trees_of_runs(runs, data_path, split, options)
@@ -513,6 +515,7 @@ def _systems_of_runs(
 
     found = []
     for text in _common_texts(runs, data_path, split, src_lang, tgt_lang):
+        _note_several(text, options)
         systems = []
         for run in runs:
             # A bilingual model is not asked for languages, because they may be codes of regions.
@@ -523,6 +526,21 @@ def _systems_of_runs(
             systems.append(System(str(run.path), [best.text for best in translations]))
         found.append(_Compared(text.name, systems, [text.tgt], tgt_lang or text.tgt_lang or None))
     return found
+
+
+def _note_several(text: _Text, options: DecodeOptions) -> None:
+    """Say how many lines have several sentences, and how they are translated."""
+    from mtkit.sentences import split as sentences_of
+
+    if several := sum(len(sentences_of(line, text.src_lang)) > 1 for line in text.src):
+        log.info(
+            "%s of %s source lines have several sentences%s",
+            f"{several:,}",
+            f"{len(text.src):,}",
+            ""
+            if options.changes.get("split_sentences")
+            else "; they are translated whole (--split-sentences: one by one)",
+        )
 
 
 def _trees_of_runs(

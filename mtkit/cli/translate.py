@@ -109,8 +109,8 @@ sampling_option = option_group("Sampling")
 @in_out_option(
     "--split-sentences/--no-split-sentences",
     default=None,
-    help="Split each line into sentences, and translate them one by one. Requires"
-    " pip install 'mtkit[split]'.",
+    help="Translate the sentences of a line one by one, or each line as a whole. Default: one by"
+    " one if fewer than 10 % of the training lines have several, or nothing is known of them.",
 )
 @in_out_option(
     "--restart",
@@ -229,7 +229,7 @@ def translate(
         raise click.UsageError(_how_text_is_given(words))
     runs = [open_run(path) for path in run_paths or (None,)]
     options = DecodeOptions.parse(**decode)
-    _refuse_useless(runs[0], options, nbest=nbest)
+    _refuse_useless(runs[0], options)
     _check_task(runs[0])
     if format_ == "html":
         one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path")
@@ -282,6 +282,7 @@ def translate(
             restart=restart,
             typed=typed,
         )
+        translator.doubts.report()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -299,7 +300,7 @@ def _how_text_is_given(words: Sequence[str]) -> str:
     return f"text comes from standard input: echo {text} | mtkit translate; a file with --input"
 
 
-def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> None:
+def _refuse_useless(run: Run, options: DecodeOptions) -> None:
     """Refuse options that do not go with how this run translates."""
     if not (options.setting(run, "sample") or options.setting(run, "mbr_samples")):
         sampling = ("temperature", "top_k", "top_p", "seed")
@@ -312,14 +313,6 @@ def _refuse_useless(run: Run, options: DecodeOptions, *, nbest: int | None) -> N
             off = {"sample": "--no-sample", "mbr_samples": "--mbr-samples 0"}[name]
             why += f", a setting of this run; add {off}"
         refuse_given(["glossary_path"], why)
-    if options.setting(run, "split_sentences"):
-        refuse_given(
-            ["alignments"], "cannot be combined with split sentences; add --no-split-sentences"
-        )
-        why = "cannot be combined with --split-sentences"
-        if "split_sentences" not in options.changes:
-            why += ", a setting of this run; add --no-split-sentences"
-        refuse_given(["prefix_path"] if nbest == 1 else ["prefix_path", "nbest"], why)
 
 
 def _check_task(run: Run) -> None:
@@ -434,15 +427,17 @@ class _LineTranslator:
         aligner: Aligner, found: list[list[Translation]], window: Window
     ) -> list[list[Alignment]]:
         """The word alignment of each translation."""
+        from mtkit.translate import align_by_sentence
+
         given = [
-            (number, line, translation.text)
+            (number, line, translation)
             for number, (line, translations) in enumerate(
                 zip(window.lines, found, strict=True), window.first_line
             )
             for translation in translations
         ]
         numbers, sources, texts = map(list, zip(*given, strict=True)) if given else ([], [], [])
-        aligned = iter(aligner.align(sources, texts, numbers=numbers))
+        aligned = iter(align_by_sentence(aligner, sources, texts, numbers=numbers))
         return [[next(aligned) for _ in translations] for translations in found]
 
 

@@ -63,6 +63,7 @@ from mtkit.prepare.held_out import (
     warnings_about,
 )
 from mtkit.prepare.language_check import LanguageCheck, LanguageCounts, findings
+from mtkit.prepare.line_facts import SAMPLED, LineCounts
 from mtkit.prepare.links import LinkLines
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.noise import Noise
@@ -131,6 +132,7 @@ class _Encode:
         tokens: tokens of source and target side, with EOS.
         samples: dropped pairs, by reason, each with the number that selected it.
         noise: as in `Report`.
+        lines: of translations, what the training lines are like.
     """
 
     blocks: int = 0
@@ -140,6 +142,7 @@ class _Encode:
     tokens: list[int] = field(default_factory=lambda: [0, 0])
     samples: dict[str, list[list[Any]]] = field(default_factory=dict)
     noise: dict[str, int] = field(default_factory=dict)
+    lines: LineCounts = field(default_factory=LineCounts)
 
 
 def _empty(source: Source) -> str:
@@ -226,6 +229,7 @@ class Passes:
                 "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
                 **({"noise": encode.noise} if encode.noise else {}),
             },
+            **({} if self._corpus.linearisation else {"lines": encode.lines.facts()}),
             misaligned=[
                 {"source": source, "first": first, "last": last, "offset": offset}
                 for source, first, last, offset in check.misaligned
@@ -467,7 +471,7 @@ class Passes:
         kinds = [kind for kind, share in self._config.noise.probabilities.items() if share]
         done = _Encode(kept=[0] * len(self._corpus.train), noise=dict.fromkeys(kinds, 0))
         if (found := _read_stage(saved)) is not None:
-            done = _Encode(**found)
+            done = _Encode(**found | {"lines": LineCounts(**found.get("lines", {}))})
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
         encoding = BlockEncoding(
@@ -480,6 +484,7 @@ class Passes:
             self._noises(),
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
+        stride = -(-len(records) // SAMPLED)
         with _bar("encoding", total=len(records)) as bar:
             bar.update(min(done.blocks * BLOCK, len(records)))
             for (place, block, *_), (src, tgt, links, codes, noise) in ordered_map(
@@ -491,6 +496,10 @@ class Passes:
                 if self._corpus.has_links:
                     self._writer.add_links("train", links)
                 self._list_dropped(done, place, block, codes)
+                if self._corpus.linearisation is None:
+                    language = self._corpus.directions[place.direction].src_lang
+                    kept = taken(block, np.flatnonzero(codes == KEPT).tolist())
+                    done.lines.add(kept, every=stride, language=language)
                 done.kept[place.source] += len(src)
                 for side, sentences in enumerate((src, tgt)):
                     size = sum(map(len, sentences))

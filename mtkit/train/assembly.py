@@ -384,6 +384,7 @@ def _manifest(
             task=data.task,
             pairs=data.manifest.counts.get("kept"),
             licence=data.manifest.licence or "",
+            lines=data.manifest.lines,
         ),
         versions={
             "mtkit": mtkit.__version__,

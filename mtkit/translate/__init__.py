@@ -17,6 +17,7 @@ from mtkit.translate.markup import translate_markup
 from mtkit.translate.parsing import TreeText, counted_words
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.resumable import ResumableOutput
+from mtkit.translate.sentences import align_by_sentence
 from mtkit.translate.terms import Glossary
 from mtkit.translate.translator import Scored, Translator
 
@@ -32,6 +33,7 @@ __all__ = [
     "Translator",
     "TreeText",
     "Window",
+    "align_by_sentence",
     "all_heads",
     "choose_heads",
     "counted_words",

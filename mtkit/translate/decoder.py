@@ -23,9 +23,13 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constrained import Tracker, constrained_search, fitting, slots_for
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Constraints, Hypothesis, beam_search
+from mtkit.translate.search import Constraints, Hypothesis, beam_search, length_penalty
 from mtkit.translate.terms import TermSpeller, missing_terms
 from mtkit.translate.tree_mask import BracketTokens, TreeMask
+
+Range = tuple[int, int]
+# The characters of a sentence in its line, and those of its translation.
+Part = tuple[Range, Range]
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Translation:
         seconds: the time of its batch.
         missing: target terms that the glossary demands and the text does not contain.
         repaired: for a tree, whether what the model wrote was not well-formed; None for text.
+        parts: of a line of several sentences, those with a translation; empty if the line was
+            translated as a whole.
     """
 
     text: str
@@ -54,6 +60,7 @@ class Translation:
     seconds: float = 0.0
     missing: tuple[str, ...] = ()
     repaired: bool | None = None
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -341,6 +348,12 @@ class Decoder:
                 longest = min(longest, self.config.max_length)
             limits.append(max(longest, len(prefix) + 1))
         return limits
+
+
+def penalised(log_prob: float, length: int, config: DecodeConfig) -> float:
+    """A log-probability over the length penalty; 0 for an empty line."""
+    penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
+    return log_prob / penalty if length else 0.0
 
 
 def hypotheses_of(config: DecodeConfig, n_best: int) -> int:

@@ -32,6 +32,8 @@ from mtkit.devices import (
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
+from mtkit.sentences import LineFacts
+from mtkit.text import has_words
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer, Vocabularies
 from mtkit.translate.alignment import Aligner, Alignment, AlignmentHead, heads_of
 from mtkit.translate.constrained import slots_for
@@ -42,15 +44,16 @@ from mtkit.translate.decoder import (
     PendingBatch,
     Translation,
     hypotheses_of,
+    penalised,
 )
+from mtkit.translate.doubts import Doubts
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import choose_direction, load_models, task_of
 from mtkit.translate.parsing import TreeText, restored
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
-from mtkit.translate.search import length_penalty
-from mtkit.translate.sentences import join, split
+from mtkit.translate.sentences import CutWindow, SentenceCutter
 from mtkit.translate.terms import Glossary, TermSpeller
 from mtkit.trees import model_source
 from mtkit.word_alignment import Method
@@ -118,6 +121,8 @@ class Translator:
         trees: TreeText | None = None,
         src_prefix: Sequence[int] = (),
     ) -> None:
+        if trees is not None and config.split_sentences is True:
+            raise MtkitError("decode.split_sentences: a parser reads one sentence from each line")
         if glossary is not None and trees is not None:
             raise MtkitError("a glossary is for translations, and this model is a parser")
         if glossary is not None and (config.sample or config.mbr_samples):
@@ -137,6 +142,8 @@ class Translator:
         self._runs: list[Run | None] = [None] * len(self._models)
         self.checkpoint = ""
         self.src_lang = self.tgt_lang = ""
+        # The lines whose translations are probably incomplete, so far.
+        self.doubts = Doubts(LineFacts())
 
     @classmethod
     @memory_explained("loading the model; translate on a machine with more memory")
@@ -200,6 +207,10 @@ class Translator:
         models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
+        lines = first.manifest.data.lines or LineFacts()
+        if config.split_sentences == "auto":
+            splits = task_of(first) == "translation" and lines.has_single_sentences
+            config = config.model_copy(update={"split_sentences": splits})
         trees = None
         if task_of(first) == "parsing" and not linearised:
             trees = TreeText.of(tokenizer, tokenized=tokenized)
@@ -231,6 +242,7 @@ class Translator:
         translator._runs = list(runs)
         translator.checkpoint = ", ".join(checkpoints)
         translator.src_lang, translator.tgt_lang = src_lang, tgt_lang
+        translator.doubts = Doubts(lines)
         return translator
 
     def __enter__(self) -> Self:
@@ -268,8 +280,7 @@ class Translator:
         """The `n_best` best translations of each line, best first; there may be fewer.
 
         With sampling (`decode.sample`), translations are in sampling order, and equal ones are
-        repeated. Samples depend on `decode.seed` and on the number of the line, from 1. With
-        `decode.split_sentences` a line has one translation.
+        repeated. Samples depend on `decode.seed` and on the number of the line, from 1.
 
         Raises:
             TypeError: if `lines` is a string and not a list of lines.
@@ -364,42 +375,34 @@ class Translator:
         )
 
     def _begin(self, window: Window, *, n_best: int) -> _Begun:
-        texts, parts = window.lines, None
-        places = list(range(len(texts)))
-        if self.trees is not None and (self.config.split_sentences or any(window.prefixes or [])):
-            raise MtkitError(
-                "a parser reads one sentence from each line, and has no forced beginnings; "
-                "set decode.split_sentences to false"
-            )
-        if self.config.split_sentences:
-            if n_best > 1 or any(window.prefixes or []):
-                raise MtkitError(
-                    "decode.split_sentences: a line then has one translation, without a forced "
-                    "beginning"
-                )
-            cut = [split(line, self.src_lang) for line in texts]
-            texts, parts = list(itertools.chain(*cut)), [len(pieces) for pieces in cut]
-            places = [place for place, count in enumerate(parts) for _ in range(count)]
-        numbers = list(map(window.number_of, places))
-        # Parts of a line are sampled independently, the first of them as a whole line would be.
-        groups = itertools.groupby(numbers)
-        draws = [n + place * NEXT_SENTENCE for n, same in groups for place, _ in enumerate(same)]
+        if self.trees is not None and any(window.prefixes or []):
+            raise MtkitError("a parser has no forced beginnings")
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
+        cut = self._cutter.cut(window)
+        texts, prefixes = cut.window.lines, cut.window.prefixes
+        numbers = list(map(cut.window.number_of, range(len(texts))))
+        # Sentences of a line are sampled independently, the first as a whole line would be.
+        groups = itertools.groupby(numbers)
+        draws = [n + place * NEXT_SENTENCE for n, same in groups for place, _ in enumerate(same)]
         words = [] if self.trees is None else list(map(self.trees.words, texts))
         sources = texts if self.trees is None else list(map(model_source, words))
         encoded = self._encode_sources(sources, numbers)
-        prefixes: list[list[int]] = [[]] * len(encoded)
-        if window.prefixes is not None and parts is None:
-            prefixes = self.tokenizer.encode_batch(window.prefixes)
+        forced: list[list[int]] = [[]] * len(encoded)
+        if prefixes is not None:
+            forced = self.tokenizer.encode_batch(prefixes)
         terms = self._demanded(texts, encoded)
-        # A blank line stays blank; a model would invent a sentence for it.
         results = [[Translation("", 0.0, 0.0)] for _ in encoded]
+        if self.trees is None:
+            for i, text in enumerate(texts):
+                if not (has_words(text) or forced[i] or terms[i]):
+                    # It is copied; a model would invent words for it.
+                    encoded[i], results[i] = [], [Translation(text.strip(), 0.0, 0.0)]
         rows = self._planned(encoded, terms, n_best=n_best)
         batches = [
             DecodeBatch(
                 [encoded[i] for i in batch],
-                [prefixes[i] for i in batch],
+                [forced[i] for i in batch],
                 [draws[i] for i in batch],
                 n_best=n_best,
                 terms=[terms[i] for i in batch] if any(terms[i] for i in batch) else None,
@@ -407,7 +410,12 @@ class Translator:
             )
             for batch in rows
         ]
-        return _Begun(window, results, rows, self._decoder.begin(batches), terms, parts, words)
+        return _Begun(window, cut, results, rows, self._decoder.begin(batches), terms, words)
+
+    @property
+    def _cutter(self) -> SentenceCutter:
+        splits = self.trees is None and self.config.split_sentences is not False
+        return SentenceCutter(self.src_lang, self.tgt_lang, self.config, splits=splits)
 
     def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[str]]:
         """The target terms that the translation of each text must contain."""
@@ -458,7 +466,7 @@ class Translator:
     def _finish(
         self, begun: _Begun, progress: Callable[[float], None] | None
     ) -> list[list[Translation]]:
-        lines = len(begun.results if begun.parts is None else begun.parts)
+        sentences = begun.cut.window
         for rows, pending in zip(begun.rows, begun.pending, strict=True):
             for index, translations in zip(rows, self._decoder.finish(pending), strict=True):
                 # Constraints can leave a line without any translation.
@@ -467,45 +475,20 @@ class Translator:
                 )
                 begun.results[index] = translations or [nothing]
             if progress is not None:
-                progress(len(rows) * lines / len(begun.results))
+                progress(len(rows) * len(begun.window.lines) / len(begun.results))
         results = begun.results
         if self.trees is not None:
             return list(map(restored, begun.words, results))
-        if begun.parts is not None:
-            found = iter(results)
-            results = [
-                [self._joined([best for (best,) in itertools.islice(found, count)])]
-                for count in begun.parts
-            ]
         for index, (best, *_) in enumerate(results):
+            number = sentences.number_of(index)
+            self.doubts.check(number, sentences.lines[index], best.text)
             if best.missing:
                 log.warning(
                     "line %d: the translation is without %s, which the glossary demands",
-                    begun.window.number_of(index),
+                    number,
                     ", ".join(map(repr, best.missing)),
                 )
-        return results
-
-    def _joined(self, sentences: list[Translation]) -> Translation:
-        """The translation of a line from those of its sentences."""
-        if len(sentences) == 1:
-            return sentences[0]
-        log_prob = sum(found.log_prob for found in sentences)
-        log_probs = tuple(itertools.chain(*(found.log_probs for found in sentences)))
-        if self.config.mbr_samples:
-            score = sum(found.score for found in sentences) / len(sentences)
-        else:
-            score = self._score(log_prob, len(log_probs))
-        return Translation(
-            join([found.text for found in sentences], self.tgt_lang),
-            score,
-            log_prob,
-            all(found.finished for found in sentences),
-            tuple(itertools.chain(*(found.pieces for found in sentences))),
-            log_probs,
-            max(found.seconds for found in sentences),
-            tuple(itertools.chain(*(found.missing for found in sentences))),
-        )
+        return self._cutter.joined(begun.cut, results)
 
     def align(
         self,
@@ -656,14 +639,10 @@ class Translator:
             real = row[: len(ids) + 1]
             log_prob = sum(real)
             pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
-            results.append(Scored(pieces, tuple(real), log_prob, self._score(log_prob, len(real))))
+            results.append(
+                Scored(pieces, tuple(real), log_prob, penalised(log_prob, len(real), self.config))
+            )
         return results
-
-    def _score(self, log_prob: float, length: int) -> float:
-        """A log-probability over the length penalty; 0 for an empty line."""
-        config = self.config
-        penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
-        return log_prob / penalty if length else 0.0
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:
@@ -679,18 +658,18 @@ class _Begun:
 
     Attributes:
         window: its lines.
-        results: the results of each line; those of a finished batch are filled in.
-        rows: for each batch, the indices of its lines.
+        cut: their sentences.
+        results: the results of each sentence; those of a finished batch are filled in.
+        rows: for each batch, the indices of its sentences.
         pending: the batches.
         terms: the target terms that each result must contain.
-        parts: number of results of each line, if its sentences are translated one by one.
-        words: of each line, for a parser.
+        words: of each sentence, for a parser.
     """
 
     window: Window
+    cut: CutWindow
     results: list[list[Translation]]
     rows: list[list[int]]
     pending: list[PendingBatch]
     terms: list[list[str]]
-    parts: list[int] | None
     words: list[list[str]]

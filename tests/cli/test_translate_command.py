@@ -168,14 +168,6 @@ def test_a_closed_stream_is_an_error_that_says_what_to_give(
         (["--top-k", "5"], ["--top-k requires --sample or --mbr-samples"]),
         (["--top-p", "0.5"], ["--top-p requires --sample or --mbr-samples"]),
         (["--seed", "5"], ["--seed requires --sample or --mbr-samples"]),
-        (
-            ["--split-sentences", "--nbest", "2"],
-            ["--nbest cannot be combined with --split-sentences"],
-        ),
-        (
-            ["--split-sentences", "--target-prefix", "in.txt"],
-            ["--target-prefix cannot be combined with --split-sentences"],
-        ),
     ],
 )
 @pytest.mark.parametrize("output", ["standard output", "a file"])
@@ -228,14 +220,6 @@ def test_what_a_run_says_about_decoding_counts_as_the_options_do(
     assert (status, err) == (0, [])
     cooler = Translator.load(run, device="cpu", config=with_decode(run, temperature=0.5))
     assert out == f"{next(cooler.translate(['One. Two.']))}\n"
-    status, _, err = run_translate("--nbest", "2", run=run)
-    assert status == 2
-    assert "--nbest cannot be combined with --split-sentences" in err[0]
-    assert "add --no-split-sentences" in err[0]
-    # With that advice it works.
-    status, out, err = run_translate("--nbest", "2", "--no-split-sentences", run=run)
-    assert (status, err) == (0, [])
-    assert [row.split("\t")[0] for row in out.splitlines()] == ["1", "1"]
     status, _, err = run_translate("--no-sample", "--temperature", "0.5", run=run)
     assert status == 2
     assert "--temperature requires --sample" in err[0]

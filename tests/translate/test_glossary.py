@@ -413,7 +413,6 @@ def test_terms_go_with_forced_beginnings(untrained: Run, roomy: DecodeConfig) ->
 
 
 def test_terms_are_demanded_of_each_sentence(untrained: Run, roomy: DecodeConfig) -> None:
-    pytest.importorskip("sentencex")
     config = roomy.model_copy(update={"split_sentences": True})
     glossary = Glossary({"One": "acht", "four five": "neun"})
     held = Translator.load(untrained, config=config, device="cpu", glossary=glossary)

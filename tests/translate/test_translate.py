@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -16,18 +17,20 @@ from conftest import random_run
 from forked import PIPE, Forked, run_mtkit
 from sacrebleu.metrics import CHRF
 
-from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
+from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import RunManifest
+from mtkit.sentences import LineFacts
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train import assembly as train
 from mtkit.translate.decoder import Translation
 from mtkit.translate.engine import Engine
 from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, Window, ready_lines
 from mtkit.translate.search import Hypothesis, beam_search
+from mtkit.translate.sentences import align_by_sentence
 from mtkit.translate.translator import Translator
 
 HOSTILE = [
@@ -617,13 +620,117 @@ def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(
     assert record.getMessage().startswith("line 2: cut from")
 
 
-@pytest.mark.parametrize("how", [{"n_best": 2}, {"n_best": 1, "prefixes": ["acht"]}])
-def test_sentences_one_by_one_have_one_translation_without_a_forced_beginning(
-    how: dict[str, Any], translator: Translator
+def test_the_kth_translation_of_a_line_has_the_kth_of_each_sentence(translator: Translator):
+    sentences = ["One two three.", "Nine eight!"]
+    by_sentence = changed_to(translator, split_sentences=True)
+    one, two = translator.translate_nbest(sentences, n_best=3)
+    (line,) = by_sentence.translate_nbest([" ".join(sentences)], n_best=3)
+    assert [best.text for best in line] == [
+        " ".join(part.text for part in pair if part.text) for pair in zip(one, two, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["acht", "acht. neun", "acht. neun. null", "acht neun."])
+def test_the_translation_of_several_sentences_begins_as_it_is_forced_to(
+    prefix: str, translator: Translator
 ):
     by_sentence = changed_to(translator, split_sentences=True)
-    with pytest.raises(MtkitError, match=r"^decode\.split_sentences: .*one translation"):
-        list(by_sentence.translate_nbest(["One. Two."], **how))
+    lines = ["One two. Three four. Five six.", "Nine."]
+    first, second = by_sentence.translate(lines, prefixes=[prefix, ""])
+    assert first.startswith(prefix)
+    # The sentences behind those of the beginning, and other lines, are translated as always.
+    last, plain = translator.translate(["Five six.", "Nine."])
+    assert first.endswith(last)
+    assert second == plain
+
+
+# Their translations are not empty.
+SENTENCES = ("Nine eight!", "Seven one four!")
+
+
+def test_each_part_of_a_translation_is_that_of_its_sentence(translator: Translator):
+    by_sentence = changed_to(translator, split_sentences=True)
+    line = f"  {SENTENCES[0]}  {SENTENCES[1]} "
+    ((best,),) = by_sentence.translate_nbest([line], n_best=1)
+    found = [(line[slice(*src)], best.text[slice(*tgt)]) for src, tgt in best.parts]
+    assert found == list(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
+
+
+def test_each_sentence_of_a_line_is_aligned_on_its_own(translator: Translator):
+    line, texts = " ".join(SENTENCES), ("acht neun.", "vier eins zwei.")
+    whole = Translation(" ".join(texts), 0, 0, parts=(((0, 11), (0, 10)), ((12, 27), (11, 26))))
+    aligner = translator.aligner()
+    found, alone = align_by_sentence(
+        aligner, [line, SENTENCES[0]], [whole, Translation(texts[0], 0, 0)], numbers=[1, 2]
+    )
+    one, two = aligner.align(SENTENCES, texts)
+    assert two.links
+    assert found.links == one.links | {(i + 2, j + 2) for i, j in two.links}
+    assert alone.weights == pytest.approx(one.weights, abs=1e-6)
+    # The words are those of the whole line.
+    assert [line[slice(*word)] for word in found.src_words] == line.split()
+    assert [whole.text[slice(*word)] for word in found.tgt_words] == whole.text.split()
+
+
+def test_sentences_without_a_space_between_them_share_a_word(translator: Translator):
+    line = " ".join(SENTENCES)
+    whole = Translation("acht neunvier", 0, 0, parts=(((0, 11), (0, 9)), ((12, 27), (9, 13))))
+    (found,) = align_by_sentence(translator.aligner(), [line], [whole], numbers=[1])
+    assert len(found.tgt_words) == 2
+    # All words of the second sentence are aligned with the shared word.
+    assert {j for i, j in found.links if i >= 2} == {1}
+
+
+def with_lines(run: Run, lines: LineFacts | None, **decode: Any) -> Run:
+    """The run with another record of its training lines, and other settings of `decode`."""
+    data = run.manifest.data.model_copy(update={"lines": lines})
+    manifest = run.manifest.model_copy(update={"data": data})
+    config = run.config.model_copy(update={"decode": run.config.decode.model_copy(update=decode)})
+    return Run(run.path, config, manifest)
+
+
+@pytest.mark.parametrize(
+    ("lines", "setting", "splits"),
+    [
+        (None, "auto", True),
+        (LineFacts(), "auto", True),
+        (LineFacts(sampled=100, several=9), "auto", True),
+        (LineFacts(sampled=100, several=10), "auto", False),
+        (LineFacts(sampled=100, several=10), True, True),
+        (LineFacts(sampled=100, several=0), False, False),
+    ],
+)
+def test_lines_are_split_if_the_training_lines_were_single_sentences(
+    lines: LineFacts | None, setting: bool | str, splits: bool, untrained: Run
+):
+    run = with_lines(untrained, lines, split_sentences=setting)
+    held = Translator.load(run, device="cpu")
+    (line,) = held.translate([" ".join(SENTENCES)])
+    whole = Translator.load(with_lines(untrained, lines, split_sentences=False), device="cpu")
+    expected = SENTENCES if splits else [" ".join(SENTENCES)]
+    assert line == " ".join(whole.translate(expected))
+
+
+def test_a_run_from_before_lines_were_recorded_splits_lines(tmp_path: Path, untrained: Run):
+    # Such a run has `split_sentences: false` in its configuration, which was the default then.
+    folder = tmp_path / "run"
+    shutil.copytree(untrained.path, folder)
+    decode = untrained.config.decode.model_copy(update={"split_sentences": False})
+    config = untrained.config.model_copy(update={"decode": decode})
+    (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    assert Run.open(folder).config.decode.split_sentences == "auto"
+
+
+@pytest.mark.parametrize("line", ["***", "...", "—", "¿?", "\u266a", " ** "])
+def test_a_line_without_letters_and_digits_is_copied(line: str, translator: Translator):
+    first, text, last = translator.translate(["one two", line, "nine"])
+    assert text == line.strip()
+    assert [first, last] == list(translator.translate(["one two", "nine"]))
+
+
+def test_a_line_of_digits_is_translated(translator: Translator):
+    ((best,),) = translator.translate_nbest(["12"], n_best=1)
+    assert best.pieces
 
 
 # ---------------------------------------------------------------------------------------------

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from hostile import hostile_lines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit.errors import MtkitError
-from mtkit.translate import sentences
-from mtkit.translate.sentences import join, split
+import mtkit.sentences
+from mtkit.sentences import LineFacts, separator, split
 
 
 @pytest.mark.parametrize(
@@ -47,13 +44,41 @@ def test_a_blank_text_is_one_blank_sentence(text: str):
     assert split(text, "en") == [text]
 
 
+@pytest.mark.parametrize("language", ["de", "ko", ""])
+def test_most_languages_are_written_with_spaces_between_sentences(language: str):
+    assert separator(language) == " "
+
+
+@pytest.mark.parametrize("language", ["ja", "zh", "zh-CN", "ZH_TW", "yue"])
+def test_chinese_and_japanese_have_no_space_between_sentences(language: str):
+    assert separator(language) == ""
+
+
 @pytest.mark.parametrize(
     ("language", "expected"),
-    [("de", "Eins. Zwei."), ("ko", "Eins. Zwei."), ("", "Eins. Zwei.")]
-    + [(language, "Eins.Zwei.") for language in ("ja", "zh", "zh-CN", "ZH_TW", "yue")],
+    [
+        ("en", ["1. A man sits. ", "2. A dog runs."]),
+        ("en", ["II. The end. ", "It was long."]),
+        ("fr", ["M. Dupont est là. ", "Il dort."]),
+        ("en", ["One. 2."]),
+        ("en", ["1. 2. Two numbers."]),
+        ("en", ["He came in 1999. ", "He left."]),
+    ],
 )
-def test_sentences_are_joined_as_the_language_writes_them(language: str, expected: str):
-    assert join(["Eins.", "", "Zwei."], language) == expected
+def test_a_number_of_a_list_belongs_to_the_sentence_behind_it(language: str, expected: list[str]):
+    assert split("".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["Im 19. Jahrhundert war es kalt. ", "Dann nicht mehr."],
+        ["Er wohnt in der 6. Klasse. ", "Gut."],
+        ["Es war 1999. ", "Dann nicht mehr."],
+    ],
+)
+def test_a_german_ordinal_number_does_not_end_a_sentence(expected: list[str]):
+    assert split("".join(expected), "de") == expected
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(["en", "de", "ja", "xx"]))
@@ -69,13 +94,19 @@ def test_the_sentences_of_hostile_lines_together_are_the_line():
 
 
 def test_a_text_that_the_library_would_change_stays_whole(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sentences, "_segment", lambda: lambda _, text: [text[:3], text[4:]])
+    monkeypatch.setattr(mtkit.sentences.sentencex, "segment", lambda _, text: [text[:3], text[4:]])
     assert split("One. Two.", "en") == ["One. Two."]
 
 
-def test_without_the_library_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    sentences._segment.cache_clear()
-    with pytest.raises(MtkitError, match=r"pip install 'mtkit\[split\]'") as found:
-        split("One. Two.", "en")
-    assert "\n" not in str(found.value)
+@pytest.mark.parametrize(
+    ("facts", "single"),
+    [
+        (LineFacts(), True),
+        (LineFacts(sampled=1000, several=99), True),
+        (LineFacts(sampled=1000, several=100), False),
+    ],
+)
+def test_lines_are_single_sentences_if_fewer_than_one_in_ten_has_several(
+    facts: LineFacts, single: bool
+):
+    assert facts.has_single_sentences is single

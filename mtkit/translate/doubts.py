@@ -1,0 +1,57 @@
+"""Translations that are probably incomplete, counted for one line at the end."""
+
+from __future__ import annotations
+
+import logging
+
+from mtkit.sentences import LONG_ENOUGH, LineFacts
+
+log = logging.getLogger(__name__)
+
+# Lines that are named.
+_NAMED = 10
+
+
+class Doubts:
+    """The lines whose translation is probably incomplete.
+
+    Args:
+        facts: of the training lines.
+    """
+
+    def __init__(self, facts: LineFacts) -> None:
+        self._facts = facts
+        # Line numbers, in order, each once.
+        self._too_long: dict[int, None] = {}
+        self._too_short: dict[int, None] = {}
+
+    def check(self, number: int, source: str, translation: str) -> None:
+        """Check the translation of one sentence, or of a line that was translated whole.
+
+        Args:
+            number: of its line.
+            source, translation: its text, and that of the best translation.
+        """
+        size = len(source.encode("utf-8", "surrogatepass"))
+        if size < LONG_ENOUGH:
+            return
+        if 0 < self._facts.longest < size:
+            self._too_long[number] = None
+        elif len(translation.encode("utf-8", "surrogatepass")) < self._facts.shortest * size:
+            self._too_short[number] = None
+
+    def report(self) -> None:
+        """Warn in one line of all that was found; then begin again."""
+        found = [
+            f"{len(numbers):,} {'line is' if len(numbers) == 1 else 'lines are'} {what} "
+            f"({', '.join(f'{number:,}' for number in list(numbers)[:_NAMED])}"
+            f"{', …' if len(numbers) > _NAMED else ''})"
+            for numbers, what in (
+                (self._too_long, "longer than every training line"),
+                (self._too_short, "much shorter in translation than usual"),
+            )
+            if numbers
+        ]
+        if found:
+            log.warning("check the translations: %s", "; ".join(found))
+        self._too_long, self._too_short = {}, {}
