@@ -129,9 +129,9 @@ def findings(corpus: Corpus, found: Sequence[LanguageCounts]) -> list[str]:
         found: from `LanguageCheck`.
     """
     sentences = []
-    for source, counts, given in zip(corpus.train, found, _given(corpus), strict=True):
+    for label, counts, given in zip(corpus.labels, found, _given(corpus), strict=True):
         if wrong := _wrong(counts, *given):
-            sentences.append(f"{one_line(source.name)}: {wrong}")
+            sentences.append(f"{one_line(label)}: {wrong}")
     return sentences
 
 

@@ -64,7 +64,7 @@ def test_the_languages_of_samples_are_recorded(tmp_path: Path, warned: Warned) -
 def test_swapped_languages_are_one_warning(tmp_path: Path, warned: Warned) -> None:
     report = prepared(tmp_path, "de", "en")
     (line,) = warned()
-    assert line.startswith(f"{tmp_path}/train0.en and {tmp_path}/train0.de: ")
+    assert line.startswith("train0.en and train0.de: ")
     assert "3 of 3 samples of the source look like en, not de" in line
     assert "3 of 3 samples of the target look like de, not en" in line
     assert line.endswith("are the languages swapped?")
