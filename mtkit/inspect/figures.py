@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from mtkit.html import escaped
 from mtkit.inspect.inspection import FloatArray, Inspection
@@ -29,7 +31,7 @@ class Shape:
         step: between two words, in pixels.
         gap: between the rows.
         font: size of the letters.
-        letter: their width on average, as a share of the font size.
+        letter: their width on average, as a share of the font size; some are twice as wide.
         longest: letters of a word that are shown.
         least: lines of a smaller weight are left out: they cannot be seen, and there are many.
     """
@@ -63,8 +65,8 @@ class _Row:
 
     @classmethod
     def of(cls, words: Sequence[str]) -> _Row:
-        longest = max((len(word) for word in words), default=1)
-        return cls(words, 10 + min(longest, SHAPE.longest) * SHAPE.font * SHAPE.letter)
+        longest = max((_letters(_short(word)) for word in words), default=1)
+        return cls(words, 10 + longest * SHAPE.font * SHAPE.letter)
 
 
 def lines_figure(
@@ -96,22 +98,41 @@ def lines_figure(
     return _figure(above, below, lines, title=title, marked=only or ())
 
 
-def alignment_figure(inspection: Inspection, most: int) -> str:
-    """The word alignment: the words of the translation above, those of the source below.
+class AlignmentRows(NamedTuple):
+    """The words of the translation above, those of the source below, and the links of both.
+
+    A link has the index above, the index below, and the weight.
+    """
+
+    above: list[str]
+    below: list[str]
+    links: list[tuple[int, int, float]]
+
+
+def alignment_rows(inspection: Inspection, most: int) -> AlignmentRows:
+    """The word alignment as pictures show it.
 
     Args:
         inspection: of the pair.
         most: words of a line that are shown.
     """
     alignment = inspection.alignment
-    src = [inspection.source[slice(*span)] for span in alignment.src_words[:most]]
-    tgt = [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]]
-    lines = [
-        (j, i, weight, COLORS[0])
-        for (i, j), weight in alignment.weights.items()
-        if i < most and j < most
-    ]
-    return _figure(tgt, src, lines, title="Word alignment", least_opacity=0.25)
+    return AlignmentRows(
+        [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]],
+        [inspection.source[slice(*span)] for span in alignment.src_words[:most]],
+        [
+            (j, i, round(weight, 4))
+            for (i, j), weight in alignment.weights.items()
+            if i < most and j < most
+        ],
+    )
+
+
+def alignment_figure(inspection: Inspection, most: int) -> str:
+    """The word alignment as a figure; the arguments are those of `alignment_rows`."""
+    above, below, links = alignment_rows(inspection, most)
+    lines = [(j, i, weight, COLORS[0]) for j, i, weight in links]
+    return _figure(above, below, lines, title="Word alignment", least_opacity=0.25)
 
 
 def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
@@ -218,6 +239,12 @@ def _figure(
             f'text-anchor="end" fill="currentColor">{escaped(_short(word))}</text>'
         )
     return "\n".join([*parts, "</svg>\n"])
+
+
+def _letters(word: str) -> float:
+    """The width of a word, in letters of average width."""
+    wide = sum(one in "mwMW@%…" or unicodedata.east_asian_width(one) in "WF" for one in word)
+    return len(word) + 0.75 * wide + 0.25 * sum(map(str.isupper, word))
 
 
 def _x(number: int) -> float:

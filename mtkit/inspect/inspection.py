@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,6 +82,8 @@ class Inspection:
         src_spans, tgt_spans: the characters that each subword of a line comes from.
         cut: subwords of source and translation that are left out, because a line is too long.
         tree: of a parser, the tree whose linearised form is the translation.
+        aligned: layer and head, from 1, of the decoder's attention to the source that agrees most
+            with the heads that align words.
     """
 
     source: str
@@ -95,6 +97,7 @@ class Inspection:
     tgt_spans: list[tuple[int, int]]
     cut: tuple[int, int]
     tree: Tree | None = None
+    aligned: tuple[int, int] = (1, 1)
 
     def places_of(self, word: str, stack: StackName) -> list[int]:
         """The indices of the queries of a stack that belong to a word, wherever it stands."""
@@ -215,7 +218,16 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         tgt_encoded.spans[:limit],
         (max(0, len(prefix) + len(src_encoded.ids) - limit), max(0, len(tgt_encoded.ids) - limit)),
         tree,
+        _aligned(stacks["cross"], {(one.layer, one.head) for one in translator.aligner().heads}),
     )
+
+
+def _aligned(cross: Stack, heads: Collection[tuple[int, int]]) -> tuple[int, int]:
+    """`Inspection.aligned`, of the heads that align words."""
+    numbers = sorted(heads)
+    # Without the end of the source, which heads attend to that have nothing to align.
+    weights = np.stack([cross.weights[layer - 1, head - 1, :, :-1] for layer, head in numbers])
+    return numbers[int((weights * weights.mean(0)).sum((1, 2)).argmax())]
 
 
 def _stack(layers: dict[int, LayerWeights], queries: list[str], keys: list[str]) -> Stack:

@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from mtkit.html import render
-from mtkit.inspect.figures import COLORS, SHAPE, alignment_figure, label, tree_figure
+from mtkit.inspect.figures import (
+    COLORS,
+    SHAPE,
+    alignment_figure,
+    alignment_rows,
+    label,
+    tree_figure,
+)
 from mtkit.inspect.inspection import FloatArray, Inspection, Prediction, Stack
 
 # A page shows at most so many subwords of a line; more could not be told apart.
@@ -70,6 +77,8 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
             "shape": asdict(SHAPE),
             "stacks": {name: _packed(stack) for name, stack in shown.items()},
             "titles": TITLES,
+            "aligned": inspection.aligned,
+            "alignment": alignment_rows(inspection, most)._asdict(),
             "positions": {
                 "encoding": _bytes((_few_columns(positions) + 1) / 2),
                 "products": _bytes(_scaled(positions @ positions.T)),

@@ -3,13 +3,13 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const SVG = "http://www.w3.org/2000/svg";
-  const { step: STEP, gap: GAP, font: FONT, letter: LETTER, longest: LONGEST } = data.shape;
+  const { gap: GAP, font: FONT, longest: LONGEST } = data.shape;
   const LEAST = 255 * data.shape.least;
   const byId = (id) => document.getElementById(id);
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   for (const stack of Object.values(data.stacks)) stack.weights = bytes(stack.weights);
 
-  const state = { stack: "encoder", layer: 0, heads: new Set(), row: null, word: null, pinned: false };
+  const state = { stack: "cross", layer: 0, heads: new Set(), row: null, word: null, pinned: false };
   const stackNow = () => data.stacks[state.stack];
   const color = (head) => data.colors[head % data.colors.length];
   // The weight of a head, 0 to 255.
@@ -18,8 +18,16 @@
     return stack.weights[((layer * stack.heads + head) * Q + q) * K + k];
   };
   const short = (word) => (word.length <= LONGEST ? word : word.slice(0, LONGEST - 1) + "…");
-  const labelHeight = (words) =>
-    10 + Math.min(LONGEST, Math.max(1, ...words.map((w) => w.length))) * FONT * LETTER;
+  // Between two words of a row, and around upright words, at least.
+  const SPACE = 10;
+  // Between the middles of two upright words, at least.
+  const STEP = FONT + 1;
+  const pen = document.createElement("canvas").getContext("2d");
+  // Bold, as a word is when it is chosen.
+  pen.font = `700 ${FONT}px ${getComputedStyle(document.body).fontFamily}`;
+  const widthOf = (word) => pen.measureText(short(word)).width;
+  const widest = (words) => Math.max(0, ...words.map(widthOf));
+  const widthIn = (place) => Math.max(place.clientWidth, 240);
 
   function element(name, attributes, parent, text) {
     const made = document.createElementNS(SVG, name);
@@ -45,40 +53,80 @@
     return `${data.titles[state.stack]}, layer ${state.layer + 1} of ${stack.layers}, ${which}`;
   };
 
-  // ---- The two rows of words, joined by lines
+  // ---- Two rows of words, joined by lines
 
-  let lines;
+  // The middle of each word of a row that fills the width: side by side if there is room, else
+  // upright.
+  function placed(words, width) {
+    const widths = words.map(widthOf), space = width - widths.reduce((sum, one) => sum + one, 0);
+    if (space >= SPACE * words.length) {
+      let end = 0;
+      const middles = widths.map((one) => {
+        const start = end;
+        end += one + space / words.length;
+        return (start + end) / 2;
+      });
+      return { middles, isUpright: false, height: FONT + SPACE };
+    }
+    const step = Math.max(STEP, width / words.length);
+    const middles = words.map((_, number) => step * (number + 0.5));
+    return { middles, isUpright: true, height: widest(words) + SPACE };
+  }
+
+  // Both rows, with a group for the lines between them; `of` has the place of each word.
+  function twoRows(place, above, below, title) {
+    const width = Math.max(widthIn(place), STEP * Math.max(above.length, below.length));
+    const of = { q: placed(above, width), k: placed(below, width) };
+    const top = of.q.height, bottom = top + GAP;
+    const svg = figure(place, width, bottom + of.k.height, title);
+    const links = element("g", { "stroke-width": 2, class: "links" }, svg);
+    const labels = [];
+    for (const [row, words, y] of [["q", above, top - 6], ["k", below, bottom + 6]]) {
+      const { middles, isUpright } = of[row];
+      words.forEach((word, number) => {
+        const x = middles[number];
+        const label = element("text", isUpright ? {
+          transform: `translate(${x + 4} ${y}) rotate(-90)`,
+          "text-anchor": row === "q" ? "start" : "end",
+        } : {
+          transform: `translate(${x} ${row === "q" ? y : y + FONT - 3})`, "text-anchor": "middle",
+        }, svg, short(word));
+        label.setAttribute("fill", "currentColor");
+        label.setAttribute("class", "word");
+        element("title", {}, label, word);
+        Object.assign(label.dataset, { row, number });
+        labels.push(label);
+      });
+    }
+    const line = (q, k, stroke, opacity) => element("line", {
+      x1: of.q.middles[q], y1: top, x2: of.k.middles[k], y2: bottom, stroke,
+      "stroke-opacity": opacity.toFixed(2),
+    });
+    return { links, labels, line };
+  }
+
+  let rows;
 
   function drawFigure() {
     const stack = stackNow(), title = titleOf();
     byId("caption").textContent = title;
-    const top = labelHeight(stack.queries), bottom = labelHeight(stack.keys);
-    const width = STEP * Math.max(stack.queries.length, stack.keys.length);
-    const svg = figure(byId("lines"), width, top + GAP + bottom, title);
-    lines = element("g", { "stroke-width": 2, class: "links" }, svg);
-    for (const [row, words] of [["q", stack.queries], ["k", stack.keys]]) {
-      words.forEach((word, number) => {
-        const y = row === "q" ? top - 6 : top + GAP + 6, x = STEP * (number + 0.5) + 4;
-        const label = element("text", {
-          transform: `translate(${x} ${y}) rotate(-90)`, fill: "currentColor", tabindex: 0,
-          "text-anchor": row === "q" ? "start" : "end", class: "word", role: "button",
-        }, svg, short(word));
-        element("title", {}, label, word);
-        label.addEventListener("pointerenter", () => { if (!state.pinned) look(row, number); });
-        label.addEventListener("pointerleave", () => { if (!state.pinned) look(null, null); });
-        const pin = () => {
-          const again = state.pinned && state.row === row && state.word === number;
-          state.pinned = !again;
-          look(again ? null : row, again ? null : number);
-        };
-        label.addEventListener("click", pin);
-        label.addEventListener("keydown", (event) => {
-          if (event.key !== "Enter" && event.key !== " ") return;
-          event.preventDefault();
-          pin();
-        });
-        label.dataset.row = row;
-        label.dataset.number = number;
+    rows = twoRows(byId("lines"), stack.queries, stack.keys, title);
+    for (const label of rows.labels) {
+      const { row } = label.dataset, number = +label.dataset.number;
+      label.setAttribute("tabindex", 0);
+      label.setAttribute("role", "button");
+      label.addEventListener("pointerenter", () => { if (!state.pinned) look(row, number); });
+      label.addEventListener("pointerleave", () => { if (!state.pinned) look(null, null); });
+      const pin = () => {
+        const again = state.pinned && state.row === row && state.word === number;
+        state.pinned = !again;
+        look(again ? null : row, again ? null : number);
+      };
+      label.addEventListener("click", pin);
+      label.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        pin();
       });
     }
     drawLines();
@@ -90,7 +138,7 @@
   }
 
   function drawLines() {
-    const stack = stackNow(), top = labelHeight(stack.queries);
+    const stack = stackNow();
     const made = [];
     for (const head of state.heads) {
       for (let q = 0; q < stack.queries.length; q++) {
@@ -98,20 +146,24 @@
         for (let k = 0; k < stack.keys.length; k++) {
           if (state.row === "k" && state.word !== k) continue;
           const value = weight(stack, state.layer, head, q, k);
-          if (value < LEAST) continue;
-          made.push(element("line", {
-            x1: STEP * (q + 0.5), y1: top, x2: STEP * (k + 0.5), y2: top + GAP,
-            stroke: color(head), "stroke-opacity": (value / 255).toFixed(2),
-          }));
+          if (value >= LEAST) made.push(rows.line(q, k, color(head), value / 255));
         }
       }
     }
-    lines.replaceChildren(...made);
-    for (const label of byId("lines").querySelectorAll(".word")) {
+    rows.links.replaceChildren(...made);
+    for (const label of rows.labels) {
       const isChosen = label.dataset.row === state.row && +label.dataset.number === state.word;
       label.setAttribute("font-weight", isChosen ? 700 : 400);
       label.setAttribute("aria-pressed", isChosen && state.pinned);
     }
+  }
+
+  // In place of the figure that the page has for readers without JavaScript.
+  function drawAlignment() {
+    const { above, below, links } = data.alignment;
+    const drawn = twoRows(byId("alignment"), above, below, "Word alignment");
+    drawn.links.replaceChildren(
+      ...links.map(([q, k, value]) => drawn.line(q, k, data.colors[0], Math.max(value, 0.25))));
   }
 
   // ---- Pictures of matrices
@@ -166,19 +218,22 @@
     const stack = stackNow(), heads = [...state.heads];
     byId("matrix-caption").textContent =
       `${titleOf()}: ${heads.length > 1 ? "mean weights" : "weights"}`;
-    const cell = 16, left = labelHeight(stack.queries), top = labelHeight(stack.keys);
-    const width = left + cell * stack.keys.length, height = top + cell * stack.queries.length;
-    const svg = figure(byId("matrix"), width, height, byId("matrix-caption").textContent);
+    const place = byId("matrix"), left = widest(stack.queries) + SPACE, row = 20;
+    const cell = Math.min(96, Math.max(STEP, (widthIn(place) - left) / stack.keys.length));
+    const isUpright = widest(stack.keys) + 4 > cell;
+    const top = (isUpright ? widest(stack.keys) : FONT) + SPACE;
+    const width = left + cell * stack.keys.length, height = top + row * stack.queries.length;
+    const svg = figure(place, width, height, byId("matrix-caption").textContent);
     stack.keys.forEach((word, k) => {
-      const x = left + cell * (k + 0.5) + 4;
-      element("text", {
-        transform: `translate(${x} ${top - 6}) rotate(-90)`, fill: "currentColor",
-      }, svg, short(word));
+      const x = left + cell * (k + 0.5);
+      element("text", isUpright
+        ? { transform: `translate(${x + 4} ${top - 6}) rotate(-90)`, fill: "currentColor" }
+        : { x, y: top - 6, "text-anchor": "middle", fill: "currentColor" }, svg, short(word));
     });
     stack.queries.forEach((word, q) => {
-      const y = top + cell * q;
+      const y = top + row * q;
       element("text", {
-        x: left - 6, y: y + 12, "text-anchor": "end", fill: "currentColor",
+        x: left - 6, y: y + 14, "text-anchor": "end", fill: "currentColor",
       }, svg, short(word));
       stack.keys.forEach((key, k) => {
         let sum = 0;
@@ -186,7 +241,7 @@
         const share = heads.length ? sum / heads.length / 255 : 0;
         if (share < 0.005) return;
         const square = element("rect", {
-          x: left + cell * k, y, width: cell - 1, height: cell - 1, fill: "currentColor",
+          x: left + cell * k, y, width: cell - 1, height: row - 1, fill: "currentColor",
           class: "cell", "fill-opacity": share.toFixed(3),
         }, svg);
         element("title", {}, square, `${word} → ${key}: ${(100 * share).toFixed(1)} %`);
@@ -217,7 +272,7 @@
   function drawChoices() {
     const stack = stackNow();
     byId("stacks").replaceChildren();
-    for (const name of ["encoder", "decoder", "cross"]) {
+    for (const name of ["cross", "encoder", "decoder"]) {
       input("radio", "stack", name, name === state.stack, data.titles[name], byId("stacks"));
     }
     byId("layer").replaceChildren(...Array.from({ length: stack.layers }, (_, layer) => {
@@ -243,6 +298,13 @@
   function choose(name) {
     const stack = data.stacks[name];
     state.stack = name;
+    if (name === "cross") {
+      // The head that aligns the words of this sentence best.
+      const [layer, head] = data.aligned;
+      state.layer = layer - 1;
+      state.heads = new Set([head - 1]);
+      return;
+    }
     // The paper shows the layer before the last one.
     state.layer = Math.max(0, stack.layers - 2);
     state.heads = new Set(Array.from({ length: stack.heads }, (_, head) => head));
@@ -276,9 +338,13 @@
   function readAddress() {
     const wanted = new URLSearchParams(location.hash.slice(1));
     const isOneOf = (number, count) => Number.isInteger(number) && number >= 1 && number <= count;
-    choose(Object.hasOwn(data.stacks, wanted.get("stack")) ? wanted.get("stack") : "encoder");
+    choose(Object.hasOwn(data.stacks, wanted.get("stack")) ? wanted.get("stack") : "cross");
     const stack = stackNow(), layer = +wanted.get("layer");
-    if (isOneOf(layer, stack.layers)) state.layer = layer - 1;
+    const all = Array.from({ length: stack.heads }, (_, head) => head);
+    if (isOneOf(layer, stack.layers)) {
+      state.layer = layer - 1;
+      state.heads = new Set(all);
+    }
     const heads = (wanted.get("heads") ?? "").split(",").map(Number);
     const known = heads.filter((head) => isOneOf(head, stack.heads)).map((head) => head - 1);
     if (known.length) state.heads = new Set(known);
@@ -294,6 +360,16 @@
 
   byId("choices").hidden = false;
   window.addEventListener("hashchange", readAddress);
+  // The drawings fill the width.
+  let drawnWidth = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === drawnWidth) return;
+    drawnWidth = window.innerWidth;
+    drawFigure();
+    drawMatrix();
+    drawAlignment();
+  });
   readAddress();
+  drawAlignment();
   drawPositions();
 })();

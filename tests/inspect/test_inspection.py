@@ -92,6 +92,21 @@ def test_without_a_translation_the_model_translates(translator: Translator):
     assert found.alignment == alignment
 
 
+def test_the_aligned_head_agrees_most_with_those_that_align(translator: Translator):
+    found = inspect_pair(translator, "one two three nine", "eins zwei drei")
+    layers = {head.layer for head in translator.aligner().heads}
+    layer, head = found.aligned
+    assert layer in layers
+    weights = found.stacks["cross"].weights[:, :, :, :-1]
+    mean = weights[[number - 1 for number in sorted(layers)]].mean((0, 1))
+    products = {
+        (number, one + 1): float((weights[number - 1, one] * mean).sum())
+        for number in layers
+        for one in range(weights.shape[1])
+    }
+    assert products[layer, head] == max(products.values())
+
+
 def test_entropy_is_in_bits():
     weights = np.array([[[[1.0, 0, 0, 0], [0.5, 0.5, 0, 0]], [[0.25] * 4, [0.25] * 4]]])
     stack = Stack(["a", "b"], ["a", "b", "c", "d"], weights, np.ones((1, 2)))
@@ -173,6 +188,13 @@ def test_a_figure_of_one_word_has_its_lines_alone():
     assert len({line.get("x1") for line in lines}) == 1
 
 
+@pytest.mark.parametrize("word", ["mmmmmmmmmmmm", "WWWWWWWWWWWW", "東京都東京都東京都東京都"])
+def test_upright_words_of_wide_letters_have_room(word: str):
+    svg = lines_figure(["a", word], ["b"], {0: np.ones((2, 1))}, title="t")
+    # Such letters are as wide as they are high: 12 of them need 156 pixels.
+    assert float(drawn(svg)[0][0].get("y1", "")) >= 12 * SHAPE.font
+
+
 def test_text_in_a_figure_is_escaped():
     svg = lines_figure([HOSTILE, "\x00\ud800"], ["</svg>"], {0: np.ones((2, 1))}, title=HOSTILE)
     _, texts = drawn(svg)
@@ -207,6 +229,7 @@ def made_up(tokens: int, *, layers: int = 2, heads: int = 2, text: str = "w") ->
         [],
         [],
         (0, 0),
+        aligned=(2, 1),
     )
 
 
@@ -285,8 +308,10 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))
 @pytest.mark.parametrize(
     ("address", "stack", "layer", "heads", "word"),
     [
-        ("#stack=constructor&layer=1.5&heads=1.5&word=1.5", "encoder", 0, (0, 1), None),
-        ("", "encoder", 1, (0, 1), None),
+        ("#stack=constructor&layer=1.5&heads=1.5&word=1.5", "cross", 1, (0,), None),
+        ("", "cross", 1, (0,), None),
+        ("#stack=encoder", "encoder", 1, (0, 1), None),
+        ("#stack=cross&layer=1", "cross", 0, (0, 1), None),
         ("#stack=cross&layer=2&heads=2", "cross", 1, (1,), None),
         ("#stack=decoder&layer=1&heads=1,2&word=3", "decoder", 0, (0, 1), 2),
     ],
@@ -299,28 +324,71 @@ def test_a_browser_draws_the_lines_of_the_view(
     word: int | None,
     tmp_path: Path,
 ):
-    inspection = made_up(12, layers=3 if not address else 2)
-    (tmp_path / "page.html").write_text(page_of(inspection), encoding="utf-8")
-    assert CHROMIUM is not None
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
-    options += ["--disable-background-networking", f"--user-data-dir={tmp_path / 'profile'}"]
-    url = f"{(tmp_path / 'page.html').as_uri()}{address}"
-    done = subprocess.run(
-        [CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=300, check=True
-    )
-    page = Page(done.stdout.decode())
-    places = [
-        (one["attrs"]["x1"], one["attrs"]["x2"], one["attrs"]["stroke"])
-        for one in page.all("line")
-        if "stroke-width" not in one["attrs"]
-    ]
+    inspection = made_up(12, layers=3 if address == "#stack=encoder" else 2)
+    figure, _ = browsed(inspection, tmp_path, address=address)
     # The figure of Python, from the weights as the page has them: in steps of 1/255.
     shown = inspection.stacks[stack]
     levels = np.round(255 * shown.weights[layer]) / 255
     only = None if word is None else [word]
     by_head = {head: levels[head] for head in heads}
     svg = lines_figure(shown.queries, shown.keys, by_head, title="", only=only)
-    expected = [
-        (line.get("x1", ""), line.get("x2", ""), line.get("stroke", "")) for line in drawn(svg)[0]
+    assert joined(figure) == joined(ElementTree.fromstring(svg))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize(
+    ("tokens", "text", "width", "is_upright"),
+    [(8, "word", 1200, False), (40, "word", 1200, True), (8, "Mammutwort", 700, True)],
+)
+def test_the_figures_fill_the_width_and_words_are_upright_only_where_they_must(
+    tokens: int, text: str, width: int, is_upright: bool, tmp_path: Path
+):
+    inspection = made_up(tokens, text=text)
+    for figure in browsed(inspection, tmp_path, width=width):
+        # The page leaves a margin.
+        assert 0.85 * width < float(figure.get("width", "")) <= width
+        words = figure.findall(f"{SVG}text")
+        ways = [word.get("transform", "") for word in words]
+        assert {"rotate" in way for way in ways} == {is_upright}
+        places = [float(way.partition("(")[2].split()[0]) for way in ways]
+        assert max(places) > 0.8 * float(figure.get("width", ""))
+
+
+def browsed(
+    inspection: Inspection, folder: Path, *, address: str = "", width: int = 1000
+) -> tuple[ElementTree.Element, ElementTree.Element]:
+    """The figures of attention and of alignment on a page, as a browser has drawn them."""
+    (folder / "page.html").write_text(page_of(inspection), encoding="utf-8")
+    assert CHROMIUM is not None
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    options += ["--disable-background-networking", f"--user-data-dir={folder / 'profile'}"]
+    options += [f"--window-size={width},1000"]
+    url = f"{(folder / 'page.html').as_uri()}{address}"
+    done = subprocess.run(
+        [CHROMIUM, *options, "--dump-dom", url], capture_output=True, timeout=300, check=True
+    )
+    text = done.stdout.decode()
+    attention, alignment = (
+        ElementTree.fromstring(svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1))
+        for name in ("lines", "alignment")
+        for svg in re.findall(rf'<div class="drawing" id="{name}">(<svg.*?</svg>)', text, re.S)
+    )
+    return attention, alignment
+
+
+def joined(figure: ElementTree.Element) -> list[tuple[int, int, str]]:
+    """The numbers of the words that each line joins, and its colour."""
+    places = [
+        sorted({float(line.get(x, "")) for line in figure.iter(f"{SVG}line")}) for x in ("x1", "x2")
     ]
-    assert sorted(places) == sorted(expected)
+    return sorted(
+        (
+            *(
+                row.index(float(line.get(x, "")))
+                for row, x in zip(places, ("x1", "x2"), strict=True)
+            ),
+            line.get("stroke", ""),
+        )
+        for line in figure.iter(f"{SVG}line")
+    )
