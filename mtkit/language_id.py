@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import langcodes
 import langcodes.tag_parser
 
+from mtkit.processes import malloc_trim
+
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
@@ -38,6 +40,13 @@ def load() -> None:
     """
     with contextlib.suppress(OSError):
         _identifier()
+
+
+def unload() -> None:
+    """Give the memory of the model back; it is loaded again when it is needed."""
+    with _lock:
+        _loaded.cache_clear()
+    malloc_trim()
 
 
 def is_language_tag(code: str) -> bool:

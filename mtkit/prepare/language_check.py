@@ -18,6 +18,7 @@ from mtkit.language_id import (
     languages,
     load,
     looks_like,
+    unload,
 )
 from mtkit.prepare.filters import KEPT, PairChecks
 from mtkit.prepare.source import Block
@@ -86,6 +87,10 @@ class LanguageCheck:
         except OSError as error:
             log.warning("the languages of the text are not checked: %s", error)
             return nothing
+        finally:
+            if any(sample.is_full for sample in self._samples):
+                # A large corpus needs the memory.
+                unload()
 
 
 class _PairSample:
@@ -98,6 +103,11 @@ class _PairSample:
     def __init__(self) -> None:
         self._pairs: dict[int, tuple[int, bytes, bytes]] = {}
         self._below = 2**64 - 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether pairs were left out."""
+        return len(self._pairs) == _SAMPLES * SAMPLE_LINES
 
     def add(self, first: int, block: Block, checks: PairChecks) -> None:
         is_small = (checks.codes == KEPT) & (checks.src_keys < self._below)
