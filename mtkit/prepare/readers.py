@@ -31,6 +31,7 @@ from mtkit.prepare.hub import HubSplit, fetch, fetch_split
 from mtkit.prepare.source import (
     CRLF,
     MARK,
+    REPEATED,
     Block,
     Reading,
     Source,
@@ -344,17 +345,27 @@ class _JsonLines(_File):
         super().__init__(path, languages, unit="line", weight=weight)
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
+        wanted = {*self._languages, "translation"}
+
+        def counted(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+            record = dict(fields)
+            if len(record) < len(fields):
+                used = [name for name, _ in fields if name in wanted]
+                reading.found[REPEATED] += len(used) - len({*used})
+            return record
+
+        decoder = json.JSONDecoder(object_pairs_hook=counted)
         number = itertools.count(1)
         for lines in _lines(self._path, size, reading):
-            rows = [self._pair(line, next(number)) for line in lines]
+            rows = [self._pair(line, next(number), decoder) for line in lines]
             src, tgt = ([row[side] for row in rows] for side in (0, 1))
             yield on_one_line(src, reading.found), on_one_line(tgt, reading.found)
 
-    def _pair(self, line: bytes, number: int) -> list[bytes]:
+    def _pair(self, line: bytes, number: int, decoder: json.JSONDecoder) -> list[bytes]:
         place = f"{self._path}, line {number}"
         try:
             # Invalid UTF-8 is passed through, as in the other formats.
-            record = json.loads(line.decode("utf-8", "surrogateescape"))
+            record = decoder.decode(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
             raise MtkitError(f"{place}: not JSON ({reason_of(error)})") from error
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):

@@ -29,6 +29,8 @@ _LARGEST_WEIGHT = 1_000_000
 MARK = "byte-order mark"
 CRLF = "CRLF line end"
 BREAK = "line break within a sentence"
+VARIANT = "further variant of a language in a TMX unit (not used)"
+REPEATED = "repeated field of a JSON object (only the last is used)"
 
 
 @dataclass
@@ -67,7 +69,7 @@ class Source(ABC):
         weight: the oversampling factor.
         files: those that it reads on this machine.
         tag: the name of the tag that its encoded sources begin with; None for no tag.
-        fixed: counts of what the last full iteration fixed: `MARK`, `CRLF`, `BREAK`.
+        fixed: counts of what the last full iteration fixed, by kind, such as `MARK`.
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:

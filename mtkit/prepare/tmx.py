@@ -7,10 +7,12 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtkit.errors import MtkitError, reason_of
-from mtkit.prepare.source import Block, listed, on_one_line
+from mtkit.prepare.source import VARIANT, Block, listed, on_one_line
 
 # Elements within a segment whose text is markup of the translated format.
 _CODES = {"bpt", "ept", "it", "ph", "ut"}
+# The fit of a side of which the unit has had no variant.
+_NONE = 9
 
 
 class TmxUnits:
@@ -30,7 +32,7 @@ class TmxUnits:
         self._root: str | None = None
         # The current unit: its sides, and how well the language of each matches.
         self._sides = [b"", b""]
-        self._fit = [9, 9]
+        self._fit = [_NONE, _NONE]
         self._variant: list[tuple[int, int]] = []  # the sides of the current variant
         # The current segment: its text, and whether text is kept at each depth within it.
         self._parts: list[str] = []
@@ -92,7 +94,7 @@ class TmxUnits:
             self._variant = self._places(language) if places is None else places
         elif tag == "tu":
             self._sides = [b"", b""]
-            self._fit = [9, 9]
+            self._fit = [_NONE, _NONE]
         elif self._root is None:
             self._root = tag
             if tag != "tmx":
@@ -106,6 +108,8 @@ class TmxUnits:
                 return
             self._parser.CharacterDataHandler = None
             for side, fit in self._variant:
+                if self._fit[side] < _NONE:
+                    self._found[VARIANT] += 1
                 if fit < self._fit[side]:
                     self._fit[side] = fit
                     self._sides[side] = "".join(self._parts).encode()

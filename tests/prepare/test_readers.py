@@ -538,6 +538,30 @@ def test_languages_are_matched_by_whole_code_and_then_by_its_first_part(tmp_path
     ]
 
 
+def test_further_variants_of_a_language_are_counted(tmp_path: Path):
+    file = tmp_path / "memory.tmx"
+    first = unit("one", "eins")
+    three = "".join(
+        variant(*one) for one in [("en", "two"), ("en-GB", "2"), ("de", "zwei"), ("en", "twain")]
+    )
+    file.write_text(tmx([first, three, first]), encoding="utf-8")
+    source = source_of(file)
+    assert pairs_of(source) == [(b"one", b"eins"), (b"two", b"zwei"), (b"one", b"eins")]
+    assert source.fixed == {"further variant of a language in a TMX unit (not used)": 2}
+
+
+def test_a_field_that_a_json_object_repeats_is_counted(tmp_path: Path):
+    lines = [
+        b'{"en": "one", "de": "eins"}',
+        b'{"en": "x", "de": "zwei", "en": "y", "en": "two"}',
+        b'{"translation": {"en": "x", "de": "x"}, "translation": {"en": "three", "de": "drei"}}',
+        b'{"id": 1, "id": 2, "en": "four", "de": "vier"}',
+    ]
+    source = source_of(write_lines(tmp_path / "pairs.jsonl", lines))
+    assert pairs_of(source)[1:3] == [(b"two", b"zwei"), (b"three", b"drei")]
+    assert source.fixed == {"repeated field of a JSON object (only the last is used)": 3}
+
+
 def test_two_countries_of_one_language_are_distinguished(tmp_path: Path):
     both = variant("pt-BR", "trem") + variant("pt-pt", "comboio")
     units = [both, variant("pt-BR", "ônibus")]
