@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ def download(name: str, revision: str | None) -> Downloaded:
     Raises:
         MtkitError: if the hub cannot be reached, or has no such model.
     """
+    # Networks block the storage of Xet, and its client retries for minutes.
+    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     from huggingface_hub import HfApi, snapshot_download
 
     with _explained(name, revision):

@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -27,6 +29,8 @@ from mtkit.prepare.catalogue import Corpus, Pair
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
     from huggingface_hub.hf_api import RepoSibling
+
+log = logging.getLogger(__name__)
 
 # Rows read at a time: a few hundred KB of text, for low memory and little overhead of Python.
 _BATCH_ROWS = 1000
@@ -156,7 +160,7 @@ def fetch_split(
 
 def _fetch(wanted: _Wanted) -> list[HubSplit]:
     """The splits; raises `MtkitError` with an explanation of what went wrong."""
-    with _libraries_kept_quiet():
+    with _libraries_kept_quiet(), waiting_noted(f"fetching {wanted.described} from {_hub()}"):
         try:
             builder = _prepared(wanted)
             return [_split(builder, wanted, split) for split in wanted.splits]
@@ -289,6 +293,7 @@ def _brought(builder: Any, repository: str) -> Any:
     reset, it gives up the current file but keeps the files before it.
     """
     import datasets
+    from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError
 
     manager = datasets.DownloadManager(dataset_name=builder.dataset_name)
@@ -296,6 +301,10 @@ def _brought(builder: Any, repository: str) -> Any:
         try:
             return manager.download(builder.config.data_files)
         except Exception as error:
+            if not constants.HF_HUB_DISABLE_XET:
+                log.warning("%s; downloading again without Xet", reason_of(error, most=300))
+                constants.HF_HUB_DISABLE_XET = True
+                continue
             causes = list(_causes(error))
             broken = next((cause for cause in causes if _is_of_the_connection(cause)), None)
             if broken is None or any(isinstance(cause, HfHubHTTPError) for cause in causes):
@@ -357,15 +366,39 @@ def _no_split(wanted: _Wanted, name: str, there: Iterable[str]) -> str:
 
 
 @contextmanager
+def waiting_noted(what: str, *, every: float = 30.0) -> Iterator[None]:
+    """Say at intervals of so many seconds that it is still being done."""
+    ended = threading.Event()
+    started = time.monotonic()
+
+    def note() -> None:
+        while not ended.wait(every):
+            log.info("still %s: %d s", what, time.monotonic() - started)
+
+    noting = threading.Thread(target=note, daemon=True)
+    noting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        noting.join()
+
+
+@contextmanager
 def _libraries_kept_quiet() -> Iterator[None]:
     """Silence the libraries' warnings, and their progress bars unless on a terminal.
 
-    Errors are reported once, by `_explanation`.
+    Errors are reported once, by `_explanation`. Large files are downloaded without Xet unless
+    HF_HUB_DISABLE_XET is set: networks block its storage, and its client retries for minutes.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import datasets  # sets the level of its logger, so import before setting ours
+        from huggingface_hub import constants
         from huggingface_hub.utils.tqdm import disable_progress_bars
+
+        without_xet = constants.HF_HUB_DISABLE_XET
+        constants.HF_HUB_DISABLE_XET = without_xet or "HF_HUB_DISABLE_XET" not in os.environ
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
@@ -377,6 +410,7 @@ def _libraries_kept_quiet() -> Iterator[None]:
         try:
             yield
         finally:
+            constants.HF_HUB_DISABLE_XET = without_xet
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from hub import (
 
 from mtkit.errors import MtkitError
 from mtkit.prepare.catalogue import CATALOGUE, find_corpus
-from mtkit.prepare.hub import fetch
+from mtkit.prepare.hub import fetch, waiting_noted
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -552,6 +553,28 @@ def test_a_connection_that_is_reset_is_retried_and_then_reported(
     downloads = [request for request in hub.requests if request.startswith("GET /storage/")]
     # How often the client retries depends on how the reset reaches it.
     assert len(downloads) >= 2 + 2 + 2
+
+
+@pytest.mark.parametrize("chosen", [{}, {"HF_HUB_DISABLE_XET": "0"}])
+def test_xet_storage_that_refuses_is_not_needed(chosen: dict[str, str], tmp_path: Path) -> None:
+    splits = synthetic_splits(train=50, validation=10, test=10, lexicon=100)
+    repositories = {"wmt/wmt14": wmt14_repository({"de-en": splits})}
+    with Hub(repositories, has_xet=True, faults={"/xet/": Fault(status=403)}) as hub:
+        outcome = run_client(hub.endpoint, tmp_path / "home", "wmt14-en-de", **chosen)
+    assert outcome.pairs("wmt14-en-de", "train") == [(en, de) for de, en in splits.train or ()]
+    assert any("/xet/" in request for request in hub.requests) == bool(chosen)
+    # Xet is tried only if it was asked for; then one line says why it is not used.
+    assert outcome.stderr.count("downloading again without Xet") == len(chosen)
+    assert outcome.stderr.count("\n") == len(chosen)
+
+
+def test_a_line_at_intervals_says_that_a_download_is_still_going_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", logger="mtkit"), waiting_noted("fetching", every=0.001):
+        while len(caplog.messages) < 2:
+            time.sleep(0.001)
+    assert caplog.messages[0] == "still fetching: 0 s"
 
 
 @pytest.mark.slow
