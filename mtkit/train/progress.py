@@ -1,39 +1,57 @@
-"""Shows the progress of training: a bar on a terminal, otherwise log lines."""
+"""Shows the progress of training: log lines, and a bar on a terminal."""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
 
-from mtkit.train.meter import Meter
+from mtkit.train.meter import Pace
 
 log = logging.getLogger(__name__)
 
+# Seconds after which training reports that it is still running, and renews the text of the bar.
+SILENCE = 60.0
+_RENEWAL = 5.0
+
 
 class TrainingProgress:
-    """A progress bar, or log lines if standard error is not a terminal.
+    """A line for each row of metrics, and below them a progress bar on a terminal.
 
     Args:
         step: updates made so far.
-        max_steps: of the run.
+        last_step: of the run.
         active: whether this worker prints.
+        clock: gives seconds.
+
+    Attributes:
+        left: the time left as it was last shown; empty before the first update.
     """
 
-    def __init__(self, step: int, max_steps: int, *, active: bool) -> None:
+    def __init__(
+        self,
+        step: int,
+        last_step: int,
+        *,
+        active: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.left = ""
         self._step = step
-        self._max_steps = max_steps
+        self._last_step = last_step
+        self._clock = clock
+        self._logged = self._shown = -float("inf")
         self._bar: tqdm[Any] = tqdm(
-            total=max_steps,
+            total=last_step,
             initial=step,
-            desc="training",
-            unit="step",
             dynamic_ncols=True,
             # None: off where standard error is not a terminal.
             disable=None if active else True,
-            bar_format="{desc} {n_fmt}/{total_fmt} {bar} {postfix} {remaining} left",
+            bar_format="training {n_fmt}/{total_fmt} {bar} {desc}",
         )
 
     def __enter__(self) -> TrainingProgress:
@@ -52,30 +70,30 @@ class TrainingProgress:
         self._step += 1
         self._bar.update()
 
-    def report_row(self, row: dict[str, float | int], meter: Meter) -> None:
-        """Report a row of metrics."""
-        facts = f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {row['tokens_per_second']:,.0f} tok/s"
-        self._bar.set_postfix_str(facts)
-        if self._bar.disable:
-            self._log(facts, row["seconds_per_step"])
-        meter.was_reported()
+    def report_row(self, row: dict[str, float | int], pace: Pace) -> None:
+        """Report a row of metrics, with the pace of the last minutes."""
+        facts = self._show(pace)
+        self._log(f"loss {row['loss']:.3f}, lr {row['lr']:.2e}, {facts}")
 
-    def report_speed(self, meter: Meter) -> None:
+    def report_pace(self, pace: Pace) -> None:
         """Between two rows: after the first update, and then when nothing was reported for long."""
-        if not meter.is_silent:
-            return
-        tokens_per_second, seconds_per_step = meter.speed()
-        facts = f"{tokens_per_second:,.0f} tok/s"
-        if self._bar.disable:
-            self._log(facts, seconds_per_step)
-        elif not self._bar.postfix:
-            # Rows of metrics have more information, and stay on the screen.
-            self._bar.set_postfix_str(facts)
-        meter.was_reported()
+        now = self._clock()
+        if not self._bar.disable:
+            if now - self._shown >= _RENEWAL:
+                self._show(pace)
+        elif now - self._logged >= SILENCE:
+            self._log(self._show(pace))
 
-    def _log(self, facts: str, seconds_per_step: float) -> None:
-        left = (self._max_steps - self._step) * seconds_per_step
-        log.info("step %d of %d: %s, %s left", self._step, self._max_steps, facts, clock(left))
+    def _show(self, pace: Pace) -> str:
+        self.left = clock((self._last_step - self._step) * pace.seconds_per_step)
+        text = f"{pace.tokens_per_second:,.0f} tok/s, {self.left} left"
+        self._shown = self._clock()
+        self._bar.set_description_str(text)
+        return text
+
+    def _log(self, facts: str) -> None:
+        log.info("step %d of %d: %s", self._step, self._last_step, facts)
+        self._logged = self._clock()
 
 
 def clock(seconds: float) -> str:

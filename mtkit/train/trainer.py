@@ -173,7 +173,7 @@ class Trainer:
         ):
             metrics = MetricsLogger(run, self.step, active=first)
             if self._is_fine_tuning and self.step == 0:
-                with meter.paused(), self._explaining_memory(writer):
+                with meter.paused("first validation"), self._explaining_memory(writer):
                     self._record_initial(metrics, self.validate())
             early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.last_step and not stopped and not early:
@@ -187,16 +187,17 @@ class Trainer:
                 if last or self.step % settings.log_every == 0:
                     self._log(writer, metrics, meter, progress)
                 elif first:
-                    progress.report_speed(meter)
+                    progress.report_pace(meter.pace())
                 if last or self.step % settings.valid_every == 0:
-                    with meter.paused(), self._explaining_memory(writer):
+                    pause = meter.paused("validation", every=settings.valid_every)
+                    with pause, self._explaining_memory(writer):
                         validation = self.validate()
                         early, best = self._record(run, metrics, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
                 if due or best:
                     if first:
                         run.check_held()
-                    with meter.paused():
+                    with meter.paused("checkpoint", every=settings.checkpoint_every):
                         self.save(writer, validation, extra=not due)
                         saved = self.step
                 writer.settle(wait=False)
@@ -500,7 +501,7 @@ class Trainer:
             raise self._diverged(writer, step, f"the loss is {loss}")
         metrics.log(row)
         if self.workers.is_rank_zero:
-            progress.report_row(row, meter)
+            progress.report_row(row, meter.pace())
 
     @contextmanager
     def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import changed
 from training import assert_same_state, before_update, interrupt, kill, rows_of
 
@@ -20,7 +21,10 @@ from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import meter, observer, progress
+from mtkit.train import observer, progress
+from mtkit.train.distributed import Workers
+from mtkit.train.flops import TrainingCost
+from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.trainer import Trainer
 
@@ -69,7 +73,7 @@ def test_without_a_terminal_the_speed_is_reported_soon(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
-    monkeypatch.setattr(meter, "SILENCE", silence)
+    monkeypatch.setattr(progress, "SILENCE", silence)
     seldom = changed(config, "train", log_every=3)
     with caplog.at_level("INFO", logger="mtkit"):
         train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
@@ -79,8 +83,12 @@ def test_without_a_terminal_the_speed_is_reported_soon(
     assert [step for step, _ in rows_of(tmp_path / "run", "loss")] == [3, 6]
 
 
-def test_on_a_terminal_the_bar_says_after_the_first_update_how_fast_it_is(
-    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_on_a_terminal_the_rows_stay_above_a_bar_with_speed_and_time_left(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     texts: list[tuple[int, str]] = []
 
@@ -88,16 +96,85 @@ def test_on_a_terminal_the_bar_says_after_the_first_update_how_fast_it_is(
         def __init__(self, **options: Any) -> None:
             super().__init__(**options | {"disable": False, "file": io.StringIO()})
 
-        def set_postfix_str(self, text: str = "", refresh: bool = True) -> None:
-            texts.append((self.n, text))
-            super().set_postfix_str(text, refresh)
+        def set_description_str(self, desc: str | None = None, refresh: bool = True) -> None:
+            texts.append((self.n, desc or ""))
+            super().set_description_str(desc, refresh)
 
     monkeypatch.setattr(progress, "tqdm", Bar)
-    monkeypatch.setattr(meter, "SILENCE", 0.0)
-    train.run(changed(config, "train", log_every=3), tiny_data, tmp_path / "run", device="cpu")
+    monkeypatch.setattr(progress, "_RENEWAL", math.inf)
+    with caplog.at_level("INFO", logger="mtkit"):
+        train.run(changed(config, "train", log_every=3), tiny_data, tmp_path / "run", device="cpu")
     assert [step for step, _ in texts] == [1, 3, 6]
-    assert re.fullmatch(r"[\d,]+ tok/s", texts[0][1])
-    assert all(text.startswith("loss ") for _, text in texts[1:])
+    for _, text in texts:
+        assert re.fullmatch(r"[\d,]+ tok/s, \S+ left", text)
+    rows = [line for line in caplog.messages if re.match(r"step \d of 6: loss ", line)]
+    assert [row.split(", ", 2)[2] for row in rows] == [text for _, text in texts[1:]]
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_pace_is_an_average_over_minutes_and_the_time_left_agrees_with_it(
+    caplog: pytest.LogCaptureFixture,
+):
+    clock, cost = Clock(), TrainingCost()
+    measured = Meter(cost, clock=clock)
+    shown = progress.TrainingProgress(0, 10_000, active=True, clock=clock)
+    left = []
+
+    def update(seconds: float) -> None:
+        clock.now += seconds
+        cost.tokens += 1000
+        measured.add(torch.zeros(()))
+        shown.step()
+
+    with caplog.at_level("INFO", logger="mtkit"):
+        # Forty minutes, in which an update takes one second or three, in turns of two minutes.
+        for turn in range(20):
+            for _ in range(120 if turn % 2 == 0 else 40):
+                update(1.0 if turn % 2 == 0 else 3.0)
+            pace = measured.pace()
+            row = {"loss": 1.0, "lr": 0.1, "tokens_per_second": 0.0}
+            shown.report_row(row, pace)
+            left.append(pace.seconds_per_step)
+            assert pace.tokens_per_second * pace.seconds_per_step == pytest.approx(1000)
+    # 160 updates take 240 seconds: 1.5 on average, where the last two minutes alone say 1 or 3.
+    assert left[0] == pytest.approx(1.0)
+    assert all(1.2 < each < 1.9 for each in left[4:])
+    *_, last = caplog.messages
+    (found,) = re.findall(r" ([\d,]+) tok/s, (\d):(\d\d):(\d\d) left$", last)
+    speed, hours, minutes, seconds = (int(number.replace(",", "")) for number in found)
+    to_come = (10_000 - 10 * 160) * 1000
+    assert 3600 * hours + 60 * minutes + seconds == pytest.approx(to_come / speed, rel=0.002)
+
+
+def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
+    clock, cost = Clock(), TrainingCost()
+    measured = Meter(cost, clock=clock)
+    for _ in range(10):
+        clock.now += 2.0
+        cost.tokens += 100
+        measured.add(torch.zeros(()))
+    with measured.paused("first validation"):
+        clock.now += 1000.0
+    for seconds in (30.0, 50.0):
+        with measured.paused("validation", every=20):
+            clock.now += seconds
+    with measured.paused("checkpoint", every=10):
+        clock.now += 5.0
+    # 2 for the update, 40 / 20 for the validations, 5 / 10 for the checkpoints.
+    assert measured.pace().seconds_per_step == pytest.approx(4.5)
+    assert measured.pace().tokens_per_second == pytest.approx(100 / 4.5)
+    row = measured.read(10, Workers())
+    assert row["tokens_per_second"] == pytest.approx(50.0)
+    assert cost.seconds == pytest.approx(20.0)
 
 
 def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
