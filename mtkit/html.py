@@ -9,8 +9,8 @@ charts. The contents of the pages are in `report_page` of `train` and of `prepar
 
 The card of an export is Markdown, from a template too.
 
-Every text is escaped, and cut if it is very long. A page has no time stamp, so the same values give
-the same bytes.
+Every text is escaped, and cut if it is very long. The same values give the same bytes: a page has
+no time stamp but what the caller gives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 # Templates
 
 
-def render(template: str, *, title: str, kind: str, script: str = "", **values: Any) -> str:
+def render(
+    template: str,
+    *,
+    title: str,
+    kind: str,
+    script: str = "",
+    reload: int | None = None,
+    **values: Any,
+) -> str:
     """A complete page, as HTML in UTF-8.
 
     Args:
@@ -42,6 +50,7 @@ def render(template: str, *, title: str, kind: str, script: str = "", **values: 
         title: the title.
         kind: the kind of page.
         script: a file in `mtkit/templates`, the only script that the page may run.
+        reload: seconds after which a browser loads the page again; None: never.
         values: the variables of the template.
     """
     from markupsafe import Markup
@@ -55,6 +64,7 @@ def render(template: str, *, title: str, kind: str, script: str = "", **values: 
     return environment.get_template(template).render(
         title=title,
         kind=kind,
+        reload=reload,
         script=Markup(code),
         script_policy=f"script-src 'sha256-{digest}'" if script else "",
         **values,

@@ -9,31 +9,57 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from mtkit.config import dump_config
 from mtkit.errors import MtkitError, reason_of
 from mtkit.run_folder import Run
-from mtkit.train.report_page import RunFacts, run_page
+from mtkit.train.report_page import RunFacts, RunState, run_page
 from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
 
 SAMPLES = 6
+# As many times as long as the page took to write.
+_PAUSE_AFTER_PAGE = 100
 
 
 class MetricsLogger:
     """Logs the metrics of a run, from a step on.
 
+    As a context manager it writes the page at the start, and at the end.
+
     Args:
         run: the run.
         step: updates made before.
         active: False for workers that do not write.
+        summary: gives the summary of the page and the step of the best validation, as in
+            `RunFacts`.
+        clock: gives seconds.
+
+    Attributes:
+        findings: of the newest validation, for the page.
+        is_finished: whether the end is that of the run; otherwise it was stopped.
     """
 
-    def __init__(self, run: Run, step: int, *, active: bool = True) -> None:
+    def __init__(
+        self,
+        run: Run,
+        step: int,
+        *,
+        active: bool = True,
+        summary: Callable[[], tuple[Mapping[str, str], int | None]] = lambda: ({}, None),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.findings: Sequence[str] = ()
+        self.is_finished = False
         self._run = run
+        self._summary = summary
+        self._clock = clock
+        # When the page was written, and how long that took.
+        self._written, self._took = 0.0, 0.0
         self._step = step
         self._active = active
         self._failed = False
@@ -44,6 +70,13 @@ class MetricsLogger:
         if active:
             self._attempt(self._read)
             self._open_board()
+
+    def __enter__(self) -> MetricsLogger:
+        self.write_page()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.write_page("finished" if self.is_finished else "stopped")
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Write a row of training or validation metrics, with its `step`."""
@@ -87,26 +120,35 @@ class MetricsLogger:
         """The training losses of the last rows, oldest first."""
         return [row["loss"] for row in self._rows if "loss" in row][-20:]
 
-    def write_page(
-        self, summary: Mapping[str, str], findings: Sequence[str], *, best_step: int | None
-    ) -> None:
-        """Write `report.html` again; the arguments are as in `RunFacts`."""
+    def refresh_page(self) -> None:
+        """Write the page again, unless that would take more than a hundredth of the time."""
+        if self._clock() - self._written >= _PAUSE_AFTER_PAGE * self._took:
+            self.write_page()
+
+    def write_page(self, state: RunState = "running") -> None:
+        """Write `report.html`, of a training in this state."""
         if not self._active:
             return
+        began, now = self._clock(), datetime.now().astimezone()
 
         def write() -> None:
+            summary, best_step = self._summary()
             facts = RunFacts(
                 name=self._run.name,
                 summary=summary,
                 config_yaml=dump_config(self._run.config),
                 metrics=self._rows,
                 samples=self._run.samples(),
-                findings=findings,
+                findings=self.findings,
                 best_step=best_step,
+                state=state,
+                written=f"{now:%Y-%m-%d %H:%M:%S} (UTC{now:%z})",
             )
             self._run.write_page(run_page(facts))
 
         self._attempt(write)
+        self._written = self._clock()
+        self._took = self._written - began
 
     def _read(self) -> None:
         self._rows = self._run.metrics()

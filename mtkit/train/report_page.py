@@ -17,6 +17,11 @@ from mtkit.html import LARGEST, ONE, TWO, Chart, Line, brief, render
 _MAX_VALIDATIONS_WITH_SAMPLES = 30
 _MAX_SAMPLES = 50
 _LARGEST_STEP = 10**15
+# Seconds after which a browser loads the page of a running training again.
+_RELOAD = 30
+
+
+RunState = Literal["running", "stopped", "finished"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class RunFacts:
             `ref` and `hyp`.
         findings: sentences about problems.
         best_step: the step of the best checkpoint.
+        state: of the training. The page of one that is running reloads itself.
+        written: when the page was written.
     """
 
     name: str
@@ -44,6 +51,8 @@ class RunFacts:
     samples: Sequence[Mapping[str, Any]]
     findings: Sequence[str]
     best_step: int | None
+    state: RunState = "finished"
+    written: str = ""
 
 
 def run_page(facts: RunFacts) -> str:
@@ -72,7 +81,19 @@ def run_page(facts: RunFacts) -> str:
         number_of_samples=len(samples),
         max_samples=_MAX_SAMPLES,
         differences=_differences,
+        best=_best(rows, facts.best_step),
+        reload=_RELOAD if facts.state == "running" else None,
     )
+
+
+def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str, str] | None:
+    """The name and the value of the score of the best validation, if there is one."""
+    for row in rows:
+        if row["step"] == best_step:
+            for key, label in (("valid_f1", "F1"), ("valid_bleu", "BLEU")):
+                if row.get(key) is not None:
+                    return label, f"{row[key]:.1f}"
+    return None
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:

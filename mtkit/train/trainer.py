@@ -170,8 +170,10 @@ class Trainer:
             Prefetcher(
                 self.batches, self._shares, done=self.step, last=settings.last_step
             ) as updates,
+            MetricsLogger(
+                run, self.step, active=first, summary=partial(self.summary, run, progress)
+            ) as metrics,
         ):
-            metrics = MetricsLogger(run, self.step, active=first)
             if self._is_fine_tuning and self.step == 0:
                 with meter.paused("first validation"), self._explaining_memory(writer):
                     self._record_initial(metrics, self.validate())
@@ -188,6 +190,8 @@ class Trainer:
                     self._log(writer, metrics, meter, progress)
                 elif first:
                     progress.report_pace(meter.pace())
+                with meter.paused("page"):
+                    metrics.refresh_page()
                 if last or self.step % settings.valid_every == 0:
                     pause = meter.paused("validation", every=settings.valid_every)
                     with pause, self._explaining_memory(writer):
@@ -206,8 +210,10 @@ class Trainer:
                 # Stopped by a signal, between two checkpoints of the schedule.
                 self.save(writer, validation, extra=True)
             writer.finish()
+            unfinished = stopped and self.step < settings.last_step
+            if not unfinished:
+                metrics.is_finished, progress.left = True, ""
             self.workers.barrier()
-        unfinished = stopped and self.step < settings.last_step
         if unfinished and first:
             log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
         return not unfinished
@@ -555,24 +561,28 @@ class Trainer:
                 initial=metrics.initial_loss(),
             )
             self.history.report(found, finished=last or early)
-            metrics.write_page(self.summary(run), found, best_step=self.history.best_step())
+            metrics.findings = found
+            if not (last or early):  # else the page is written at the end
+                metrics.write_page()
         return self.workers.any(early), self.workers.any(best)
 
-    def summary(self, run: Run) -> dict[str, str]:
-        """Facts about the run for its page."""
+    def summary(self, run: Run, progress: TrainingProgress) -> tuple[dict[str, str], int | None]:
+        """Facts about the run for its page, and the step of its best validation."""
         cost, count = self.cost, sum(parameter_counts(self.model).values())
         trained, origin = self.trained.count, run.manifest.started_from
         others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
-        return {
+        facts = {
             "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
             **({"Started from": origin.description} if origin else {}),
             "Parameters": f"{count:,}",
             **({"Trained parameters": f"{trained:,}"} if trained != count else {}),
             "Device": f"{describe_device(self.device)}{others}, {self.precision}",
             "Step": f"{self.step:,} of {self.settings.last_step:,}",
+            **({"Time left": progress.left} if progress.left else {}),
             "Target tokens": f"{cost.tokens:,}",
             "Time in updates": clock(cost.seconds),
             "Cost": f"{cost.flops:.2e} floating-point operations",
             "Seed": str(self.settings.seed),
             "Versions": f"mtkit {__version__}, torch {torch.__version__}",
         }
+        return facts, self.history.best_step()

@@ -139,6 +139,32 @@ def test_a_page_can_be_read_without_seeing_it() -> None:
 # What is shown
 
 
+def test_a_page_says_how_training_stands_and_when_it_was_written() -> None:
+    written = "2026-01-31 12:00:05 (UTC+0100)"
+    for state in ("running", "stopped", "finished"):
+        text = run_page(replace(FACTS, state=state, written=written))
+        page = well_formed(text)
+        (said,) = page.all("p", **{"class": "state"})
+        assert said["text"].startswith(f"{state} written {written}")
+        refresh = [
+            one["attrs"]["content"] for one in page.all("meta") if "http-equiv" in one["attrs"]
+        ]
+        # The other one is the security policy, which forbids scripts.
+        assert refresh[1:] == (["30"] if state == "running" else [])
+        assert "<script" not in text
+
+
+def test_the_best_score_is_in_large_type() -> None:
+    page = well_formed(run_page(FACTS))
+    (score,) = page.all("p", **{"class": "score"})
+    assert score["text"] == "21.5 BLEU at step 200, the best validation"
+    assert page.texts("strong") == ["21.5"]
+    parser = [{"step": 9, "valid_loss": 1.0, "valid_f1": 88.25}]
+    page = well_formed(run_page(replace(FACTS, metrics=parser, best_step=9)))
+    assert page.texts("strong") == ["88.2"]
+    assert not well_formed(run_page(NOTHING)).texts("strong")
+
+
 def test_a_page_says_what_it_was_given() -> None:
     page = well_formed(run_page(FACTS))
     assert page.texts("dt") == ["Data", "Step"]
@@ -298,7 +324,7 @@ def test_a_further_validation_set_has_a_chart_of_its_loss_and_one_of_its_scores(
 @pytest.mark.parametrize("name", ["", "x"])
 def test_a_run_without_a_row_has_a_page(name: str) -> None:
     page = well_formed(run_page(replace(NOTHING, name=name)))
-    assert page.texts("p")[1:] == [
+    assert page.texts("p")[2:] == [
         "Nothing has been measured yet.",
         "The run has not been validated yet.",
         "There are no samples yet.",

@@ -26,6 +26,7 @@ from mtkit.train.distributed import Workers
 from mtkit.train.flops import TrainingCost
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
+from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
 
@@ -175,6 +176,56 @@ def test_validations_and_checkpoints_are_part_of_the_pace_and_not_of_the_rows():
     row = measured.read(10, Workers())
     assert row["tokens_per_second"] == pytest.approx(50.0)
     assert cost.seconds == pytest.approx(20.0)
+
+
+def test_the_page_takes_at_most_a_hundredth_of_the_time(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, states = Clock(), []
+
+    def draw(facts: RunFacts) -> str:
+        clock.now += 2.0
+        states.append(facts.state)
+        return ""
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", draw)
+    with MetricsLogger(Run.open(begun), 4, clock=clock) as metrics:
+        assert states == ["running"]
+        for seconds, pages in ((199.0, 1), (1.0, 2), (199.0, 2), (500.0, 3)):
+            clock.now += seconds
+            metrics.refresh_page()
+            assert len(states) == pages
+    assert states == ["running"] * 3 + ["stopped"]
+    with MetricsLogger(Run.open(begun), 4, clock=clock) as metrics:
+        metrics.is_finished = True
+    assert states[-1] == "finished"
+
+
+@pytest.mark.parametrize("end", ["finished", "stopped", "killed"])
+def test_the_page_is_there_before_the_first_update_and_says_how_training_ended(
+    end: str,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    pages: list[tuple[str, str]] = []
+
+    def draw(facts: RunFacts) -> str:
+        pages.append((facts.state, facts.summary["Step"]))
+        return ""
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", draw)
+    if end != "finished":
+        before_update(monkeypatch, 2, interrupt if end == "stopped" else kill)
+    try:
+        train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    except KeyboardInterrupt:
+        assert end == "killed"
+    assert pages[0] == ("running", "0 of 6")
+    last = {"finished": ("finished", "6 of 6"), "stopped": ("stopped", "2 of 6")}
+    assert pages[-1] == last.get(end, ("stopped", "1 of 6"))
+    assert {state for state, _ in pages[:-1]} == {"running"}
 
 
 def validate_as(patch: pytest.MonkeyPatch, **scores: Iterable[float]) -> None:
