@@ -56,6 +56,8 @@ _BYTES_PER_PARAMETER = 16
 _BYTES_OF_AVERAGE = 4
 # The forecast measures whole updates if one takes less.
 _QUICK_SECONDS = 3.0
+# After the first one.
+_TIMED_UPDATES = 5
 
 
 def run(
@@ -406,7 +408,7 @@ def forecast(
     world_size: int = 1,
     init_from: str | None = None,
 ) -> str:
-    """The output of `--dry-run`: the full configuration as YAML, with the forecast as comments.
+    """The output of `--dry-run`: the full configuration as YAML, then the forecast as comments.
 
     Builds the model, runs the largest batch, and measures the time of a few batches; writes
     nothing. This is the work of one worker, with the whole model, in this process.
@@ -441,7 +443,8 @@ def forecast(
         raise MtkitError(
             f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
         ) from error
-    speed, measured = _measured_speed(trainer)
+    speeds, measured = _measured_speeds(trainer)
+    low, speed, high = min(speeds), len(speeds) / sum(1 / one for one in speeds), max(speeds)
     pairs = data.pairs("train")
     updates = trainer.batches.updates_in_epoch
     tokens = pairs.epoch_tokens()
@@ -451,7 +454,11 @@ def forecast(
     )
     epochs = config.train.last_step / updates
     count = sum(parameter_counts(trainer.model).values())
-    seconds = epochs * tokens / speed / world_size
+    seconds, fastest, slowest = (epochs * tokens / one / world_size for one in (speed, high, low))
+    spread = f"{low:,.0f} to {high:,.0f} in {len(speeds)} updates"
+    sure = f"{clock(fastest)} to {clock(slowest)} by the fastest and the slowest of them"
+    if len(speeds) == 1:
+        spread, sure = "one update", "a rough guess"
     several = world_size > 1
     micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
     at_once = trainer.micro_batches.at_once
@@ -475,30 +482,33 @@ def forecast(
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
             f"speed: {speed:,.0f} target tokens/s over {measured} "
-            f"batch{'es' if measured > 1 else ''}" + (", by one worker alone" if several else ""),
-            f"time: {clock(seconds)} for {config.train.last_step:,} updates, without validation"
+            f"batch{'es' if measured > 1 else ''} ({spread})"
+            + (", by one worker alone" if several else ""),
+            f"time: {clock(seconds)} ({sure}) for {config.train.last_step:,} updates, "
+            "without validation"
             + (f", if all {world_size} workers keep that speed" if several else ""),
             f"cost: {_cost(epochs * flops, seconds, config)}",
         ],
     )
 
 
-def _measured_speed(trainer: Trainer) -> tuple[float, int]:
-    """Target tokens per second, and over how many batches this was measured.
+def _measured_speeds(trainer: Trainer) -> tuple[list[float], int]:
+    """Target tokens per second of some updates, and of how many batches these updates were.
 
-    After a first update it is measured over a whole one if that is quick. Otherwise it is measured
-    over one batch, or over as many as it takes to use all threads.
+    After a first update, which is slower, they are whole ones if that is quick. Otherwise they are
+    of one batch, or of as many as it takes to use all threads.
     """
     meter = Meter(trainer.cost)
     batches = chain.from_iterable(trainer.batches)
     number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)
-    while trainer.step < 3 and trainer.cost.seconds < 10.0:
+    speeds: list[float] = []
+    while len(speeds) <= _TIMED_UPDATES and trainer.cost.seconds < 10.0:
         meter.add(*trainer.update(list(islice(batches, number))))
-        speed = meter.read(trainer.step, trainer.workers)["tokens_per_second"]
+        speeds.append(meter.read(trainer.step, trainer.workers)["tokens_per_second"])
         measured = number
         if trainer.cost.seconds / number * trainer.batches.per_update < _QUICK_SECONDS:
             number = trainer.batches.per_update
-    return speed, measured
+    return speeds[1:] or speeds, measured
 
 
 def forecast_without_data(config: Config) -> str:
@@ -526,7 +536,8 @@ def forecast_without_data(config: Config) -> str:
 def _forecast(config: Config, lines: list[str]) -> str:
     if (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
-    return "".join(f"# {line}\n" for line in lines) + dump_config(config)
+    # The forecast is the end, where a terminal shows it.
+    return dump_config(config) + "".join(f"# {line}\n" for line in lines)
 
 
 def _facts_of_model(model: Transformer, config: Config) -> list[str]:

@@ -24,6 +24,7 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train import assembly as train
 from mtkit.train.flops import training_flops
 from mtkit.train.gradients import Losses
+from mtkit.train.progress import clock
 from mtkit.train.schedule import learning_rate
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translation, Translator
@@ -404,9 +405,32 @@ def test_a_forecast_is_a_configuration_with_comments(
     file = tmp_path / "resolved.yaml"
     file.write_text(text, encoding="utf-8")
     assert load_config(str(file)) == config
-    comments = "".join(line for line in text.splitlines() if line.startswith("#"))
+    lines = text.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("#"))
+    # The forecast is the end.
+    assert all(line.startswith("# ") for line in lines[first:])
+    comments = "".join(lines[first:])
     for word in ("parameters", "memory", "target tokens/s", "micro-batches"):
         assert word in comments
+
+
+def test_a_forecast_says_how_far_its_timed_updates_differ(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    # The first update is slower and does not count.
+    monkeypatch.setattr(train, "_measured_speeds", lambda _: ([10.0, 20.0, 20.0, 40.0], 2))
+    text = train.forecast(config, tiny_data, device="cpu")
+    # The mean time of a token is (1/10 + 1/20 + 1/20 + 1/40) / 4 = 0.225 / 4.
+    assert "# speed: 18 target tokens/s over 2 batches (10 to 40 in 4 updates)\n" in text
+    epoch = tiny_data.pairs("train").epoch_tokens()
+    updates = Trainer(config, tiny_data, device=torch.device("cpu")).batches.updates_in_epoch
+    tokens = epoch * 6 / updates
+    times = [clock(tokens / speed) for speed in (4 / 0.225, 40, 10)]
+    assert f"# time: {times[0]} ({times[1]} to {times[2]} by the fastest and" in text
+    monkeypatch.setattr(train, "_measured_speeds", lambda _: ([10.0], 1))
+    text = train.forecast(config, tiny_data, device="cpu")
+    assert "over 1 batch (one update)" in text
+    assert "(a rough guess)" in text
 
 
 # ---------------------------------------------------------------------------------------------
