@@ -60,7 +60,7 @@ CONFIG = "config.yaml"
 _MANIFEST = "manifest.json"
 _METRICS = "metrics.jsonl"
 _SAMPLES = "samples.jsonl"
-_PAGE = "report.html"
+PAGE = "report.html"
 # The heads that align words, chosen for the weights of a run (translate.alignment).
 ALIGNMENT = "alignment.json"
 _BOARD = "tensorboard"
@@ -164,7 +164,7 @@ class Run:
         Raises:
             MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
         """
-        old_files = (_METRICS, _SAMPLES, _PAGE, ALIGNMENT, *VOCABULARY_FILES)
+        old_files = (_METRICS, _SAMPLES, PAGE, ALIGNMENT, *VOCABULARY_FILES)
         for name in (_MANIFEST, CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
@@ -228,7 +228,7 @@ class Run:
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {_CHECKPOINTS, _METRICS, CONFIG, _SAMPLES, _PAGE, _BOARD, ALIGNMENT}
+        left = {_CHECKPOINTS, _METRICS, CONFIG, _SAMPLES, PAGE, _BOARD, ALIGNMENT}
         left.update(VOCABULARY_FILES)
         return not names or (_CHECKPOINTS in names and names <= left)
 
@@ -595,8 +595,8 @@ class Run:
     def write_page(self, html: str) -> None:
         """Write `report.html`."""
         self.check_held()
-        with naming_file(self.path / _PAGE):
-            write_whole(self.path / _PAGE, html)
+        with naming_file(self.path / PAGE):
+            write_whole(self.path / PAGE, html)
 
     @property
     def board_path(self) -> Path:

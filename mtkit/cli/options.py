@@ -401,10 +401,21 @@ def open_data(path: Path | None) -> PreparedData:
 
 
 def open_run(path: Path | None) -> Run:
-    """A run; without a path the newest one."""
+    """A run; without a path the newest one, and a note if that is not finished."""
     from mtkit import run_folder
 
-    return run_folder.Run.open(path) if path else run_folder.find_run(RUNS_ROOT)
+    if path:
+        return run_folder.Run.open(path)
+    run = run_folder.find_run(RUNS_ROOT)
+    step, last = run.checkpoints()[-1].step, run.config.train.last_step
+    if step < last and run.manifest.exported is None and run.manifest.imported is None:
+        log.info(
+            "%s: the newest run; it is still training, or was stopped, at step %d of %d",
+            run.path,
+            step,
+            last,
+        )
+    return run
 
 
 def refuse_parser(run: Run, command: str) -> None:

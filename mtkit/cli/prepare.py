@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mtkit.cli.console import need_output, print_text, width
+from mtkit.cli.console import need_output, print_text, say, width
 from mtkit.cli.options import (
     DATA_ROOT,
     Command,
@@ -23,6 +25,7 @@ from mtkit.cli.options import (
     option_group,
     refuse_given,
 )
+from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
@@ -321,7 +324,36 @@ def prepare(
         print_text(tables.dropped_samples(done))
         log.info("dry run: nothing was written")
     else:
-        log.info("wrote %s", done.path)
+        report = f"; report: {page_path}" if page_path else ""
+        log.info("wrote %s%s; to train on it:", done.path, report)
+        if log.isEnabledFor(logging.INFO):
+            config, start = _config_for(done, tokenizer_from, is_treebank=is_treebank)
+            say(f"mtkit train --config {config} --data {shlex.quote(str(done.path))}{start}")
+
+
+# More pairs than this are too many for the preset `small`.
+_SMALL = 200_000
+
+
+def _config_for(done: Report, tokenizer_from: Path | None, *, is_treebank: bool) -> tuple[str, str]:
+    """The preset that suits prepared data, and the other options that it needs."""
+    if tokenizer_from is not None and not _is_data(tokenizer_from):
+        return "fine-tune", f" --init-from {shlex.quote(str(tokenizer_from))}"
+    if is_treebank:
+        return "parsing-small", ""
+    if done.path.name.startswith("demo-"):
+        return "demo", ""
+    return "small" if done.pairs["train"] <= _SMALL else "base", ""
+
+
+def _is_data(path: Path) -> bool:
+    """Whether a folder with subwords is a prepared one, and not a run."""
+    from mtkit.data import PreparedData
+
+    with suppress(MtkitError):
+        PreparedData.open(path)
+        return True
+    return False
 
 
 class _TrainingCorpus(NamedTuple):

@@ -4,6 +4,7 @@ streams.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,8 @@ from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
+
+log = logging.getLogger(__name__)
 
 # What turns windows of lines into the output of each.
 Outputs = Callable[[Iterable[tuple[int, list[str]]]], Iterator[tuple[int, bytes]]]
@@ -154,8 +157,18 @@ def _write_resumably(
 
     rank, world_size = given_rank() or 0, given_world_size()
     resumable = ResumableOutput(output, settings, restart=restart, rank=rank, world_size=world_size)
+    replaced, count = output.exists(), 0
+
+    def counted() -> Iterator[list[str]]:
+        nonlocal count
+        for _, window in windows(lines, size=len):
+            count += len(window)
+            yield window
+
     try:
-        resumable.run((window for _, window in windows(lines, size=len)), outputs)
+        resumable.run(counted(), outputs)
+        instead = "; the file that was there is replaced" if replaced else ""
+        log.info("wrote %s, for %s lines%s", output, f"{count:,}", instead)
     except KeyboardInterrupt:
         saved = "no lines are saved yet"
         if resumable.has_parts():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from mtkit.cli.console import is_later_worker, need_output, print_text, width
+from mtkit.cli.console import is_later_worker, need_output, print_text, say, width
 from mtkit.cli.options import (
     DATA_ROOT,
     RUNS_ROOT,
@@ -30,6 +31,7 @@ from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.config import Config
+    from mtkit.data import PreparedData
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +208,21 @@ def train(
         init_from=init_from,
         finish_in=finish_in,
     )
+    if finished:
+        _say_what_next(target, data)
     return 0 if finished else 130
+
+
+def _say_what_next(path: Path, data: PreparedData) -> None:
+    """Say where the page of a finished run is, and print the commands that use the run."""
+    from mtkit.run_folder import PAGE
+
+    log.info("report: %s; to use the run:", path / PAGE)
+    if log.isEnabledFor(logging.INFO):
+        name = shlex.quote(str(path))
+        say(f"mtkit translate --run {name} < input.txt")
+        if "test" in data.manifest.sources:
+            say(f"mtkit score --run {name}")
 
 
 def _of_run(path: Path | None) -> tuple[str, Path]:

@@ -35,7 +35,7 @@ from mtkit.errors import MtkitError, one_line
 from mtkit.files import Held
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare_config import PrepareConfig
-from mtkit.run_folder import Run
+from mtkit.run_folder import PAGE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
@@ -245,6 +245,7 @@ def _run_locked(
             trainer.matmul_backend,
             _parameters(trainer),
         )
+        log.info("report: %s", run_path / PAGE)
         if existing is None:
             manifest = _manifest(config, data, run_path, command, initial)
             if initial is not None:

@@ -22,6 +22,24 @@ def test_prepare_writes_the_folder_and_prints_no_data(place: Place, tiny_text: T
     assert [path.name for path in (place.folder / "data").iterdir()] == ["tiny"]
 
 
+def test_prepare_ends_with_the_command_that_trains_on_its_data(
+    trained: Place, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
+):
+    def last_line(*options: str) -> str:
+        outcome = trained.mtkit(*prepare_arguments(tiny_text), *options)
+        assert outcome.status == 0
+        return outcome.err.splitlines()[-1]
+
+    expected = "mtkit train --config small --data 'data/a b'"
+    assert last_line("--out", "data/a b") == expected
+    expected = "mtkit train --config fine-tune --data data/more --init-from runs/tiny"
+    assert last_line("--out", "data/more", "--tokenizer-from", "runs/tiny") == expected
+    expected = "mtkit train --config small --data data/same"
+    assert last_line("--out", "data/same", "--tokenizer-from", "data/tiny") == expected
+    monkeypatch.setattr("mtkit.cli.prepare._SMALL", 100)
+    assert last_line("--out", "data/big") == "mtkit train --config base --data data/big"
+
+
 def test_quiet_prints_nothing(place: Place, tiny_text: TinyText):
     outcome = place.mtkit("-q", *prepare_arguments(tiny_text), "--out", "here")
     assert (outcome.status, outcome.out, outcome.err) == (0, "", "")
@@ -38,6 +56,7 @@ def test_a_page_about_the_data_is_written_also_where_nothing_else_is(
     assert outcome.status == 0
     assert outcome.out == ""
     assert "wrote other.html" in outcome.err
+    assert "; report: other.html; to train on it:\nmtkit train --config " in outcome.err
     pages = [(place.folder / name).read_bytes() for name in ("page.html", "other.html")]
     assert pages[0] == pages[1]
 

@@ -25,6 +25,11 @@ def test_train_prints_no_data_and_names_the_folder_it_chose(prepared: Place, tin
     assert "data/tiny" in outcome.err
     run = Run.open(prepared.folder / "runs" / "tiny-tiny")
     assert run.checkpoints()[-1].step == 4
+    assert outcome.err.splitlines()[-3:] == [
+        "mtkit: report: runs/tiny-tiny/report.html; to use the run:",
+        "mtkit translate --run runs/tiny-tiny < input.txt",
+        "mtkit score --run runs/tiny-tiny",
+    ]
 
 
 def test_a_dry_run_prints_a_configuration_that_loads_and_writes_nothing(

@@ -38,6 +38,30 @@ def test_translate_between_files_is_translate_between_streams(trained: Place):
     assert [p.name for p in trained.folder.glob("*out.txt*")] == ["out.txt"]
 
 
+def test_what_was_written_is_said_and_whether_it_replaced_a_file(trained: Place):
+    source = trained.write("in.txt", "one two\n\nthree\n")
+    command = ["translate", "--input", source, "--output", "out.txt", "--device", "cpu"]
+    for end in ("", "; the file that was there is replaced"):
+        outcome = trained.mtkit(*command)
+        assert outcome.err.endswith(f"mtkit: wrote out.txt, for 3 lines{end}\n")
+
+
+def test_a_run_by_default_that_is_not_finished_is_called_so(trained: Place):
+    outcome = trained.mtkit("translate", "--device", "cpu", stdin=b"one\n")
+    assert "still training" not in outcome.err
+    config = trained.folder / "runs" / "tiny" / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("max_steps: 4", "max_steps: 1500"), encoding="utf-8")
+    outcome = trained.mtkit("translate", "--device", "cpu", stdin=b"one\n")
+    said = (
+        "mtkit: runs/tiny: the newest run; it is still training, or was stopped, at step 4 of 1500"
+    )
+    assert said in outcome.err.splitlines()
+    # Asked for by its name, it is used without a word.
+    outcome = trained.mtkit("translate", "--run", "runs/tiny", "--device", "cpu", stdin=b"one\n")
+    assert "still training" not in outcome.err
+
+
 def test_several_translations_of_a_line_are_numbered_rows_best_first(trained: Place):
     outcome = trained.mtkit("-q", "translate", "--nbest", "3", stdin=b"one two\nnine\n")
     rows = [line.split("\t") for line in outcome.out.splitlines()]
