@@ -366,9 +366,7 @@ class DecodeConfig(Section):
     temperature: Annotated[float, Field(ge=0.001)] = Field(
         1.0, description="softmax temperature of sampling"
     )
-    top_k: Number = Field(
-        0, description="sample from this many most probable subwords only; 0 is off"
-    )
+    top_k: Number = Field(0, description="sample from this many most probable subwords; 0 is off")
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
         description="nucleus sampling threshold: sample from the fewest subwords that sum to this"
