@@ -48,9 +48,10 @@ Values are taken in this order, and the last one wins: the defaults below, the f
 and the run folder keeps it in `config.yaml`. Section and table numbers in the descriptions are \
 those of the paper.
 
-YAML is read as version 1.2 has it for numbers: `2e-4` is a number, `1:30` and `1_000` are text, \
-`012` is 12. `yes`, `no`, `on`, `off`, `true` and `false` are truth values, so write the language \
-Norwegian as `"no"`, with quotes. `null` means that no value is set. The same holds for `--set`.
+YAML is read as version 1.2: `2e-4` is a number, `1:30` and `1_000` are text, `012` is 12. `true` \
+and `false` are truth values; `yes`, `no`, `on` and `off` are text, so `tgt_lang: no` is \
+Norwegian. `null` means that no value is set. Tags (`!`), anchors (`&`) and aliases (`*`) are \
+refused. The same holds for `--set`.
 
 The column *resume* says whether a setting may change when a run is resumed. With any other change \
 `mtkit train` refuses to resume the run and names the setting. `max_steps` may not change any more \

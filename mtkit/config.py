@@ -669,8 +669,6 @@ def explain(error: ValidationError) -> str:
     if kind == "value_error":
         # Our own checks name the key inside their section themselves.
         return ".".join([*path, str(first["ctx"]["error"])])
-    if kind == "string_type" and isinstance(value, bool):
-        return f'{key}: YAML reads this as {str(value).lower()}; quote it, as in {path[-1]}: "no"'
     if kind == "string_pattern_mismatch":
         return f"{key}: {shown(value)} cannot be the name of a folder"
     if kind in ("tuple_type", "string_too_short"):

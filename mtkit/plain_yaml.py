@@ -6,141 +6,122 @@ This module owns which words are numbers and truth values, and how a value is sh
 
 from __future__ import annotations
 
+import io
 import re
 import reprlib
-from collections.abc import Hashable
-from typing import Any
+from typing import Any, ClassVar
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer, ComposerError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
+from ruamel.yaml.resolver import VersionedResolver
 
 from mtkit.errors import reason_of
 
+# Brackets within brackets, and digits of an integer, beyond what any setting has.
+_DEEPEST = 20
+_MOST_DIGITS = 100
+# The plain words that are not strings, as in the core schema of YAML 1.2: 1:30 and `no` are text,
+# and 2e-4 is a number.
+_SCALARS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": rf"[-+]?[0-9]{{1,{_MOST_DIGITS}}}|0o[0-7]{{1,{_MOST_DIGITS}}}"
+    rf"|0x[0-9a-fA-F]{{1,{_MOST_DIGITS}}}",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+
 
 class NotYamlError(Exception):
-    """A text that is not YAML of plain values; the message is one line, without a place."""
+    """A text that is not YAML of plain values; the message is one line, and names no file."""
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, *, words: bool = False) -> Any:
     """The value of a text: dictionaries, lists, strings, numbers, truth values and None.
 
-    Raises:
-        NotYamlError: if the text has anything else, or a key twice.
-    """
-    try:
-        # A SafeLoader builds plain values only.
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise NotYamlError(reason_of(error)) from None
-
-
-def parse_words(text: str) -> Any:
-    """The value of a text in which every word is a string: dictionaries, lists and strings.
-
-    It is for files of other software, whose keys may be `no` or `12`.
+    Args:
+        text: one document.
+        words: whether every word is a string, for files whose keys may be `no` or `12`.
 
     Raises:
-        NotYamlError: if the text has anything else.
+        NotYamlError: if the text has anything else, such as tags and aliases, or a key twice.
     """
+    yaml = _yaml()
+    if words:
+        yaml.Resolver = _Words
     try:
-        # It builds strings, lists and dictionaries only; the one in C is twenty times as fast.
-        return yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    except (yaml.YAMLError, RecursionError) as error:
+        return yaml.load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        raise NotYamlError(f"{problem}{place}") from None
+    except (YAMLError, ValueError, AssertionError) as error:
+        # Such as a version of YAML, or a character, that does not exist.
         raise NotYamlError(reason_of(error)) from None
 
 
 def dump_yaml(tree: dict[str, Any]) -> str:
     """YAML that `parse_yaml` reads back to an equal tree."""
-    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    text = io.StringIO()
+    _yaml().dump(tree, text)
+    return text.getvalue()
 
 
-# The plain words that are not strings: numbers as in the core schema of YAML 1.2, in which 1:30 is
-# not 90 and 012 is not 10, and everybody's 2e-4 is a number; but what YAML 1.1 takes for true and
-# false, so that `tgt_lang: no` is an error and not the language of the Norwegians, written by
-# luck.
-_SCALARS = {
-    "null": re.compile(r"~|null|Null|NULL|"),
-    "bool": re.compile(r"(?i:yes|no|true|false|on|off)"),
-    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
-    "float": re.compile(
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-    ),
-}
-_TAG = "tag:yaml.org,2002:"
-# The reader and the writer share them: what the one would not read as a string the other quotes.
-_RESOLVERS = {
-    None: [(_TAG + name, re.compile(rf"(?:{p.pattern})\Z")) for name, p in _SCALARS.items()]
-}
-# Brackets within brackets, and digits of an integer, beyond what any setting has.
-_DEEPEST = 20
-_MOST_DIGITS = 100
+class _Resolver(VersionedResolver):
+    """Which words are not strings; the writer uses it too, to see which strings need quotes."""
+
+    processing_version = (1, 2)
+    versioned_resolver: ClassVar[dict[str | None, Any]] = {
+        None: [
+            (f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"))
+            for kind, pattern in _SCALARS.items()
+        ]
+    }
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML of plain values, in which a key given twice is an error."""
+class _Words(_Resolver):
+    """Every word is a string."""
 
-    yaml_implicit_resolvers = _RESOLVERS
+    versioned_resolver: ClassVar[dict[str | None, Any]] = {}
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise yaml.composer.ComposerError(
-                None, None, f"nested more than {_DEEPEST} levels deep"
-            )
-        node: yaml.Node | None = super().compose_node(parent, index)
-        self._depth -= 1
+class _Composer(Composer):
+    """Refuses what no file needs: tags, which name types, and aliases, which multiply values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        if event.anchor is not None:
+            problem = "anchors and aliases (& and *) are not supported"
+        elif getattr(event, "ctag", None) is not None:
+            problem = "tags (!) are not supported"
+        else:
+            return super().compose_node(parent, index)
+        raise ComposerError(None, None, problem, event.start_mark)
+
+
+class _Representer(SafeRepresenter):
+    def represent_float(self, data: float) -> ScalarNode:
+        """A number that readers of YAML 1.1 take for a number too: 1.0e-09."""
+        node = super().represent_float(data)
+        if "." not in node.value:
+            node.value = node.value.replace("e", ".0e")
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise _refusal(key_node, f"{shown(key)} cannot be a key")
-            if key in seen:
-                raise _refusal(key_node, f"the key {cut(str(key))} is given twice")
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
-    def construct_plain(self, node: yaml.ScalarNode) -> int | float | bool | None:
-        """The value of a word that is not a string."""
-        kind, text = node.tag.removeprefix(_TAG), str(self.construct_scalar(node))
-        if not _SCALARS[kind].fullmatch(text):
-            raise _refusal(node, f"{shown(text)} is not of the type {kind}")
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() in ("yes", "true", "on")
-        if kind == "float":
-            return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-        if len(text) > _MOST_DIGITS:
-            raise _refusal(node, f"a number of {len(text):,} digits is too large")
-        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
-        return int(text, base)
+_Representer.add_representer(float, _Representer.represent_float)
 
 
-# Other types, such as dates, bytes and sets, are not supported.
-_Loader.yaml_constructors = {
-    **{_TAG + name: _Loader.construct_plain for name in _SCALARS},
-    **{
-        tag: yaml.SafeLoader.yaml_constructors[tag]
-        for tag in (_TAG + "str", _TAG + "seq", _TAG + "map", None)
-    },
-}
-
-
-def _refusal(node: yaml.Node, problem: str) -> yaml.YAMLError:
-    error: yaml.YAMLError = yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-    return error
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes what `_Loader` reads: a string such as "1e3" needs its quotes."""
-
-    yaml_implicit_resolvers = _RESOLVERS
+def _yaml() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Resolver, yaml.Composer, yaml.Representer = _Resolver, _Composer, _Representer
+    yaml.max_depth = _DEEPEST
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    return yaml
 
 
 _shortened = reprlib.Repr()

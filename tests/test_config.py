@@ -70,7 +70,8 @@ MISTAKES = {
     "infinite": Mistake("decode: {length_penalty: .inf}", ("decode.length_penalty", "inf")),
     "list": Mistake("model: {d_model: [512]}", ("model.d_model", "[512]")),
     "null for a count": Mistake("model: {d_ff: null}", ("model.d_ff", "None")),
-    "Norwegian": Mistake("data: {tgt_lang: no}", ("data.tgt_lang", "quote it", '"no"')),
+    "yes for true": Mistake("train: {compile: yes}", ("train.compile", "'yes'")),
+    "true for a language": Mistake("data: {tgt_lang: true}", ("data.tgt_lang", "True")),
     "heads that do not divide": Mistake("model: {n_heads: 7}", ("model.n_heads", "7", "512")),
     "odd width": Mistake("model: {d_model: 9, n_heads: 1}", ("model.d_model", "even", "9")),
     "no heat": Mistake("decode: {sample: true, temperature: 0}", ("decode.temperature", "0.001")),
@@ -86,30 +87,40 @@ MISTAKES = {
     "seed of more than 64 bits": Mistake(
         "decode: {seed: 18446744073709551616}", ("decode.seed", "18446744073709551616")
     ),
-    "key given twice": Mistake("train:\n  seed: 1\n  seed: 2\n", ("seed", "twice")),
-    "section given twice": Mistake("train: {seed: 1}\ntrain: {seed: 2}", ("train", "twice")),
+    "key given twice": Mistake(
+        "train:\n  seed: 1\n  seed: 2\n", ("not YAML", "duplicate key", "seed", "line 3")
+    ),
+    "section given twice": Mistake(
+        "train: {seed: 1}\ntrain: {seed: 2}", ("duplicate key", "train", "line 2")
+    ),
     "section that is a number": Mistake("model: 3", ("model", "3")),
     "section that is a list": Mistake("model: [1, 2]", ("model", "[1, 2]")),
     "list of everything": Mistake("- model\n- train\n", ("sections", "model")),
     "sentence": Mistake("the big one please", ("sections", "the big one please")),
     "not YAML": Mistake("model: {d_model: 512", ("not YAML", "line")),
     "tab": Mistake("model:\n\td_model: 512\n", ("not YAML", "line 2")),
-    "object of Python": Mistake("model: !!python/object/apply:os.getcwd []", ("not YAML",)),
+    "object of Python": Mistake("model: !!python/object/apply:os.getcwd []", ("not YAML", "tags")),
     "two documents": Mistake("model: {}\n---\nmodel: {}\n", ("not YAML",)),
-    "day that does not exist": Mistake("data: {dir: !!timestamp 2024-13-45}", ("not YAML",)),
+    "day that does not exist": Mistake("data: {dir: !!timestamp 2024-13-45}", ("tags", "line 1")),
     "date for a count": Mistake("train: {seed: 2024-13-45}", ("train.seed", "'2024-13-45'")),
     "minutes for a count": Mistake("train: {max_steps: 1:30}", ("train.max_steps", "'1:30'")),
     "underscores": Mistake("train: {max_steps: 1_000}", ("train.max_steps", "'1_000'")),
     "binary without digits": Mistake("train: {seed: 0b_}", ("train.seed", "'0b_'")),
-    "integer of 5,000 digits": Mistake(f"train: {{seed: {'9' * 5000}}}", ("not YAML", "5,000")),
-    "hexadecimal of 5,000 digits": Mistake(f"train: {{seed: 0x{'f' * 5000}}}", ("5,002 digits",)),
-    "word that is said to be a number": Mistake("train: {seed: !!int few}", ("'few'", "int")),
-    "word that is said to be true": Mistake("train: {compile: !!bool few}", ("'few'", "bool")),
-    "bytes": Mistake("data: {dir: !!binary '?'}", ("not YAML",)),
-    "3,000 brackets": Mistake("model: " + "[" * 3000 + "]" * 3000, ("not YAML", "levels deep")),
-    "3,000 lists": Mistake("- " * 3000 + "a", ("not YAML", "levels deep")),
-    "list as a key": Mistake("train: {? [1] : 2}", ("not YAML", "[1] cannot be a key")),
-    "merge": Mistake("model: &m {}\ntrain: {<<: *m}", ("train.<<",)),
+    "integer of 5,000 digits": Mistake(f"train: {{seed: {'9' * 5000}}}", ("train.seed", "'999")),
+    "hexadecimal of 5,000 digits": Mistake(
+        f"train: {{seed: 0x{'f' * 5000}}}", ("train.seed", "'0xf")
+    ),
+    "tag of a number": Mistake("train: {seed: !!int few}", ("not YAML", "tags", "line 1")),
+    "tag of no type": Mistake("train: {seed: ! 1}", ("not YAML", "tags", "line 1")),
+    "anchor": Mistake("train: {seed: &a 1}", ("not YAML", "aliases", "line 1")),
+    "alias of itself": Mistake("train: &a {seed: *a}", ("not YAML", "aliases", "line 1")),
+    "character that does not exist": Mistake('data: {dir: "\\U00110000"}', ("not YAML",)),
+    "YAML 1.3": Mistake("%YAML 1.3\n---\ntrain: {}", ("not YAML", "1, 3")),
+    "YAML 2": Mistake("%YAML 2.0\n---\ntrain: {}", ("not YAML", "line 1")),
+    "3,000 brackets": Mistake("model: " + "[" * 3000 + "]" * 3000, ("not YAML", "depth", "line 1")),
+    "3,000 lists": Mistake("- " * 3000 + "a", ("not YAML", "depth", "line 1")),
+    "list as a key": Mistake("train: {? [1] : 2}", ("train", "string")),
+    "merge": Mistake("model: &m {}\ntrain: {<<: *m}", ("not YAML", "aliases", "line 1")),
     "more layers than anybody has": Mistake("model: {encoder_layers: 10000000}", ("10000000",)),
     "count of more than 64 bits": Mistake(
         "train: {batch_tokens: 99999999999999999999}",
@@ -172,8 +183,11 @@ def test_an_integer_is_read_as_the_core_schema_of_yaml_says(written: str, number
     assert load_config("base", [f"train.seed={written}"]).train.seed == number
 
 
-@pytest.mark.parametrize("written", ["1:30", "1_000", "0b1", "1e", "0o8", "0xg", "2024-01-01", "="])
-def test_what_is_a_number_in_yaml_1_1_alone_is_text(written: str):
+@pytest.mark.parametrize(
+    "written",
+    ["1:30", "1_000", "0b1", "1e", "0o8", "0xg", "2024-01-01", "=", "<<", "yes", "No", "off", "y"],
+)
+def test_what_has_a_type_in_yaml_1_1_alone_is_text(written: str):
     assert load_config("base", [f"data.dir={written}"]).data.dir == written
 
 
@@ -210,7 +224,7 @@ def test_a_malformed_override_is_quoted_in_one_line(override: str, tmp_path: Pat
         ("trian.max_steps=3", ("trian",)),
         ("train.max_steps=few", ("train.max_steps", "'few'")),
         ("train.max_steps=", ("train.max_steps", "None")),
-        ("data.tgt_lang=no", ("data.tgt_lang", "quote it")),
+        ("data.tgt_lang=true", ("data.tgt_lang", "True")),
         ("train.freeze=*self*", ("not a YAML value", """--set 'train.freeze="*self*"'""")),
         ("model.n_heads=7", ("model.n_heads", "7")),
         ("train.max_steps.x=3", ("train.max_steps.x",)),
@@ -292,11 +306,12 @@ def test_an_empty_file_or_section_is_the_defaults(text: str, tmp_path: Path):
     assert load_config(str(file)) == Config()
 
 
-def test_a_language_in_quotes_is_a_language(tmp_path: Path):
+@pytest.mark.parametrize("text", ["", "%YAML 1.1\n---\n", "%YAML 1.2\n---\n"])
+def test_norwegian_is_a_language_with_quotes_and_without(text: str, tmp_path: Path):
     file = tmp_path / "my.yaml"
-    file.write_text('data: {src_lang: "no", tgt_lang: de}')
+    file.write_text(text + 'data: {src_lang: "no", tgt_lang: no}')
     data = load_config(str(file)).data
-    assert (data.src_lang, data.tgt_lang) == ("no", "de")
+    assert (data.src_lang, data.tgt_lang) == ("no", "no")
 
 
 def test_the_defaults_are_the_papers_base_model():

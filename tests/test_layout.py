@@ -28,7 +28,8 @@ ROOMS = {
 
 HOMES = {
     "click": {"cli"},
-    "yaml": {"plain_yaml"},
+    "ruamel": {"plain_yaml"},
+    "yaml": set[str](),
     # Each record is defined where its file is.
     "pydantic": {
         "config",

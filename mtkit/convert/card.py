@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtkit.plain_yaml import NotYamlError, parse_words
+from mtkit.plain_yaml import NotYamlError, parse_yaml
 
 CARD = "README.md"
 NO_LICENCE = "unknown; its card has none"
@@ -45,7 +45,7 @@ def read_card(folder: Path) -> Card:
     facts: Any = {}
     if match := _FRONT_MATTER.match(text):
         try:
-            facts = parse_words(match[1])
+            facts = parse_yaml(match[1], words=True)
         except NotYamlError:
             facts = {}
     licence = facts.get("license", "") if isinstance(facts, dict) else ""

@@ -28,7 +28,7 @@ from mtkit.convert.marian import (
 )
 from mtkit.errors import MtkitError, reason_of
 from mtkit.piece_list import pieces_in
-from mtkit.plain_yaml import NotYamlError, parse_words
+from mtkit.plain_yaml import NotYamlError, parse_yaml
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
 _SETTINGS = "special:model.yml"
@@ -145,7 +145,7 @@ def _yaml(file: Path) -> dict[str, Any]:
 
 def _mapping(text: str, name: str) -> dict[str, Any]:
     try:
-        found = parse_words(text)
+        found = parse_yaml(text, words=True)
     except NotYamlError as error:
         raise MtkitError(f"{name}: not YAML, or damaged ({reason_of(error, most=200)})") from error
     if not isinstance(found, dict):

@@ -53,7 +53,7 @@ for command in ("", "prepare", "train", "translate", "align", "inspect", "score"
         main()
     except SystemExit as stop:
         assert stop.code == 0
-slow = {"torch", "numpy", "datasets", "sentencepiece", "sacrebleu", "pydantic", "yaml", "tqdm"}
+slow = {"torch", "numpy", "datasets", "sentencepiece", "sacrebleu", "pydantic", "ruamel", "tqdm"}
 sys.exit(f"loaded: {slow & sys.modules.keys()}" if slow & sys.modules.keys() else 0)
 """
     done = subprocess.run(
