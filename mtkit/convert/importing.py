@@ -11,13 +11,13 @@ import logging
 import random
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
 
 import mtkit
 from mtkit.config import Config
@@ -34,7 +34,13 @@ from mtkit.convert.marian import (
 )
 from mtkit.convert.marian_npz import npz_of, read_npz
 from mtkit.convert.model_hub import download, is_hub_name
-from mtkit.convert.transformers_folder import is_transformers_folder, read_transformers_folder
+from mtkit.convert.transformers_folder import (
+    OTHER_FILES,
+    PICKLED,
+    SAFETENSORS,
+    is_transformers_folder,
+    read_transformers_folder,
+)
 from mtkit.devices import memory_explained
 from mtkit.errors import MtkitError, reason_of
 from mtkit.folders import check_writable, new_folder
@@ -292,9 +298,17 @@ def _agreement(
     """
     silence_transformers()
     try:
-        theirs = MarianModel(folder, translator.config, bans_padding=True)
-        agreement = compare(RunModel(translator), theirs, lines, text=text)
-    except (SafetensorError, RuntimeError, ValueError, LookupError, OSError, ImportError) as error:
+        with tempfile.TemporaryDirectory() as known:
+            # Other files in the folder could change what transformers loads.
+            for name in (SAFETENSORS, PICKLED, *OTHER_FILES):
+                if (folder / name).exists():
+                    Path(known, name).symlink_to((folder / name).resolve())
+            theirs = MarianModel(Path(known), translator.config, bans_padding=True)
+            agreement = compare(RunModel(translator), theirs, lines, text=text)
+    except (MtkitError, MemoryError):
+        raise
+    except Exception as error:
+        # Settings that make no sense can raise any exception in it.
         raise MtkitError(
             f"{out}: not written, because transformers cannot use the model: "
             f"{reason_of(error, most=300)}"

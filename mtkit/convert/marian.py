@@ -26,6 +26,7 @@ from torch import Tensor
 
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
+from mtkit.convert.foreign import open_file
 from mtkit.errors import MtkitError, reason_of
 from mtkit.imported import OldIds, OldIdsOfSides
 from mtkit.model import NEVER
@@ -378,7 +379,7 @@ def setting(
 
 def damage(file: Path, error: Exception) -> str:
     """Why a file cannot be read, for a message."""
-    with suppress(OSError), file.open("rb") as opened:
+    with suppress(OSError), open_file(file) as opened:
         if opened.read(len(_POINTER)) == _POINTER:
             return "a pointer of git-lfs; git lfs pull downloads the file"
     return reason_of(error, most=200)

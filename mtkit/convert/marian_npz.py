@@ -7,6 +7,9 @@ by the settings of its training, or are given. A vocabulary is YAML, with two Se
 
 from __future__ import annotations
 
+import math
+import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,16 @@ from torch import Tensor
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.decode_settings import given_settings
+from mtkit.convert.foreign import (
+    MOST_SENTENCEPIECE,
+    MOST_VOCABULARY,
+    MOST_YAML,
+    most_rows,
+    open_file,
+    read_bytes,
+    read_text,
+    yaml_mapping,
+)
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
@@ -26,9 +39,8 @@ from mtkit.convert.marian import (
     layer_names,
     tensor_shapes,
 )
-from mtkit.errors import MtkitError, reason_of
+from mtkit.errors import MtkitError
 from mtkit.piece_list import pieces_in
-from mtkit.plain_yaml import NotYamlError, parse_yaml
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
 _SETTINGS = "special:model.yml"
@@ -60,6 +72,18 @@ _WANTED = {
     "factors-combine": "sum",
 }
 _FALSE = ("false", "no", "off", "n")
+# A line of a vocabulary: a subword, in quotes or without, and its id. Lines that are written in
+# another way are left to the reader of YAML, which takes fifty times as long.
+_SUBWORD = re.compile(
+    r"""(?:"([^"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+)"
+    |([^-?:,\[\]{}\#&*!|>'"%@`\s\x00-\x1f\x7f-\x9f\ufeff][^:\#\s\x00-\x1f\x7f-\x9f\ufeff]*)
+    ):\ +([0-9]+)\s*""",
+    re.VERBOSE,
+)
+# A compressed file of weights has not many times fewer bytes than they.
+_MOST_COMPRESSION = 10
+# Arrays in a file, and characters that say the shape of one.
+_MOST_ARRAYS, _LONGEST_HEADER = 100_000, 1_000
 # Of a number in YAML; more than any limit has.
 _MOST_DIGITS = 9
 
@@ -137,27 +161,14 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
 
 
 def _yaml(file: Path) -> dict[str, Any]:
-    try:
-        return _mapping(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, ValueError) as error:  # not text, or an impossible name
-        raise MtkitError(f"{file}: cannot be read ({reason_of(error, most=200)})") from error
-
-
-def _mapping(text: str, name: str) -> dict[str, Any]:
-    try:
-        found = parse_yaml(text, words=True)
-    except NotYamlError as error:
-        raise MtkitError(f"{name}: not YAML, or damaged ({reason_of(error, most=200)})") from error
-    if not isinstance(found, dict):
-        raise MtkitError(f"{name}: has no settings or subwords by name")
-    return found
+    return yaml_mapping(read_text(file, MOST_YAML), str(file))
 
 
 def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
     if _SETTINGS not in arrays:
         raise MtkitError(f"{file}: has no {_SETTINGS}, so it is not a model of Marian")
     content = np.asarray(arrays[_SETTINGS]).tobytes().rstrip(b"\0")
-    return _mapping(content.decode("utf-8", errors="replace"), f"{file} ({_SETTINGS})")
+    return yaml_mapping(content.decode("utf-8", errors="replace"), f"{file} ({_SETTINGS})")
 
 
 def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
@@ -258,7 +269,7 @@ def _subwords(file: Path, vocabularies: tuple[Path, Path]) -> tuple[Subwords, Su
 def _side(vocabulary: Path, model: Path) -> Subwords:
     """The subwords of one side, with padding added at the end."""
     if vocabulary.suffix in _SENTENCEPIECE:
-        content = _bytes(vocabulary)
+        content = read_bytes(vocabulary, MOST_SENTENCEPIECE, what="SentencePiece model")
         try:
             pieces = [piece.text for piece in pieces_in(content)]
         except (ValueError, UnicodeDecodeError) as error:
@@ -269,7 +280,7 @@ def _side(vocabulary: Path, model: Path) -> Subwords:
         model = vocabulary
     elif vocabulary.suffix in _YAML:
         pieces = _listed(vocabulary)
-        content = _bytes(model)
+        content = read_bytes(model, MOST_SENTENCEPIECE, what="SentencePiece model")
     else:
         raise MtkitError(
             f"{vocabulary}: a vocabulary of Marian ends in {' or '.join(_YAML + _SENTENCEPIECE)}"
@@ -287,27 +298,31 @@ def _side(vocabulary: Path, model: Path) -> Subwords:
 
 def _listed(vocabulary: Path) -> list[str]:
     """The subwords of a YAML file, by id."""
+    listed, other = {}, []
+    for line in read_text(vocabulary, MOST_VOCABULARY, what="vocabulary").split("\n"):
+        if match := _SUBWORD.fullmatch(line):
+            listed[match[1] or match[2]] = match[3]
+        else:
+            other.append(line)
+    rest = "\n".join(other)
+    if rest.strip() or not listed:
+        listed |= yaml_mapping(rest, str(vocabulary))
     ids: dict[int, str] = {}
-    for text, number in _yaml(vocabulary).items():
+    for text, number in listed.items():
         if not isinstance(number, str) or not number.isdecimal():
             raise MtkitError(f"{vocabulary}: {text[:100]!r} has no id")
         if not _is_at_most(LARGEST_VOCABULARY - 1, number) or int(number) in ids:
             raise MtkitError(f"{vocabulary}: the id {number[:20]} is too large, or given twice")
         ids[int(number)] = text
-    return [ids.get(i, f"<no subword {i}>") for i in range(max(ids, default=-1) + 1)]
+    size = max(ids, default=-1) + 1
+    if size > most_rows(len(ids)):
+        raise MtkitError(f"{vocabulary}: has the id {size - 1}, but only {len(ids)} subwords")
+    return [ids.get(i, f"<no subword {i}>") for i in range(size)]
 
 
 def _is_at_most(most: int, digits: str) -> bool:
     """Whether a number is not larger, without reading one of thousands of digits."""
     return len(digits) <= _MOST_DIGITS and int(digits) <= most
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # or an impossible name
-        reason = getattr(error, "strerror", None) or error
-        raise MtkitError(f"{path}: {reason}; the SentencePiece model is needed") from error
 
 
 # ---------------------------------------------------------------------------------------------
@@ -316,12 +331,13 @@ def _bytes(path: Path) -> bytes:
 
 def _arrays(file: Path) -> dict[str, Any]:
     try:
-        # NumPy refuses pickles. Opened here, because NumPy leaves damaged files open.
-        with file.open("rb") as stream:
-            opened = np.load(stream)
-            if isinstance(opened, np.ndarray):
-                raise ValueError("an .npy file, with one array")
-            return {name: opened[name] for name in opened.files}
+        with open_file(file) as opened, zipfile.ZipFile(opened) as archive:
+            members = archive.infolist()
+            if len(members) > _MOST_ARRAYS:
+                raise ValueError(f"more than {_MOST_ARRAYS:,} arrays")
+            if sum(one.file_size for one in members) > _MOST_COMPRESSION * file.stat().st_size:
+                raise ValueError(f"arrays of more than {_MOST_COMPRESSION} times its size")
+            return {one.filename.removesuffix(".npy"): _array(archive, one) for one in members}
     except MemoryError:
         raise
     except Exception as error:
@@ -329,6 +345,23 @@ def _arrays(file: Path) -> dict[str, Any]:
         raise MtkitError(
             f"{file}: not an .npz file, or a damaged one ({damage(file, error)})"
         ) from error
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    """An array of numbers, whose shape is checked before memory is reserved."""
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }[version]
+        shape, is_fortran, dtype = read(stream, max_header_size=_LONGEST_HEADER)
+        size = math.prod(shape) * dtype.itemsize
+        if size != member.file_size - stream.tell():
+            raise ValueError(f"{member.filename} has not the bytes of the shape {shape}")
+        # This refuses objects, which would be pickles.
+        numbers = np.frombuffer(stream.read(), dtype)
+        return numbers.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tensors:

@@ -5,18 +5,27 @@ Every setting that changes what the model computes is read and checked; none is 
 
 from __future__ import annotations
 
-import json
+import io
+import pickletools
+import zipfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.decode_settings import exported_settings, given_settings
+from mtkit.convert.foreign import (
+    MOST_SENTENCEPIECE,
+    MOST_VOCABULARY,
+    most_rows,
+    open_file,
+    read_bytes,
+    read_json,
+)
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
@@ -27,7 +36,7 @@ from mtkit.convert.marian import (
     tensor_shapes,
 )
 from mtkit.convert.parts import FACTS
-from mtkit.errors import MtkitError, reason_of
+from mtkit.errors import MtkitError
 from mtkit.model import sinusoidal_positions
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
@@ -55,6 +64,15 @@ _ACTIVATIONS: dict[str, Literal["relu", "silu"]] = {
 }
 # The limits of the settings of `ModelConfig`, by the last word of their names here.
 _LARGEST = {"layers": 1000, "model": 2**20, "dim": 2**20, "heads": 4096}
+# What a file of PyTorch 1.6 or later begins with. Older ones begin with so many pickles.
+_ZIP, _PICKLES = b"PK\3\4", 5
+# Weights of twelve layers have a pickle of 3,400 operations.
+_LONGEST_PICKLE, _MOST_OPERATIONS = 10_000_000, 300_000
+# The operations that make names and tensors.
+_USED_TWICE = ("GLOBAL", "BINUNICODE", "REDUCE")
+# Bytes of the names and shapes in a file of safetensors.
+_LONGEST_HEADER = 10**6
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Copies of matrices that are stored once.
 _COPIES = {
     "lm_head.weight",
@@ -80,7 +98,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
             do not fit each other.
     """
     file = folder / CONFIG
-    settings = _json(file)
+    settings = read_json(file)
     kind = settings.get("model_type")
     if kind != "marian":
         raise MtkitError(
@@ -88,7 +106,9 @@ def read_transformers_folder(folder: Path) -> MarianSource:
             "'marian' (MarianMTModel) only"
         )
     config = _model_config(settings, file)
-    words = _json(folder / "tokenizer_config.json", required=False)
+    words = read_json(folder / "tokenizer_config.json", required=False)
+    # transformers reads it too, without limits.
+    read_json(folder / "special_tokens_map.json", required=False)
     src, tgt = _subwords(folder, words, settings)
     shared = settings.get("share_encoder_decoder_embeddings", True) is not False
     sizes = _size(settings, "vocab_size", file), _size(settings, "decoder_vocab_size", file)
@@ -99,7 +119,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         )
     keys = ("vocab_size", "decoder_vocab_size")
     for side, size, key in zip((src, tgt), sizes, keys, strict=True):
-        if len(side.pieces) > size:
+        if not len(side.pieces) <= size <= most_rows(len(side.pieces)):
             raise MtkitError(
                 f"{file}: {key} is {size}, but the vocabulary has {len(side.pieces)} subwords"
             )
@@ -127,29 +147,10 @@ def read_transformers_folder(folder: Path) -> MarianSource:
 
 def _decode(folder: Path, settings: dict[str, Any]) -> DecodeConfig:
     """The settings of translation: exactly those of an export of mtkit."""
-    exported = exported_settings(_json(folder / FACTS, required=False), folder / FACTS)
+    exported = exported_settings(read_json(folder / FACTS, required=False), folder / FACTS)
     # Older folders have them in config.json.
-    given = settings | _json(folder / GENERATION, required=False)
+    given = settings | read_json(folder / GENERATION, required=False)
     return exported or given_settings(given.get("num_beams"), given.get("length_penalty"))
-
-
-def _json(path: Path, *, required: bool = True) -> dict[str, Any]:
-    """The object in a JSON file; empty if the file may be missing and is."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        if not required:
-            return {}
-        raise MtkitError(f"{path}: there is no such file; the folder is not complete") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise MtkitError(f"{path}: cannot be read ({reason_of(error, most=200)})") from error
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MtkitError(f"{path}: not JSON, or damaged ({reason_of(error, most=200)})") from error
-    if not isinstance(value, dict):
-        raise MtkitError(f"{path}: not a JSON object")
-    return value
 
 
 def _language(value: Any) -> str:
@@ -253,12 +254,7 @@ def _subwords(
             special[key] = ids[text]
         if len({*special.values()}) < len(special):
             raise MtkitError(f"{file}: the eos, unk and pad tokens are not different")
-        try:
-            model = (folder / name).read_bytes()
-        except OSError as error:
-            raise MtkitError(
-                f"{folder / name}: {error.strerror}; the SentencePiece model is needed"
-            ) from error
+        model = read_bytes(folder / name, MOST_SENTENCEPIECE, what="SentencePiece model")
         if not model:
             raise MtkitError(f"{folder / name}: is empty; the SentencePiece model is needed")
         pieces = [f"<no subword {i}>" for i in range(max(ids.values()) + 1)]
@@ -279,7 +275,7 @@ def _subwords(
 
 
 def _ids(file: Path) -> dict[str, int]:
-    found = _json(file)
+    found = read_json(file, MOST_VOCABULARY)
     seen: set[int] = set()
     for text, i in found.items():
         if type(i) is not int or not 0 <= i < LARGEST_VOCABULARY:
@@ -289,6 +285,8 @@ def _ids(file: Path) -> dict[str, int]:
         seen.add(i)
     if not found:
         raise MtkitError(f"{file}: has no subwords")
+    if max(seen) >= most_rows(len(seen)):
+        raise MtkitError(f"{file}: has the id {max(seen)}, but only {len(seen)} subwords")
     return found
 
 
@@ -302,9 +300,13 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
     if file.exists():
         try:
             # By its file descriptor, because safetensors refuses a path that is not UTF-8.
-            with file.open("rb") as opened:
+            with open_file(file) as opened:
+                if int.from_bytes(opened.read(8), "little") > _LONGEST_HEADER:
+                    raise ValueError(f"a header of more than {_LONGEST_HEADER:,} bytes")
+                opened.seek(0)
                 found = load_file(f"/dev/fd/{opened.fileno()}")
-        except (OSError, SafetensorError) as error:
+        except Exception as error:
+            # A damaged file can raise any exception.
             raise MtkitError(f"{file}: damaged ({damage(file, error)})") from error
     else:
         file = folder / PICKLED
@@ -312,16 +314,28 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
             raise MtkitError(f"{folder}: has no weights, neither {SAFETENSORS} nor {PICKLED}")
         found = _unpickled(file)
     for name, tensor in found.items():
-        if not tensor.is_floating_point():
+        if tensor.dtype not in _FLOATS:
             raise MtkitError(f"{file}: {name[:100]} has numbers of the type {tensor.dtype}")
+    # Only the copies of the embedding matrix may share their numbers.
+    sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in found.items()}
+    copies = [sizes.pop(name, 0) for name in _COPIES]
+    if max(copies, default=0) + sum(sizes.values()) > file.stat().st_size:
+        raise MtkitError(f"{file}: damaged, or its tensors share their numbers")
     return file, {name: tensor.float() for name, tensor in found.items()}
 
 
 def _unpickled(file: Path) -> Tensors:
     """The tensors of a file of PyTorch, which is a pickle."""
     try:
-        # This reads tensors and plain values only, and never executes code.
-        found = torch.load(file, map_location="cpu", weights_only=True)
+        with open_file(file) as opened:
+            # In the format of today, storages are parts of the file and never beyond its end.
+            maps = opened.read(len(_ZIP)) == _ZIP
+            opened.seek(0)
+            _check_pickles(opened, is_zip=maps)
+            # This reads tensors and plain values only, and never executes code.
+            found = torch.load(
+                f"/dev/fd/{opened.fileno()}", map_location="cpu", mmap=maps, weights_only=True
+            )
     except Exception as error:
         # A damaged file can raise any exception.
         raise MtkitError(
@@ -333,6 +347,38 @@ def _unpickled(file: Path) -> Tensors:
     ):
         raise MtkitError(f"{file}: does not have weights by name")
     return dict(found)
+
+
+def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
+    """Refuse pickles that are too long, or use a value twice that is neither a name nor a tensor.
+
+    A tuple of twice the same tuple, of twice the same tuple, and so on, has few bytes, but it takes
+    hours to compute its hash.
+
+    Raises:
+        ValueError: or any other exception if they are damaged.
+    """
+    pickles = [file] * _PICKLES
+    if is_zip:
+        with zipfile.ZipFile(file) as archive:
+            members = [one for one in archive.infolist() if one.filename.endswith("data.pkl")]
+            if any(one.file_size > _LONGEST_PICKLE for one in members):
+                raise ValueError(f"a pickle of more than {_LONGEST_PICKLE:,} bytes")
+            pickles = [io.BytesIO(archive.read(one)) for one in members]
+    count, last = 0, ""
+    for pickle in pickles:
+        known = set()
+        for operation, argument, _ in pickletools.genops(pickle):
+            count += 1
+            if count > _MOST_OPERATIONS:
+                raise ValueError("a pickle that is too long")
+            if "PUT" in operation.name and last in _USED_TWICE:
+                known.add(argument)
+            elif "PUT" in operation.name:
+                known.discard(argument)
+            elif "GET" in operation.name and argument not in known:
+                raise ValueError("a value that is used twice")
+            last = operation.name
 
 
 def _check_weights(

@@ -692,6 +692,14 @@ def test_a_conversion_that_differs_from_transformers_is_refused(
     assert "at least 99% of the lines (of fewer than 200 lines, all but one)" in message
 
 
+def test_settings_that_transformers_cannot_use_are_refused_in_one_line(
+    source: Path, tmp_path: Path
+) -> None:
+    edit(source / "generation_config.json", bad_words_ids=5)
+    message = refused(source, tmp_path)
+    assert ": not written, because transformers cannot use the model: " in message
+
+
 def test_a_run_or_a_folder_of_other_files_is_never_replaced(
     source: Path, tiny_run: Run, tmp_path: Path
 ) -> None:
@@ -716,6 +724,7 @@ def test_a_run_or_a_folder_of_other_files_is_never_replaced(
         ("enc-depth: many", "enc-depth is 'many', which is not a number from 1 to 1000"),
         ("dim-emb: 64", "has the shape"),
         ("{", "not YAML, or damaged"),
+        ("lr: 1\nlr: 2", "not YAML, or damaged (while constructing a mapping, found duplicate key"),
     ],
 )
 def test_a_model_of_marian_that_mtkit_has_not_is_refused(
@@ -723,8 +732,11 @@ def test_a_model_of_marian_that_mtkit_has_not_is_refused(
 ) -> None:
     file = write_npz(tmp_path / "npz", source)
     with np.load(file) as opened:
-        settings = opened["special:model.yml"].tobytes().rstrip(b"\0") + change.encode()
-    edit_npz(file, **{"special:model.yml": np.frombuffer(settings + b"\n\0", dtype=np.int8)})
+        lines = opened["special:model.yml"].tobytes().decode().rstrip("\0").splitlines()
+    key = change.partition(":")[0]
+    settings = "\n".join([*(line for line in lines if not line.startswith(f"{key}:")), change])
+    array = np.frombuffer(settings.encode() + b"\n\0", dtype=np.int8)
+    edit_npz(file, **{"special:model.yml": array})
     assert message in refused(file, tmp_path)
 
 
@@ -812,12 +824,12 @@ def test_an_id_of_a_vocabulary_that_is_too_large_is_refused(
     assert f"the id {number[:20]} is too large, or given twice" in refused(file, tmp_path)
 
 
-def test_a_subword_with_a_score_that_is_not_a_number_is_refused(
+def test_a_sentencepiece_model_that_ends_within_a_subword_is_refused(
     source: Path, tmp_path: Path
 ) -> None:
     file = write_npz(tmp_path / "npz", source)
-    # A model of one subword, `a`, with a score of three bytes.
-    (tmp_path / "npz" / "bad.spm").write_bytes(b"\x0a\x08\x0a\x01a\x12\x03xyz")
+    # A subword of eight bytes, of which three are missing.
+    (tmp_path / "npz" / "bad.spm").write_bytes(b"\x0a\x08\x0a\x01a\x12\x03")
     spm = tmp_path / "npz" / "bad.spm"
     message = refused(file, tmp_path, vocabularies=(spm, spm))
     assert message.startswith(f"{spm}: not a SentencePiece model, or a damaged one")

@@ -1,0 +1,116 @@
+"""Reads text files of other software, which may be damaged, or made to do harm.
+
+Each has a limit on its size and depth, so that none takes much memory or time. A file that is
+refused is named in one line.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mtkit.errors import MtkitError, reason_of
+from mtkit.plain_yaml import NotYamlError, parse_yaml
+
+# Bytes: settings have some thousands, vocabularies and SentencePiece models of 200,000 subwords
+# have 4 million. A second is enough to read YAML of the size that is allowed.
+MOST_YAML, MOST_JSON = 50_000, 500_000
+MOST_VOCABULARY, MOST_SENTENCEPIECE = 10_000_000, 5_000_000
+# Objects and lists within each other.
+_DEEPEST = 20
+# Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its
+# size is a round number.
+_MOST_ROWS_WITHOUT_SUBWORD = 2_000
+
+
+def open_file(path: Path) -> Any:
+    """A regular file, opened to read bytes; another kind could have no end.
+
+    Raises:
+        OSError: if it cannot be opened.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(0, "is not a file")
+    return path.open("rb")
+
+
+def read_bytes(path: Path, most: int, *, what: str = "file") -> bytes:
+    """The content of a file.
+
+    Args:
+        path: of the file.
+        most: bytes that it may have.
+        what: it is, for messages.
+
+    Raises:
+        MtkitError: if it cannot be read, or has more bytes.
+    """
+    try:
+        with open_file(path) as file:
+            content: bytes = file.read(most + 1)
+    except (OSError, ValueError) as error:  # or an impossible name
+        reason = getattr(error, "strerror", None) or error
+        raise MtkitError(f"{path}: {reason}; the {what} is needed") from error
+    if len(content) > most:
+        raise MtkitError(f"{path}: has more than {most:,} bytes, which is too much for a {what}")
+    return content
+
+
+def read_text(path: Path, most: int, *, what: str = "file") -> str:
+    """The text of a file; arguments and errors as for `read_bytes`."""
+    try:
+        return read_bytes(path, most, what=what).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MtkitError(f"{path}: not UTF-8 ({reason_of(error, most=200)})") from error
+
+
+def read_json(path: Path, most: int = MOST_JSON, *, required: bool = True) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file may be missing and is.
+
+    Raises:
+        MtkitError: if there is none, or one of too many levels.
+    """
+    if not required and not path.exists():
+        return {}
+    text = read_text(path, most)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MtkitError(f"{path}: not JSON, or damaged ({reason_of(error, most=200)})") from error
+    if not isinstance(value, dict):
+        raise MtkitError(f"{path}: not a JSON object")
+    if not _is_at_most(_DEEPEST, value):
+        raise MtkitError(f"{path}: has more than {_DEEPEST} levels of brackets")
+    return value
+
+
+def yaml_mapping(text: str, name: str) -> dict[str, Any]:
+    """The keys and values of YAML in which every word is a string.
+
+    Args:
+        text: at most `MOST_YAML` characters.
+        name: of the file, for messages.
+
+    Raises:
+        MtkitError: if it has something else.
+    """
+    if len(text) > MOST_YAML:
+        raise MtkitError(f"{name}: has more than {MOST_YAML:,} characters of YAML, too many")
+    try:
+        found = parse_yaml(text, words=True)
+    except NotYamlError as error:
+        raise MtkitError(f"{name}: not YAML, or damaged ({reason_of(error, most=200)})") from error
+    if not isinstance(found, dict):
+        raise MtkitError(f"{name}: has no settings or subwords by name")
+    return found
+
+
+def most_rows(subwords: int) -> int:
+    """The most embeddings that a vocabulary of so many subwords may have."""
+    return 2 * subwords + _MOST_ROWS_WITHOUT_SUBWORD
+
+
+def _is_at_most(levels: int, value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_at_most(levels - 1, part) for part in parts)
