@@ -268,8 +268,8 @@ def hardware_options(function: Function) -> Function:
         hardware_option(
             "--precision",
             type=click.Choice(["auto", "fp32", "bf16", "int8"]),
-            help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs: faster, and"
-            " slightly less accurate.",
+            help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs and models"
+            " of 512 and wider: faster there, not with small ones, and slightly less accurate.",
         ),
         hardware_option(
             "--workers",
