@@ -10,8 +10,12 @@ import re
 import runpy
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,9 +30,20 @@ from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare.filters import REASONS
 from mtkit.run_folder import Run
+from mtkit.translate import Translator
 
 ROOT = Path(__file__).parent.parent
 PAPER = ROOT / "examples/paper/README.md"
+QUESTIONS = ROOT / "docs/questions.md"
+FILM = """1
+00:00:01,000 --> 00:00:02,500
+one
+two
+
+2
+00:00:03,000 --> 00:00:04,000
+three
+"""
 OWN_CORPUS = ROOT / "examples/own-corpus/README.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 GUIDES = sorted(ROOT.glob("examples/*/README.md"))
@@ -365,13 +380,16 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     translating, scoring, training = pages.pop(ROOT / "docs" / "python.md")
     (aligning,) = pages.pop(ROOT / "docs" / "align.md")
     (inspecting,) = pages.pop(ROOT / "docs" / "inspect.md")
+    # The first of these is a server, which has a test of its own.
+    _, subtitling = pages.pop(QUESTIONS)
+    (desk / "film.srt").write_text(FILM, encoding="utf-8")
     # test_walkthrough runs these, and compares what they print.
     del pages[ROOT / "docs" / "walkthrough.md"]
     assert not any(pages.values())
     # The only run that there is when a reader has come so far.
     assert set(re.findall(r'"runs/([^"]+)"', translating)) == {"demo-en-de-demo"}
     output = {}
-    for block in (translating, scoring, training, aligning, inspecting):
+    for block in (translating, scoring, training, aligning, inspecting, subtitling):
         (desk / "script.py").write_text(block, encoding="utf-8")
         if "workers=" in block:
             # Workers import the main script again, so there must be one.
@@ -395,6 +413,37 @@ def test_the_python_of_the_pages_runs_as_printed(desk: Path) -> None:
     (line,) = output[scoring]
     assert line.startswith("chrF2 ")
     assert Run.open(desk / "runs" / "mydata").checkpoints()
+    with Translator.load(desk / "runs" / "demo-en-de-demo", device="cpu") as translator:
+        first, second = translator.translate(["one two", "three"])
+    assert (desk / "film.de.srt").read_text("utf-8") == (
+        f"1\n00:00:01,000 --> 00:00:02,500\n{first}\n\n2\n00:00:03,000 --> 00:00:04,000\n{second}\n"
+    )
+
+
+@pytest.mark.timeout(120)
+def test_the_server_of_the_page_of_questions_answers(desk: Path) -> None:
+    server, _ = blocks(QUESTIONS, "python")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (desk / "script.py").write_text(server.replace("8080", str(port)), encoding="utf-8")
+    with Forked(run_script, str(desk), environment={"CUDA_VISIBLE_DEVICES": ""}) as process:
+        answer = asked(f"http://127.0.0.1:{port}", "one two\n\nthree")
+        process.kill()
+    with Translator.load(desk / "runs" / "demo-en-de-demo", device="cpu") as translator:
+        assert answer.split("\n") == list(translator.translate(["one two", "", "three"]))
+
+
+def asked(address: str, text: str) -> str:
+    """The answer of a server that may still be starting."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(1000):
+        try:
+            with opener.open(address, text.encode(), timeout=60) as answer:
+                found: str = answer.read().decode()
+                return found
+        except urllib.error.URLError:
+            time.sleep(0.1)
+    raise TimeoutError(address)
 
 
 @pytest.mark.slow

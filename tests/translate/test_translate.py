@@ -8,12 +8,13 @@ import shutil
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import random_run
+from conftest import ENGLISH, random_run
 from forked import PIPE, Forked, run_mtkit
 from sacrebleu.metrics import CHRF
 
@@ -107,6 +108,23 @@ def test_a_blank_line_stays_blank(line: str, translator: Translator):
     assert [(found.text, found.score) for found in blank] == [("", 0.0)]
     assert first[0].text == next(translator.translate(["one"]))
     assert last[0].text == next(translator.translate(["two"]))
+
+
+def test_several_threads_may_share_a_translator(translator: Translator):
+    lines = [f"{first} {second}" for first in ENGLISH for second in ENGLISH]
+    expected = list(translator.translate(lines))
+    links = [str(one) for one in translator.align(lines[:20], expected[:20])]
+    with ThreadPoolExecutor(4) as threads:
+        translations = [
+            threads.submit(lambda part: list(translator.translate(part)), lines[number::3])
+            for number in range(3)
+        ]
+        alignments = threads.submit(
+            lambda: [str(one) for one in translator.align(lines[:20], expected[:20])]
+        )
+        for number, found in enumerate(translations):
+            assert found.result() == expected[number::3]
+        assert alignments.result() == links
 
 
 def test_nothing_in_is_nothing_out(translator: Translator):
