@@ -382,7 +382,7 @@ _UNLIKE = 1.2
 
 def findings(facts: DataFacts, report: Report) -> list[str]:
     """Sentences about possible problems of the data."""
-    found = [*report.warnings]
+    found = [one if one.endswith("?") else f"{one}." for one in report.warnings]
     lost = facts.read - facts.kept
     if lost > _MUCH_DROPPED * facts.read:
         most = max(facts.dropped, key=lambda one: one.pairs)

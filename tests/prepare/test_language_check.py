@@ -198,7 +198,7 @@ def test_a_validation_set_from_the_training_pairs_is_a_warning(
     assert report.in_training == {"valid": 40, "test": 0}
     counts = PreparedData.open(report.path).manifest.counts
     assert counts["in_training"] == {"valid": 40, "test": 0}
-    assert line in data_facts(PreparedData.open(report.path), report).findings
+    assert f"{line}." in data_facts(PreparedData.open(report.path), report).findings
 
 
 def test_each_set_has_its_own_share(tmp_path: Path, warned: Warned) -> None:
