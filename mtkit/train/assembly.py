@@ -457,7 +457,7 @@ def forecast(
     count = sum(parameter_counts(trainer.model).values())
     seconds, fastest, slowest = (epochs * tokens / one / world_size for one in (speed, high, low))
     spread = f"{low:,.0f} to {high:,.0f} in {len(speeds)} updates"
-    sure = f"{clock(fastest)} to {clock(slowest)} by the fastest and the slowest of them"
+    sure = f"{clock(fastest)} to {clock(slowest)} at these speeds"
     if len(speeds) == 1:
         spread, sure = "one update", "a rough guess"
     several = world_size > 1

@@ -426,7 +426,7 @@ def test_a_forecast_says_how_far_its_timed_updates_differ(
     updates = Trainer(config, tiny_data, device=torch.device("cpu")).batches.updates_in_epoch
     tokens = epoch * 6 / updates
     times = [clock(tokens / speed) for speed in (4 / 0.225, 40, 10)]
-    assert f"# time: {times[0]} ({times[1]} to {times[2]} by the fastest and" in text
+    assert f"# time: {times[0]} ({times[1]} to {times[2]} at these speeds) for" in text
     monkeypatch.setattr(train, "_measured_speeds", lambda _: ([10.0], 1))
     text = train.forecast(config, tiny_data, device="cpu")
     assert "over 1 batch (one update)" in text
