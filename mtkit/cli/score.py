@@ -383,7 +383,8 @@ def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
     from mtkit.config import MAY_CHANGE, differences
 
     # Of the settings that may change, only the length of training and the search are compared.
-    ignore = [key for key in MAY_CHANGE if key not in ("train.max_steps", "decode.")]
+    compared = ("train.max_steps", "train.finish_", "decode.")
+    ignore = [key for key in MAY_CHANGE if not key.startswith(compared)]
     ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
     groups: list[list[int]] = []
     for place, run in enumerate(runs):

@@ -219,6 +219,7 @@ def test_runs_under_two_seeds_are_summed_up_by_mean_and_deviation(trained: Place
     assert is_summed_up(("log_every: 2", "log_every: 1"))
     assert not is_summed_up(("label_smoothing: 0.1", "label_smoothing: 0.2"))
     assert not is_summed_up(("max_steps: 4", "max_steps: 5"))
+    assert not is_summed_up(("finish_steps: 0", "finish_steps: 5"))
     # Another search gives other translations.
     assert not is_summed_up(("beam_size: 4", "beam_size: 2"))
     # The same seed again says nothing about chance.
