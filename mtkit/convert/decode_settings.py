@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mtkit.config import DecodeConfig, change_decoding, parse_config
+from mtkit.files import parse_record
+from mtkit.sentences import LineFacts
 
 # A translation of usual length, in subwords.
 _USUAL_LENGTH = 25
@@ -49,6 +51,18 @@ def exported_settings(record: Mapping[str, Any], file: Path) -> DecodeConfig | N
     # A later version may have more settings.
     known = {key: value for key, value in found.items() if key in DecodeConfig.model_fields}
     return parse_config({"decode": known}, origin=str(file)).decode
+
+
+def exported_lines(record: Mapping[str, Any], file: Path) -> LineFacts | None:
+    """What the record of an export of mtkit says of the training lines; None if nothing.
+
+    Raises:
+        MtkitError: naming a value that is not possible.
+    """
+    found = record.get("lines")
+    if not isinstance(found, dict):
+        return None
+    return parse_record(found, LineFacts, name=str(file), advice="export the model again")
 
 
 def given_settings(beam_size: Any, length_penalty: Any) -> DecodeConfig:

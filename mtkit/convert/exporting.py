@@ -63,7 +63,8 @@ class _Facts:
         steps: the steps of the averaged checkpoints.
         data: name and languages of the corpus.
         versions: of the software.
-        decode: the settings of translation of the run, which `mtkit import` reads back.
+        decode, lines: the settings of translation of the run, and what its training lines were
+            like, which `mtkit import` reads back.
     """
 
     format: Format
@@ -74,6 +75,7 @@ class _Facts:
     data: dict[str, str]
     versions: dict[str, str]
     decode: dict[str, Any]
+    lines: dict[str, Any] | None
 
 
 @memory_explained("exporting; export on a machine with more memory")
@@ -124,6 +126,7 @@ def export(
         run, checkpoint=checkpoint, config=greedy, prepared=False, linearised=True
     )
     text, lines = _check_text(run, translator, check)
+    training_lines = run.manifest.data.lines
     facts = _Facts(
         format=format,
         quantization=quantization,
@@ -133,6 +136,7 @@ def export(
         data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
         versions={"mtkit": mtkit.__version__, **_version(library)},
         decode=run.config.decode.model_dump(),
+        lines=None if training_lines is None else training_lines.model_dump(),
     )
     with new_folder(out) as folder:
         _write(translator, run, folder, facts)

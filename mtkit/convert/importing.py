@@ -48,7 +48,6 @@ from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, RunManifest
-from mtkit.sentences import LineFacts
 from mtkit.text import check_language, read_lines
 from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator
@@ -120,7 +119,7 @@ def import_model(
     peer = model.folder if importlib.util.find_spec("transformers") else None
     manifest = RunManifest(
         data=DataOrigin(
-            name=found.name, src_lang=src_language, tgt_lang=tgt_language, lines=LineFacts()
+            name=found.name, src_lang=src_language, tgt_lang=tgt_language, lines=model.lines
         ),
         versions={"mtkit": mtkit.__version__},
         imported=ImportRecord(

@@ -31,6 +31,7 @@ from mtkit.errors import MtkitError, reason_of
 from mtkit.imported import OldIds, OldIdsOfSides
 from mtkit.model import NEVER
 from mtkit.piece_list import Piece, pieces_in, with_pieces
+from mtkit.sentences import LineFacts
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
@@ -72,6 +73,7 @@ class MarianSource:
         src_lang, tgt_lang: codes of the languages; empty if they are not known.
         folder: of the same model for transformers; None if there is none.
         decode: the settings of translation that its files give.
+        lines: what is known of its training lines.
     """
 
     config: ModelConfig
@@ -84,6 +86,7 @@ class MarianSource:
     tgt_lang: str
     folder: Path | None
     decode: DecodeConfig
+    lines: LineFacts
 
     @property
     def has_one_vocabulary(self) -> bool:

@@ -42,6 +42,7 @@ from mtkit.convert.marian import (
 from mtkit.errors import MtkitError
 from mtkit.piece_list import pieces_in
 from mtkit.prepare_config import LARGEST_VOCABULARY
+from mtkit.sentences import LineFacts
 
 _SETTINGS = "special:model.yml"
 # Marian adds this to the variance in its layer norms.
@@ -153,6 +154,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         tgt_lang="",
         folder=None,
         decode=_decode(file),
+        lines=LineFacts(),
     )
 
 

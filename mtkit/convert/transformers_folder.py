@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.decode_settings import exported_settings, given_settings
+from mtkit.convert.decode_settings import exported_lines, exported_settings, given_settings
 from mtkit.convert.foreign import (
     MOST_SENTENCEPIECE,
     MOST_VOCABULARY,
@@ -39,6 +39,7 @@ from mtkit.convert.parts import FACTS
 from mtkit.errors import MtkitError
 from mtkit.model import sinusoidal_positions
 from mtkit.prepare_config import LARGEST_VOCABULARY
+from mtkit.sentences import LineFacts
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
@@ -131,6 +132,7 @@ def read_transformers_folder(folder: Path) -> MarianSource:
     weights, tensors = _weights(folder)
     _check_weights(tensors, config, src, tgt, shared=shared, file=weights)
     longest = setting(settings, "max_position_embeddings", int, file=file)
+    record = read_json(folder / FACTS, required=False)
     return MarianSource(
         config=config,
         tensors=tensors,
@@ -141,16 +143,15 @@ def read_transformers_folder(folder: Path) -> MarianSource:
         src_lang=_language(words.get("source_lang")),
         tgt_lang=_language(words.get("target_lang")),
         folder=folder,
-        decode=_decode(folder, settings),
+        decode=exported_settings(record, folder / FACTS) or _decode(folder, settings),
+        lines=exported_lines(record, folder / FACTS) or LineFacts(),
     )
 
 
 def _decode(folder: Path, settings: dict[str, Any]) -> DecodeConfig:
-    """The settings of translation: exactly those of an export of mtkit."""
-    exported = exported_settings(read_json(folder / FACTS, required=False), folder / FACTS)
-    # Older folders have them in config.json.
+    # Older folders have the settings of translation in config.json.
     given = settings | read_json(folder / GENERATION, required=False)
-    return exported or given_settings(given.get("num_beams"), given.get("length_penalty"))
+    return given_settings(given.get("num_beams"), given.get("length_penalty"))
 
 
 def _language(value: Any) -> str:

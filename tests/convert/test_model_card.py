@@ -27,6 +27,7 @@ from mtkit.convert.importing import import_model
 from mtkit.errors import MtkitError
 from mtkit.imported import ImportRecord
 from mtkit.run_folder import Run
+from mtkit.sentences import LineFacts
 from mtkit.translate import Translator
 
 LINES = ["one two three", "nine", "four four five one two six", "seven eight"]
@@ -228,6 +229,37 @@ def test_an_import_of_an_export_translates_as_the_run_does(untrained: Run, tmp_p
         for one in (run, again)
     )
     assert ours == theirs
+
+
+@needs("transformers")
+def test_an_import_of_an_export_knows_what_the_training_lines_were_like(
+    tiny_run: Run, tmp_path: Path
+) -> None:
+    lines = LineFacts(sampled=100, several=40, longest=900, shortest=0.3)
+    data = tiny_run.manifest.data.model_dump() | {"lines": lines.model_dump()}
+    run = copied(tiny_run, tmp_path / "r", data=data)
+    text = tmp_path / "text"
+    text.write_text("".join(f"{line}\n" for line in LINES))
+    export(run, tmp_path / "out", format="huggingface", check=text)
+    assert "one sentence at a time" not in (tmp_path / "out" / "README.md").read_text()
+    again = import_model(str(tmp_path / "out"), tmp_path / "again").run
+    assert again.manifest.data.lines == lines
+    file = tmp_path / "out" / "export.json"
+    record = json.loads(file.read_text())
+    record["lines"]["sampled"] = "many"
+    file.write_text(json.dumps(record))
+    with pytest.raises(MtkitError, match=r"export.json: .*sampled"):
+        import_model(str(tmp_path / "out"), tmp_path / "other")
+
+
+@needs("transformers")
+def test_a_card_says_that_other_software_must_get_single_sentences(
+    untrained: Run, tmp_path: Path
+) -> None:
+    for format in ("huggingface", "safetensors"):
+        export(untrained, tmp_path / format, format=format)
+        card = (tmp_path / format / "README.md").read_text(encoding="utf-8")
+        assert ("Give it one sentence at a time" in card) == (format == "huggingface")
 
 
 @needs("transformers")
