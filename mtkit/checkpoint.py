@@ -174,7 +174,7 @@ def write_checkpoint(
         MtkitError: if it cannot be written.
     """
     partial = partial_name(place)
-    with _naming_tensors(place):
+    with naming_tensors(place):
         try:
             # Also deletes what a killed save or prune left.
             for old in place.parent.glob(".*.partial"):
@@ -245,7 +245,7 @@ def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
 
 
 @contextlib.contextmanager
-def _naming_tensors(path: Path) -> Iterator[None]:
+def naming_tensors(path: Path) -> Iterator[None]:
     """As `naming_file`, also for the errors of safetensors."""
     try:
         with naming_file(path):

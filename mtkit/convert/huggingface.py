@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from mtkit.batches import pad_ids
+from mtkit.checkpoint import naming_tensors
 from mtkit.config import DecodeConfig
 from mtkit.convert.decode_settings import power_penalty
 from mtkit.convert.marian import halves, new_ids
@@ -194,7 +195,8 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         max_length=longest,
         **ids.for_generation(),
     )
-    model.save_pretrained(folder)
+    with naming_tensors(folder):
+        model.save_pretrained(folder)
     # safetensors makes its files private; they get the mode of the other files.
     mode = (folder / "config.json").stat().st_mode
     for weights in folder.glob("*.safetensors"):

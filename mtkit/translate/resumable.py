@@ -98,8 +98,13 @@ class ResumableOutput:
                     if self._restart:
                         shutil.rmtree(self._parts, ignore_errors=True)
                     self._parts.mkdir(exist_ok=True)
-            self._check_same()
-            self._run(windows, translate)
+            try:
+                self._check_same()
+                self._run(windows, translate)
+            finally:
+                # Without a part there is nothing to resume.
+                if self.world_size == 1 and not self._files():
+                    shutil.rmtree(self._parts, ignore_errors=True)
 
     def has_parts(self) -> bool:
         """Whether there are finished parts next to the output."""
@@ -124,10 +129,6 @@ class ResumableOutput:
                 # The others end with their own lines, and do not wait for this process.
                 self._end_launch()
             raise
-        finally:
-            # Without a part there is nothing to resume.
-            if self.world_size == 1 and not self._files():
-                shutil.rmtree(self._parts, ignore_errors=True)
 
     def _missing(
         self, windows: Iterable[list[str]], names: dict[int, str]

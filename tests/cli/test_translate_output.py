@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from command_line import Place
+from command_line import Place, full_disk
 
 
 def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):
@@ -201,3 +201,10 @@ def test_the_reader_may_go_away(trained: Place):
         process.wait(timeout=60)
     assert "Traceback" not in err
     assert "BrokenPipe" not in err
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(trained: Place):
+    trained.write("in.txt", "one two\n")
+    command = ["translate", "--input", "in.txt", "--output", "out.txt"]
+    with full_disk():
+        assert "File too large" in trained.refused(*command)

@@ -19,6 +19,7 @@ from typing import Any
 import click
 import pytest
 import torch
+from command_line import full_disk
 from conftest import GREEK, changed, number_pairs
 from exported import refusals
 
@@ -356,6 +357,17 @@ def test_every_file_of_an_export_has_the_mode_that_the_users_mask_gives(
     (tmp_path / "other").touch()
     modes = {path.name: path.stat().st_mode for path in out.rglob("*") if path.is_file()}
     assert set(modes.values()) == {(tmp_path / "other").stat().st_mode}, modes
+
+
+@pytest.mark.parametrize(
+    "format", ["safetensors", *(needs(format) for format in ("ctranslate2", "huggingface"))]
+)
+def test_an_export_on_a_full_disk_is_one_line_and_leaves_nothing(
+    format: Any, tiny_run: Run, tmp_path: Path
+) -> None:
+    with full_disk(5000), pytest.raises(MtkitError, match="File too large"):
+        export(tiny_run, tmp_path / "out", format=format)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_notes_of_an_export_name_the_run_and_no_folder_that_is_not_finished(
