@@ -468,7 +468,12 @@ def _is_of_the_connection(error: BaseException) -> bool:
 
 def _refusal(error: Any, wanted: _Wanted) -> str:
     """The message for an HTTP status. `error` is a HfHubHTTPError, whose response is untyped."""
-    status = error.response.status_code
+    status, host = error.response.status_code, error.response.url.host
+    if host not in _hub():
+        return (
+            f"{host}, where {_hub()} stores files, answered with HTTP {status} for "
+            f"{wanted.repository}: check that your network allows it, or try again later"
+        )
     if status in (401, 403, 404):
         return (
             f"{_hub()} has no dataset {wanted.repository}, or it is private (HTTP {status}): "

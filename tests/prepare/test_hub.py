@@ -339,7 +339,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         ("test/parquet", "cannot read the files of test/parquet (de-en)"),
         ("test/empty", "holds no data files"),
         ("test/busy", "answered with HTTP 503 for test/busy: try again later"),
-        ("test/failing", "answered with HTTP 500 for test/failing: try again later"),
+        ("test/failing", "answered with HTTP 500 for test/failing"),
     ],
 )
 def test_a_hub_that_refuses_or_has_changed_is_reported_in_one_line(
@@ -566,6 +566,17 @@ def test_xet_storage_that_refuses_is_not_needed(chosen: dict[str, str], tmp_path
     # Xet is tried only if it was asked for; then one line says why it is not used.
     assert outcome.stderr.count("downloading again without Xet") == len(chosen)
     assert outcome.stderr.count("\n") == len(chosen)
+
+
+def test_storage_that_refuses_is_named(tmp_path: Path) -> None:
+    splits = synthetic_splits(train=50, validation=10, test=10, lexicon=100)
+    repositories = {"wmt/wmt14": wmt14_repository({"de-en": splits})}
+    with Hub(repositories, faults={"/storage/": Fault(status=403)}) as hub:
+        outcome = run_client(hub.endpoint, tmp_path / "home", "wmt14-en-de")
+    assert outcome.error("wmt14-en-de").startswith(
+        "localhost, where the Hugging Face hub at http://127.0.0.1:"
+    )
+    assert "answered with HTTP 403 for wmt/wmt14" in outcome.error("wmt14-en-de")
 
 
 def test_a_line_at_intervals_says_that_a_download_is_still_going_on(
