@@ -13,10 +13,11 @@ from typing import Any
 from mtkit.errors import MtkitError, reason_of
 from mtkit.plain_yaml import NotYamlError, parse_yaml
 
-# Bytes: settings have some thousands, vocabularies and SentencePiece models of 200,000 subwords
-# have 4 million. A second is enough to read YAML of the size that is allowed.
+# Bytes: settings have some thousands, a vocabulary or a SentencePiece model of 64,000 subwords has
+# 1.6 million. A second is enough to read YAML of the size that is allowed, and 200 MB of memory for
+# a SentencePiece model, whose subwords may be empty.
 MOST_YAML, MOST_JSON = 50_000, 500_000
-MOST_VOCABULARY, MOST_SENTENCEPIECE = 10_000_000, 5_000_000
+MOST_VOCABULARY, MOST_SENTENCEPIECE = 10_000_000, 3_000_000
 # Objects and lists within each other.
 _DEEPEST = 20
 # Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its
