@@ -101,7 +101,7 @@ def text_cases(place: str) -> Iterator[tuple[str, Case]]:
     """Every kind of text as the file of this name, or in the place that is named."""
     for kind, text in TEXTS.items():
         yield kind, lambda folder, text=text: put(folder, place, text)
-    if not place.startswith(("front", "special")):
+    if "." in place and place != "special:model.yml":
         for kind, make in FILES.items():
             yield kind, lambda folder, make=make: replace(folder / place, make)
 
