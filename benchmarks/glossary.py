@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -28,33 +29,41 @@ import mtkit
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.text import read_lines
+from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Alignment, Glossary, Translation, Translator
+from mtkit.translate.terms import Demand
 
 SHORTEST = 4
 
 
 class OfLine(Glossary):
-    """Terms that are demanded of one line each, however the source is written."""
+    """Terms that are demanded of one line each."""
 
-    def __init__(self, terms: dict[str, list[str]]) -> None:
+    def __init__(self, terms: dict[str, dict[str, str]]) -> None:
         super().__init__({})
-        self._terms = terms
+        self._terms = {line: Glossary(of_line) for line, of_line in terms.items()}
 
-    def demanded(self, line: str) -> list[str]:
+    def demands(
+        self, line: str, tokenizer: Tokenizer, *, prefix: Sequence[int] = ()
+    ) -> list[Demand]:
         """The terms of a line."""
-        return self._terms.get(line, [])
+        return self._terms[line].demands(line, tokenizer, prefix=prefix)
 
 
-def aligned_words(reference: str, alignment: Alignment) -> list[str]:
-    """The words of a reference that are linked one to one, the longest first."""
+def aligned_words(line: str, reference: str, alignment: Alignment) -> dict[str, str]:
+    """The words of a reference that are linked one to one, the longest first, by source word."""
     sources, targets = (Counter(column) for column in zip(*alignment.links, strict=True))
-    words = []
-    for i, j in alignment.links:
-        start, end = alignment.tgt_words[j]
-        word = reference[start:end].strip(".,;:!?\"'()")
-        if sources[i] == targets[j] == 1 and word.isalpha() and len(word) >= SHORTEST:
-            words.append(word)
-    return sorted(dict.fromkeys(words), key=len, reverse=True)
+    words = {}
+    for i, j in sorted(alignment.links):
+        source, target = (
+            text[slice(*span)].strip(".,;:!?\"'()")
+            for text, span in ((line, alignment.src_words[i]), (reference, alignment.tgt_words[j]))
+        )
+        is_word = source.isalpha() and target.isalpha() and len(target) >= SHORTEST
+        is_alone = sources[i] == targets[j] == 1 and line.casefold().count(source.casefold()) == 1
+        if is_alone and is_word:
+            words[source] = target
+    return dict(sorted(words.items(), key=lambda item: -len(item[1])))
 
 
 def share_of_terms(texts: list[str], terms: list[list[str]]) -> float:
@@ -81,11 +90,11 @@ def measure(options: argparse.Namespace, beam_size: int, count: int) -> None:
     plain = Translator.load(run, config=config, device="cpu")
     pairs = list(zip(*map(list, map(read_lines, options.test)), strict=True))
     alignments = plain.align(*map(list, zip(*pairs, strict=True)))
-    chosen: dict[str, tuple[str, list[str]]] = {}
+    chosen: dict[str, tuple[str, dict[str, str]]] = {}
     for (line, reference), alignment in zip(pairs, alignments, strict=True):
-        words = aligned_words(reference, alignment) if alignment.links else []
+        words = aligned_words(line, reference, alignment) if alignment.links else {}
         if len(words) >= count and len(chosen) < options.lines:
-            chosen.setdefault(line, (reference, words[:count]))
+            chosen.setdefault(line, (reference, dict(list(words.items())[:count])))
     lines, references = list(chosen), [reference for reference, _ in chosen.values()]
     terms = {line: words for line, (_, words) in chosen.items()}
     held = Translator.load(run, config=config, device="cpu", glossary=OfLine(terms))
@@ -97,7 +106,8 @@ def measure(options: argparse.Namespace, beam_size: int, count: int) -> None:
             times[translator].append(seconds)
             texts[translator] = [one.text for one in found]
     median = {translator: statistics.median(seconds) for translator, seconds in times.items()}
-    shares = [share_of_terms(texts[one], list(terms.values())) for one in (plain, held)]
+    targets = [list(words.values()) for words in terms.values()]
+    shares = [share_of_terms(texts[one], targets) for one in (plain, held)]
     bleu = [score(texts[one], [references]).value for one in (plain, held)]
     each = [one / other for other, one in zip(times[plain], times[held], strict=True)]
     print(

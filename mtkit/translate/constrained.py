@@ -87,6 +87,18 @@ class WordBreaks:
     opening: Array
 
 
+class Deadline(NamedTuple):
+    """When an output must have phrases.
+
+    Attributes:
+        length: number of tokens.
+        remaining: how many tokens of phrases an output of this length may lack.
+    """
+
+    length: int
+    remaining: int
+
+
 class _State(NamedTuple):
     """What a hypothesis has of the phrases.
 
@@ -131,6 +143,13 @@ class Tracker:
         if found is None:
             found = known[token] = self._number(self._after(self._states[state], token))
         return found
+
+    def after(self, tokens: Iterable[int]) -> int:
+        """How many tokens of phrases an output needs that begins with these tokens."""
+        state = 0
+        for token in tokens:
+            state = self.follow(state, token)
+        return self.remaining[state]
 
     def advancing(self, state: int) -> tuple[int, ...]:
         """The tokens after which fewer are needed, ascending.
@@ -239,10 +258,7 @@ def fitting(
 
     def fits(chosen: Sequence[int]) -> bool:
         tracker = Tracker([phrases[i] for i in chosen], breaks)
-        state = 0
-        for token in prefix:
-            state = tracker.follow(state, token)
-        return tracker.remaining[state] <= limit - len(prefix)
+        return tracker.after(prefix) <= limit - len(prefix)
 
     everything = list(range(len(phrases)))
     if fits(everything):
@@ -266,6 +282,7 @@ def constrained_search(
     alpha: float,
     penalty_form: PenaltyForm = "gnmt",
     n_best: int = 1,
+    deadlines: Sequence[Sequence[Deadline]] | None = None,
     constraints: Constraints | None = None,
     rank_cut_off: bool = False,
     device: torch.device | None = None,
@@ -283,6 +300,7 @@ def constrained_search(
         max_lengths, bos_id, eos_id, alpha, penalty_form, n_best, rank_cut_off, device: as in
             `beam_search`.
         beam_size: with the phrases, it gives the number of slots.
+        deadlines: per sentence, when it must have phrases; they must be possible.
         constraints: other constraints; tokens that advance a phrase are exempt from
             `no_repeat_ngram`.
 
@@ -295,8 +313,16 @@ def constrained_search(
     constraints = constraints or Constraints()
     limits = np.array(max_lengths, dtype=np.int64)
     sentences = [
-        _Sentence(tracker, slots_for(beam_size, tracker.total), beam_size, eos_id)
-        for tracker in trackers
+        _Sentence(
+            tracker,
+            slots_for(beam_size, tracker.total),
+            beam_size,
+            eos_id,
+            [*of_sentence, Deadline(limit, 0)],
+        )
+        for tracker, of_sentence, limit in zip(
+            trackers, deadlines or [()] * len(trackers), max_lengths, strict=True
+        )
     ]
     W = max(sentence.slots for sentence in sentences)
     prefix_lengths = [len(prefix) for prefix in constraints.prefixes or [()] * len(sentences)]
@@ -348,7 +374,7 @@ def constrained_search(
                     int(slots_R[row]),
                     zip(ids[row], tops[row], strict=True),
                     advancing[row],
-                    left=limits[own] - length,
+                    length=length,
                     is_forced=length <= prefix_lengths[own],
                 )
             ended, kept = sentences[own].chosen(candidates)
@@ -411,9 +437,17 @@ class _Candidate(NamedTuple):
 class _Sentence:
     """Makes and chooses the candidates of one sentence."""
 
-    def __init__(self, tracker: Tracker, slots: int, beam_size: int, eos_id: int) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        slots: int,
+        beam_size: int,
+        eos_id: int,
+        deadlines: Sequence[Deadline],
+    ) -> None:
         self.tracker = tracker
         self.slots = slots
+        self._deadlines = deadlines
         self._eos_id = eos_id
         self._considered = 2 * beam_size if beam_size > 1 else 1
 
@@ -425,7 +459,7 @@ class _Sentence:
         probable: Iterable[tuple[int, float]],
         advancing: dict[int, float],
         *,
-        left: int,
+        length: int,
         is_forced: bool,
     ) -> Iterator[_Candidate]:
         """The continuations of one hypothesis.
@@ -436,19 +470,20 @@ class _Sentence:
             slot: its slot.
             probable: the most probable tokens and their log-probabilities, most probable first.
             advancing: the tokens that advance a phrase, likewise.
-            left: number of tokens that are possible after the next.
+            length: number of tokens with the next.
             is_forced: whether the next token is one of a prefix.
         """
         follow, remaining = self.tracker.follow, self.tracker.remaining
+        most = min(most + max(0, by - length) for by, most in self._deadlines)
         for token, gain in probable:
             if gain > -np.inf and token not in advancing:
                 # Only a hypothesis with all phrases may end.
                 after = state if token == self._eos_id else follow(state, token)
-                if is_forced or remaining[after] <= left:
+                if is_forced or remaining[after] <= most:
                     yield _Candidate(before + gain, token, slot, after)
         for token, gain in advancing.items():
             after = follow(state, token)
-            if gain > -np.inf and remaining[after] <= left:
+            if gain > -np.inf and remaining[after] <= most:
                 yield _Candidate(before + gain, token, slot, after)
 
     def chosen(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], list[_Candidate]]:

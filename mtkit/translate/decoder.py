@@ -20,11 +20,12 @@ from mtkit.devices import memory_explained
 from mtkit.model import Transformer
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from mtkit.translate.constrained import Tracker, constrained_search, fitting, slots_for
+from mtkit.translate.constrained import constrained_search, slots_for
 from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.placement import Draft, Plan, Planner
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Constraints, Hypothesis, beam_search, length_penalty
-from mtkit.translate.terms import TermSpeller, missing_terms
+from mtkit.translate.terms import Demand, TermSpeller
 from mtkit.translate.tree_mask import BracketTokens, TreeMask
 
 Range = tuple[int, int]
@@ -80,7 +81,7 @@ class DecodeBatch:
     prefixes: list[list[int]]
     numbers: list[int]
     n_best: int = 1
-    terms: list[list[str]] | None = None
+    terms: list[list[Demand]] | None = None
     words: Sequence[int] = ()
 
     def only(self, rows: Sequence[int]) -> DecodeBatch:
@@ -158,6 +159,7 @@ class Decoder:
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
+        self._models = models
         engines = [Engine(model) for model in models]
         self.engine = engines[0] if len(engines) == 1 else Ensemble(engines)
 
@@ -174,8 +176,8 @@ class Decoder:
         seconds = time.perf_counter() - started
         terms = batch.terms or [[]] * len(found)
         results = [
-            [self._translation(hypothesis, seconds, demanded) for hypothesis in hypotheses]
-            for hypotheses, demanded in zip(found, terms, strict=True)
+            [self._translation(hypothesis, seconds, demands) for hypothesis in hypotheses]
+            for hypotheses, demands in zip(found, terms, strict=True)
         ]
         if self.config.mbr_samples:
             results = [_by_risk(translations)[: batch.n_best] for translations in results]
@@ -222,33 +224,50 @@ class Decoder:
     def _search_terms(self, batch: DecodeBatch) -> list[list[Hypothesis]]:
         """As `_search`, for outputs that contain terms; those that do not fit are left out."""
         assert batch.terms is not None
-        speller = self.speller
-        trackers: dict[int, Tracker] = {}
-        found: list[list[Hypothesis]] = [[] for _ in batch.sources]
-        for row, (terms, limit) in enumerate(zip(batch.terms, self._limits(batch), strict=True)):
-            phrases = [phrase for term in terms if (phrase := speller.phrase(term)) is not None]
-            kept = fitting(phrases, speller.breaks, limit=limit, prefix=batch.prefixes[row])
-            if kept:
-                trackers[row] = Tracker([phrases[i] for i in kept], speller.breaks)
-        if trackers:
-            config, chosen = self.config, batch.only(list(trackers))
-            beam_size = hypotheses_of(config, batch.n_best)
-            slots = max(slots_for(beam_size, tracker.total) for tracker in trackers.values())
+        found, limits = self._search(batch), self._limits(batch)
+        drafts = {
+            row: Draft(batch.sources[row], best.tokens, demands, batch.prefixes[row], limits[row])
+            for row, demands in enumerate(batch.terms)
+            if any(self._planner.lacks(one.tokens, demands) for one in found[row])
+            for best in found[row][:1]
+        }
+        plans = zip(drafts, self._planner.plans(list(drafts.values())), strict=True)
+        planned = [(row, plan) for row, plan in plans if plan is not None]
+        beam_size = hypotheses_of(self.config, batch.n_best)
+        while planned:
+            # No more hypotheses at a time than without terms.
+            planned.sort(key=lambda item: item[1].tracker.total)
+            slots = slots_for(beam_size, planned[-1][1].tracker.total)
+            some = planned[-max(1, len(found) * beam_size // slots) :]
+            del planned[-len(some) :]
+            chosen = batch.only([row for row, _ in some])
+            chosen.prefixes[:] = [plan.prefix for _, plan in some]
             hypotheses = constrained_search(
                 self.engine.step,
                 self._start(chosen, slots),
-                list(trackers.values()),
+                [plan.tracker for _, plan in some],
                 beam_size=beam_size,
+                deadlines=[plan.deadlines for _, plan in some],
                 **self._search_settings(chosen),
             )
-            for row, of_row in zip(trackers, hypotheses, strict=True):
-                found[row] = of_row
-        # Those without terms.
-        rest = [row for row, of_row in enumerate(found) if not of_row]
-        if rest:
-            for row, of_row in zip(rest, self._search(batch.only(rest)), strict=True):
-                found[row] = of_row
+            for (row, plan), of_row in zip(some, hypotheses, strict=True):
+                best = found[row][0]
+                if not of_row and plan.deadlines:
+                    # All probable words after the term were those that contain it.
+                    planned.append((row, Plan(plan.tracker, batch.prefixes[row], [])))
+                elif not self._planner.lacks(best.tokens, batch.terms[row]):
+                    # Only others lack terms. The best translation is the best of any number.
+                    others = [
+                        x for x in of_row if x.tokens != best.tokens and x.score <= best.score
+                    ]
+                    found[row] = [best, *others][: batch.n_best]
+                elif of_row:
+                    found[row] = of_row
         return found
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return Planner(self._models, self.speller, device=self.device)
 
     @cached_property
     def speller(self) -> TermSpeller:
@@ -305,7 +324,9 @@ class Decoder:
         brackets.check(needed_by="decode.well_formed_trees")
         return brackets
 
-    def _translation(self, found: Hypothesis, seconds: float, terms: Sequence[str]) -> Translation:
+    def _translation(
+        self, found: Hypothesis, seconds: float, demands: Sequence[Demand]
+    ) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
         text = self.tokenizer.decode(found.tokens)
         return Translation(
@@ -316,7 +337,7 @@ class Decoder:
             tuple(self.tokenizer.piece(i) for i in ids),
             found.token_log_probs,
             seconds,
-            tuple(missing_terms(terms, text, self.speller.normal)) if terms else (),
+            tuple(self.speller.missing([one.term for one in demands], text)) if demands else (),
         )
 
     def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:

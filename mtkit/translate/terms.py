@@ -11,6 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Self
@@ -32,6 +33,19 @@ _INSIDE_WORDS = "_\u00ad\u200c\u200d"
 # A piece with the space before it, as SentencePiece writes it.
 _SPACE = "\u2581"
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A target term that a translation must contain.
+
+    Attributes:
+        term: the target term.
+        erased: ids of the source, with the unknown token in the place of the source term.
+    """
+
+    term: str
+    erased: list[int]
 
 
 class Glossary:
@@ -91,16 +105,35 @@ class Glossary:
 
     def demanded(self, line: str) -> list[str]:
         """The target terms of the source terms in a line, in the order of the source terms."""
+        return [target for target, _, _ in self._found(_words(line))]
+
+    def demands(
+        self, line: str, tokenizer: Tokenizer, *, prefix: Sequence[int] = ()
+    ) -> list[Demand]:
+        """As `demanded`, with the source that lacks the term.
+
+        Args:
+            line: of text.
+            tokenizer: of the source.
+            prefix: ids that every source begins with.
+        """
         words = _words(line)
+        demands = []
+        for target, start, end in self._found(words):
+            before, after = ("".join(part) for part in (words[:start], words[end:]))
+            erased = [*tokenizer.encode(before), UNK_ID, *tokenizer.encode(after)]
+            demands.append(Demand(target, [*prefix, *erased]))
+        return demands
+
+    def _found(self, words: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+        """The target terms, and start and end of their source terms among the words."""
         folded = [word.casefold() for word in words]
-        found = []
         at = 0
         while at < len(words):
             size, target = self._match(words, folded, at)
             if target is not None:
-                found.append(target)
+                yield target, at, at + size
             at += size
-        return found
 
     def _match(
         self, words: Sequence[str], folded: Sequence[str], at: int
@@ -232,6 +265,16 @@ class TermSpeller:
         # The form of each term in a translation.
         self.normal: dict[str, str] = {}
         self.breaks = _word_breaks(tokenizer)
+
+    def missing(self, terms: Sequence[str], text: str) -> list[str]:
+        """The terms that a translation does not contain; see `missing_terms`."""
+        for term in terms:
+            self.phrase(term)
+        return missing_terms(terms, text, self.normal)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of a translation."""
+        return self._tokenizer.decode(tokens)
 
     def phrase(self, term: str) -> Phrase | None:
         """The subwords of a term after a space; None for a term that is nothing in text.

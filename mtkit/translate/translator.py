@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mtkit.batches import pad_ids, plan_batches
+from mtkit.batches import plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.devices import (
     choose_device,
@@ -34,9 +33,8 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.sentences import LineFacts
 from mtkit.text import has_words
-from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
 from mtkit.translate.alignment import Aligner, Alignment, AlignmentHead, heads_of
-from mtkit.translate.constrained import slots_for
 from mtkit.translate.decoder import (
     DecodeBatch,
     Decoder,
@@ -47,14 +45,14 @@ from mtkit.translate.decoder import (
     penalised,
 )
 from mtkit.translate.doubts import Doubts
-from mtkit.translate.engine import mean_probability, upcast_logits
+from mtkit.translate.engine import given_log_probs
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.loading import choose_direction, load_models, task_of
 from mtkit.translate.parsing import TreeText, restored
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.sentences import CutWindow, SentenceCutter
-from mtkit.translate.terms import Glossary, TermSpeller
+from mtkit.translate.terms import Demand, Glossary
 from mtkit.trees import model_source
 from mtkit.word_alignment import Method
 
@@ -398,7 +396,7 @@ class Translator:
                 if not (has_words(text) or forced[i] or terms[i]):
                     # It is copied; a model would invent words for it.
                     encoded[i], results[i] = [], [Translation(text.strip(), 0.0, 0.0)]
-        rows = self._planned(encoded, terms, n_best=n_best)
+        rows = self._planned(encoded, n_best=n_best)
         batches = [
             DecodeBatch(
                 [encoded[i] for i in batch],
@@ -417,51 +415,36 @@ class Translator:
         splits = self.trees is None and self.config.split_sentences is not False
         return SentenceCutter(self.src_lang, self.tgt_lang, self.config, splits=splits)
 
-    def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[str]]:
+    def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[Demand]]:
         """The target terms that the translation of each text must contain."""
         if self.glossary is None:
             return [[]] * len(texts)
         limit = self.config.max_source_tokens - 1
         # Of a text that was cut, only what is left is translated.
         return [
-            self.glossary.demanded(text if len(ids) < limit else self.src_tokenizer.decode(ids))
+            self.glossary.demands(
+                text if len(ids) < limit else self.src_tokenizer.decode(ids),
+                self.src_tokenizer,
+                prefix=self.src_prefix,
+            )
             for text, ids in zip(texts, encoded, strict=True)
         ]
 
-    def _planned(
-        self, encoded: Sequence[list[int]], terms: Sequence[list[str]], *, n_best: int
-    ) -> list[list[int]]:
+    def _planned(self, encoded: Sequence[list[int]], *, n_best: int) -> list[list[int]]:
         """Which sentences make a batch, by their index; those without text are in none."""
-        usual = hypotheses_of(self.config, n_best)
-        by_slots: dict[int, list[int]] = {}
-        for i, (ids, demanded) in enumerate(zip(encoded, terms, strict=True)):
-            if ids:
-                slots = self._slots(demanded, usual) if demanded else usual
-                by_slots.setdefault(slots, []).append(i)
-        lengths = np.array([len(ids) + 1 for ids in encoded])
-        total = sum(int(lengths[group].sum()) for group in by_slots.values())
-        rows: list[list[int]] = []
-        for slots, group in sorted(by_slots.items(), reverse=True):
-            of_group = lengths[group]
-            budget = self.config.batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
-            if self._decoder.capacity > 1:
-                # A small amount of work is also divided among the workers.
-                budget = min(budget, max(SMALLEST_PART, total // self._decoder.capacity))
-            budget = max(budget, int(of_group.max()))
-            # The longest first, so that no worker is left with a long batch at the end.
-            for batch in plan_batches(of_group, of_group, budget=budget)[::-1]:
-                rows.append([group[i] for i in batch])
-        return rows
-
-    def _slots(self, terms: Sequence[str], beam_size: int) -> int:
-        """The slots of a sentence with terms, rounded up, so that few groups have all sentences."""
-        phrases = map(self._speller.phrase, terms)
-        slots = slots_for(beam_size, sum(len(phrase) for phrase in phrases if phrase is not None))
-        return 1 << (slots - 1).bit_length()
-
-    @cached_property
-    def _speller(self) -> TermSpeller:
-        return TermSpeller(self.tokenizer)
+        slots = hypotheses_of(self.config, n_best)
+        group = [i for i, ids in enumerate(encoded) if ids]
+        if not group:
+            return []
+        lengths = np.array([len(encoded[i]) + 1 for i in group])
+        budget = self.config.batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
+        if self._decoder.capacity > 1:
+            # A small amount of work is also divided among the workers.
+            budget = min(budget, max(SMALLEST_PART, int(lengths.sum()) // self._decoder.capacity))
+        budget = max(budget, int(lengths.max()))
+        # The longest first, so that no worker is left with a long batch at the end.
+        batches = plan_batches(lengths, lengths, budget=budget)[::-1]
+        return [[group[i] for i in batch] for batch in batches]
 
     def _finish(
         self, begun: _Begun, progress: Callable[[float], None] | None
@@ -471,7 +454,7 @@ class Translator:
             for index, translations in zip(rows, self._decoder.finish(pending), strict=True):
                 # Constraints can leave a line without any translation.
                 nothing = Translation(
-                    "", 0.0, 0.0, finished=False, missing=tuple(begun.terms[index])
+                    "", 0.0, 0.0, finished=False, missing=tuple(d.term for d in begun.terms[index])
                 )
                 begun.results[index] = translations or [nothing]
             if progress is not None:
@@ -622,26 +605,15 @@ class Translator:
                 del ids[limit:]
         return encoded
 
-    @torch.inference_mode()
     def _score_batch(self, sources: list[list[int]], targets: list[list[int]]) -> list[Scored]:
-        tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(self.device)
-        tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(self.device)
-        src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(self.device)
-        by_model = []
-        for model in self._models:
-            logits = upcast_logits(model(src, tgt_in))
-            truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
-            by_model.append((truth - logits.logsumexp(-1)).double())
         # Sums of many tokens are computed in float64.
-        log_probs = mean_probability(by_model).tolist()
+        found = given_log_probs(self._models, sources, targets, device=self.device)
         results = []
-        for ids, row in zip(targets, log_probs, strict=True):
-            real = row[: len(ids) + 1]
-            log_prob = sum(real)
+        for ids, log_probs in zip(targets, found, strict=True):
+            log_prob = sum(log_probs)
             pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
-            results.append(
-                Scored(pieces, tuple(real), log_prob, penalised(log_prob, len(real), self.config))
-            )
+            score = penalised(log_prob, len(log_probs), self.config)
+            results.append(Scored(pieces, tuple(log_probs), log_prob, score))
         return results
 
 
@@ -671,5 +643,5 @@ class _Begun:
     results: list[list[Translation]]
     rows: list[list[int]]
     pending: list[PendingBatch]
-    terms: list[list[str]]
+    terms: list[list[Demand]]
     words: list[list[str]]

@@ -13,6 +13,7 @@ from score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
 from mtkit.translate.constrained import (
     MOST_SLOTS,
+    Deadline,
     Phrase,
     Spelling,
     Tracker,
@@ -69,6 +70,7 @@ def search(
     tables: list[int] | None = None,
     constraints: Constraints | None = None,
     rank_cut_off: bool = False,
+    deadlines: Sequence[Deadline] = (),
 ) -> list[list[Hypothesis]]:
     trackers = [Tracker(of_sentence, breaks) for of_sentence in phrases]
     width = max(slots_for(beam_size, tracker.total) for tracker in trackers)
@@ -82,6 +84,7 @@ def search(
         eos_id=EOS,
         alpha=alpha,
         n_best=n_best,
+        deadlines=[deadlines] * len(phrases),
         constraints=constraints,
         rank_cut_off=rank_cut_off,
     )
@@ -167,6 +170,26 @@ def test_every_output_has_its_phrases_at_any_beam_size(
         assert hypotheses
         for h in hypotheses:
             assert contains(h.tokens, phrases, SUFFIX, frozenset())
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("phrases", PHRASES)
+def test_an_output_has_its_phrases_by_the_deadline(phrases: list[Phrase], beam_size: int) -> None:
+    by = sum(map(len, phrases)) + 1
+    found = search(
+        [phrases] * 20, beam_size=beam_size, limit=8, deadlines=[Deadline(by, 0), Deadline(7, 0)]
+    )
+    for hypotheses in found:
+        assert hypotheses
+        for h in hypotheses:
+            assert contains(h.tokens[:by], phrases, WORDS, frozenset())
+
+
+def test_a_deadline_can_be_for_some_of_the_phrases() -> None:
+    for hypotheses in search(
+        [[phrase(2), phrase(3)]] * 20, beam_size=4, limit=8, deadlines=[Deadline(1, 1)]
+    ):
+        assert all(h.tokens[0] in {2, 3} for h in hypotheses)
 
 
 spelled = st.lists(st.integers(2, VOCAB - 1), min_size=1, max_size=3).map(tuple)

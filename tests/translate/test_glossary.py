@@ -19,7 +19,7 @@ from mtkit.config import DecodeConfig
 from mtkit.data import PreparedData
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Tokenizer
+from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window
 from mtkit.translate.terms import TermSpeller, missing_terms
 
@@ -135,6 +135,16 @@ def test_the_checksum_is_that_of_the_terms(tmp_path: Path) -> None:
 )
 def test_source_terms_are_found(terms: dict[str, str], line: str, expected: str) -> None:
     assert "".join(Glossary(terms).demanded(line)) == expected
+
+
+def test_a_demand_has_the_source_without_the_term(tokenizer: Tokenizer) -> None:
+    glossary = Glossary({"two three": "acht", "nine": "neun"})
+    found = glossary.demands("one two three nine", tokenizer, prefix=[7])
+    encode = tokenizer.encode
+    assert [(demand.term, demand.erased) for demand in found] == [
+        ("acht", [7, *encode("one"), UNK_ID, *encode("nine")]),
+        ("neun", [7, *encode("one two three"), UNK_ID]),
+    ]
 
 
 def plain_demanded(terms: dict[str, str], line: str) -> list[str]:

@@ -1,0 +1,143 @@
+"""Where the terms of a glossary go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.tokenizer import UNK_ID
+from mtkit.translate import Glossary, Translator, placement
+from mtkit.translate.placement import Draft, Plan, Planner
+from mtkit.translate.terms import Demand, TermSpeller
+
+# The source of every draft; the source without a term is [UNK_ID, its number].
+SOURCE = [9, 9]
+
+
+class Drafts:
+    """Plans for drafts of German words, with a given word that depends on each term."""
+
+    def __init__(self, data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tokenizer = data.tokenizers()[1]
+        self.speller = TermSpeller(self.tokenizer)
+        self.planner = Planner([], self.speller, device=torch.device("cpu"))
+        monkeypatch.setattr(placement, "given_log_probs", self._log_probs)
+
+    def _log_probs(
+        self,
+        models: object,
+        sources: Sequence[list[int]],
+        targets: Sequence[Sequence[int]],
+        **_: object,
+    ) -> list[list[float]]:
+        """Without a term, the first token of its word is less probable by 5."""
+        rows = []
+        for source, target in zip(sources, targets, strict=True):
+            row = [-1.0] * (len(target) + 1)
+            if source != SOURCE and self.words[source[1]] is not None:
+                row[self.start(self.words[source[1]])] -= 5
+            rows.append(row)
+        return rows
+
+    def start(self, word: int) -> int:
+        """The first token of a word of the draft."""
+        return len(self.tokenizer.encode(" ".join(self.text.split()[:word])))
+
+    def plan(
+        self, text: str, terms: dict[str, int | None], *, prefix: str = "", limit: int = 100
+    ) -> Plan:
+        """The plan for terms, of which each has a word of the draft, by number, or none."""
+        self.text, self.words = text, list(terms.values())
+        demands = [Demand(term, [UNK_ID, number]) for number, term in enumerate(terms)]
+        encode = self.tokenizer.encode
+        draft = Draft(SOURCE, encode(text), demands, encode(prefix), limit)
+        (plan,) = self.planner.plans([draft])
+        assert plan is not None
+        return plan
+
+    def kept(self, plan: Plan) -> str:
+        """The text that a translation begins with."""
+        return self.tokenizer.decode(plan.prefix)
+
+
+@pytest.fixture
+def drafts(tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> Drafts:
+    return Drafts(tiny_data, monkeypatch)
+
+
+TEXT = "eins zwei drei vier fünf sechs"
+
+
+def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts) -> None:
+    plan = drafts.plan(TEXT, {"acht": 3})
+    assert drafts.kept(plan) == "eins"
+    (deadline,) = plan.deadlines
+    # By then the draft has its word, or the term if that is longer.
+    size = max(len(drafts.tokenizer.encode(word)) for word in ("vier", "acht"))
+    assert deadline == (drafts.start(3) + size, 0)
+
+
+def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts) -> None:
+    plan = drafts.plan(TEXT, {"acht": None})
+    assert (plan.prefix, plan.deadlines) == ([], [])
+    plan = drafts.plan(TEXT, {"acht": None, "neun": 3})
+    assert plan.prefix == []
+    assert [deadline.remaining for deadline in plan.deadlines] == [
+        len(drafts.tokenizer.encode("acht"))
+    ]
+
+
+def test_terms_that_the_draft_has_are_demanded_too(drafts: Drafts) -> None:
+    plan = drafts.plan(TEXT, {"sechs": None, "eins": None, "acht": 3})
+    assert drafts.kept(plan) == "eins"
+    assert plan.tracker.total == sum(
+        len(drafts.tokenizer.encode(word)) for word in ("sechs", "eins", "acht")
+    )
+    (deadline,) = plan.deadlines
+    assert deadline.remaining == len(drafts.tokenizer.encode("sechs"))
+
+
+def test_several_terms_have_deadlines_in_the_order_of_their_words(drafts: Drafts) -> None:
+    plan = drafts.plan(TEXT, {"acht": 4, "neun": 2})
+    assert drafts.kept(plan) == ""
+    first, last = plan.deadlines
+    assert first.remaining == len(drafts.tokenizer.encode("acht"))
+    assert last.remaining == 0
+    assert first.length < last.length
+
+
+def test_a_forced_beginning_stays(drafts: Drafts) -> None:
+    assert drafts.kept(drafts.plan(TEXT, {"acht": 4}, prefix="eins")) == "eins zwei"
+    plan = drafts.plan(TEXT, {"acht": 0}, prefix="eins")
+    assert (drafts.kept(plan), plan.deadlines) == ("eins", [])
+
+
+def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts) -> None:
+    limit = len(drafts.tokenizer.encode(TEXT))
+    plan = drafts.plan(TEXT, {"acht": 5, "neun neun neun": 4}, limit=limit)
+    assert len(plan.prefix) + plan.tracker.after(plan.prefix) <= limit
+
+
+def test_no_plan_is_made_if_no_term_fits(drafts: Drafts) -> None:
+    drafts.text, drafts.words = TEXT, [0]
+    draft = Draft(SOURCE, drafts.tokenizer.encode(TEXT), [Demand("acht", [UNK_ID, 0])], [], 0)
+    assert drafts.planner.plans([draft]) == [None]
+
+
+def test_a_draft_without_tokens_has_no_places(drafts: Drafts) -> None:
+    plan = drafts.plan("", {"acht": None})
+    assert (plan.prefix, plan.deadlines) == ([], [])
+
+
+def test_a_translation_with_its_terms_stays_as_it_is(untrained: Run) -> None:
+    lines = ["one two", "three four five"]
+    with Translator.load(untrained, device="cpu") as plain:
+        before = list(plain.translate(lines))
+    words = [text.split()[0] for text in before]
+    glossary = Glossary({"two": words[0], "three": words[1]})
+    with Translator.load(untrained, device="cpu", glossary=glossary) as held:
+        assert list(held.translate(lines)) == before
