@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 # What turns windows of lines into the output of each.
 Outputs = Callable[[Iterable[tuple[int, list[str]]]], Iterator[tuple[int, bytes]]]
+Recut = Callable[[Iterable[list[str]]], Iterator[list[str]]]
 
 
 def is_resumable(output: Path) -> bool:
@@ -102,6 +103,7 @@ def write_output(
     settings: dict[str, str],
     restart: bool,
     typed: Iterator[list[str]] | None = None,
+    recut: Recut = iter,
 ) -> None:
     """Write a file that appears when it is complete; or, to a stream, each result when it is ready.
 
@@ -114,18 +116,21 @@ def write_output(
         settings: everything that the output depends on besides its input.
         restart: discard the parts of an earlier start.
         typed: windows that a person types, instead of `lines`.
+        recut: makes other windows of the same lines.
     """
     from mtkit.translate import ready_lines
 
     if output is not None and is_resumable(output):
-        _write_resumably(output, lines, outputs, progress, settings=settings, restart=restart)
+        _write_resumably(
+            output, lines, outputs, progress, settings=settings, restart=restart, recut=recut
+        )
         return
     with ExitStack() as stack:
         stream: IO[bytes] = sys.stdout.buffer
         if output is not None:
             stream = stack.enter_context(output_file(output))
         try:
-            for _, text in outputs(_numbered(typed or ready_lines(lines))):
+            for _, text in outputs(_numbered(recut(typed or ready_lines(lines)))):
                 stream.write(text)
                 stream.flush()
         except KeyboardInterrupt:
@@ -150,6 +155,7 @@ def _write_resumably(
     *,
     settings: dict[str, str],
     restart: bool,
+    recut: Recut,
 ) -> None:
     """Write a file that appears when it is complete, as `write_output` does."""
     from mtkit.processes import given_rank, given_world_size
@@ -166,7 +172,7 @@ def _write_resumably(
             yield window
 
     try:
-        resumable.run(counted(), outputs)
+        resumable.run(recut(counted()), outputs)
         instead = "; the file that was there is replaced" if replaced else ""
         log.info("wrote %s, for %s lines%s", output, f"{count:,}", instead)
     except KeyboardInterrupt:

@@ -240,6 +240,7 @@ def translate(
     _check_files(files | {"--glossary": glossary_path}, output_path, restart=restart)
     from mtkit.cli.progress import lines_to_show, shown_progress
     from mtkit.text import decode_lines, open_binary
+    from mtkit.translate import markup_windows
 
     with ExitStack() as stack:
         if input_path is None:
@@ -281,6 +282,7 @@ def translate(
             settings=_settings(runs, line_translator),
             restart=restart,
             typed=typed,
+            recut=markup_windows if format_ == "html" else iter,
         )
         translator.doubts.report()
 
@@ -387,12 +389,15 @@ class _LineTranslator:
             self.progress.finish(window.first_line - 1 + len(found))
 
     def _html(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
-        from mtkit.translate import translate_markup
+        from mtkit.translate import MarkupLines, translate_markup
 
         assert self.aligner is not None
         for first_line, lines in windows:
+            assert isinstance(lines, MarkupLines)
             self.progress.begin(first_line)
-            found = translate_markup(self.translator, self.aligner, lines, first_line=first_line)
+            found = translate_markup(
+                self.translator, self.aligner, lines, first_line=first_line, state=lines.state
+            )
             yield first_line, "".join(f"{line}\n" for line in found).encode()
             self.progress.finish(first_line - 1 + len(found))
 

@@ -14,6 +14,7 @@ from mtkit.translate.alignment import (
 from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
 from mtkit.translate.markup import translate_markup
+from mtkit.translate.markup_reading import MarkupLines, markup_windows
 from mtkit.translate.parsing import TreeText, counted_words
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.resumable import ResumableOutput
@@ -27,6 +28,7 @@ __all__ = [
     "AlignmentSettings",
     "Glossary",
     "LayerWeights",
+    "MarkupLines",
     "ResumableOutput",
     "Scored",
     "Translation",
@@ -39,6 +41,7 @@ __all__ = [
     "counted_words",
     "default_heads",
     "heads_of",
+    "markup_windows",
     "ready_lines",
     "translate_markup",
     "weights_of_pairs",

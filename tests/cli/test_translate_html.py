@@ -12,7 +12,7 @@ from command_line import Place
 
 from mtkit.run_folder import Run
 from mtkit.translate import Translator, translate_markup
-from mtkit.translate.markup import Segment, parse
+from mtkit.translate.markup_segments import Segment, parse
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
 WORDS = ["one", "two", "three", "four", "five", "six", "nine"]
@@ -46,7 +46,8 @@ def test_tags_stay_and_the_text_is_the_plain_translation(untrained: Run):
         found = translate_markup(translator, translator.aligner(), lines)
         for line, out in zip(lines, found, strict=True):
             assert Counter(TAG.findall(out)) == Counter(TAG.findall(line))
-            parts = parse(line)
+            *parts, end = parse([line])
+            assert end == "\n"
             texts = [part.text for part in parts if isinstance(part, Segment)]
             plain = list(translator.translate(texts))
             copied = [html.unescape(TAG.sub("", part)) for part in parts if isinstance(part, str)]
@@ -94,14 +95,15 @@ def test_placeholders_survive(untrained: Run):
 
 
 def test_the_command_keeps_tags(trained: Place):
-    text = "one <b>two</b><br>three\n\n<p>nine</p>\n"
+    text = "one <b>two</b><br>three\n\n<p>nine</p>\n<p>one\n<b\n>two</b> three\n</p>\n"
     outcome = trained.mtkit("-q", "translate", "--format", "html", stdin=text.encode())
     assert (outcome.status, outcome.err) == (0, "")
     lines = outcome.out.split("\n")
-    assert len(lines) == 4
+    assert len(lines) == 8
     assert [TAG.findall(line) for line in lines[:3]] == [
         *(["<b>", "</b>", "<br>"], [], ["<p>", "</p>"]),
     ]
+    assert lines[6:] == ["</p>", ""]
     trained.write("in.html", text)
     command = ("-q", "translate", "--format", "html", "--input", "in.html", "--output", "out.html")
     assert trained.mtkit(*command).status == 0

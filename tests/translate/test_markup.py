@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtkit.translate import Alignment
-from mtkit.translate.markup import Segment, parse, with_markup
+from mtkit.translate.markup_placing import with_markup
+from mtkit.translate.markup_reading import markup_windows
+from mtkit.translate.markup_segments import Segment, parse
 from mtkit.word_alignment import word_spans
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
@@ -27,10 +29,9 @@ def aligned(source: str, target: str, links: str) -> Alignment:
     return Alignment(weights, word_spans(source), word_spans(target))
 
 
-def only(line: str) -> Segment:
-    """The only segment of a line."""
-    (part,) = parse(line)
-    assert isinstance(part, Segment)
+def only(*lines: str) -> Segment:
+    """The only segment of some lines."""
+    (part,) = (part for part in parse(lines) if isinstance(part, Segment))
     return part
 
 
@@ -131,12 +132,12 @@ def test_tags_stand_where_the_alignment_says(line: str, target: str, links: str,
 
 def test_a_line_is_cut_at_block_level_tags():
     line = "<ul><li>one <b>two</b></li><li>three<br>four</li></ul><script>a < b</script>"
-    parts = parse(line)
+    parts = parse([line])
     assert [part.text for part in parts if isinstance(part, Segment)] == [
         *("one two", "three", "four"),
     ]
     copied = "".join(part for part in parts if isinstance(part, str))
-    assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script>"
+    assert copied == "<ul><li></li><li><br></li></ul><script>a < b</script>\n"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_a_line_is_cut_at_block_level_tags():
      "<td>&copy; - <b>&lt;</b></td>", "{x}", "<b>{x}</b>, %d!", "<p>%(a)s ${b}</p>"],
 )  # fmt: skip
 def test_a_line_without_a_letter_or_digit_is_copied(line: str):
-    assert "".join(part for part in parse(line) if isinstance(part, str)) == line
+    assert "".join(part for part in parse([line]) if isinstance(part, str)) == f"{line}\n"
 
 
 @pytest.mark.parametrize(
@@ -193,26 +194,27 @@ def test_an_entity_of_a_line_end_does_not_end_the_line():
         assert "\n" not in found
 
 
-@pytest.mark.parametrize(
-    ("line", "copied"),
-    [
-        ("one <!-- two > three", "<!-- two > three"),
-        ("one <a href='x'", "<a href='x'"),
-        ("one </b", "</b"),
-        ("one <script> two < 3; <b>", "<script> two < 3; <b>"),
-        ("one <pre translate=no>two <b>three</b>", "<pre translate=no>two <b>three</b>"),
-        ("one <![CDATA[ two", "<![CDATA[ two"),
-    ],
-)
-def test_what_does_not_end_on_its_line_is_copied_with_a_warning(
-    line: str, copied: str, caplog: pytest.LogCaptureFixture
+UNFINISHED = [
+    ("one <!-- two > three", "<!-- two > three\n", "<!--"),
+    ("one <a href='x'", "<a href='x'", "<a"),
+    ("one </b", "</b", "</b"),
+    ("one <script> two < 3; <b>", "<script> two < 3; <b>\n", "<script"),
+    ("one <pre translate=no>two <b>three</b>", "<pre translate=no>two <b>three</b>\n", "<pre"),
+    ("one <![CDATA[ two", "<![CDATA[ two\n", "<![CDATA["),
+]
+
+
+@pytest.mark.parametrize(("line", "copied", "what"), UNFINISHED)
+def test_what_never_ends_is_copied_with_a_warning(
+    line: str, copied: str, what: str, caplog: pytest.LogCaptureFixture
 ):
-    segment, rest = parse(line, 7)
-    assert isinstance(segment, Segment)
-    assert (segment.text, rest) == ("one", copied)
+    parts = parse(["", line])
+    (segment,) = (part for part in parts if isinstance(part, Segment))
+    assert (segment.text, segment.number) == ("one", 2)
+    assert copied in [f"{segment.after} ".lstrip().removesuffix(" "), *parts]
+    assert [line for window in markup_windows([["", line]]) for line in window] == ["", line]
     (message,) = caplog.messages
-    assert message.startswith("line 7: <")
-    assert "does not end on this line" in message
+    assert message.startswith(f"line 2: {what} does not end")
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_what_does_not_end_on_its_line_is_copied_with_a_warning(
 def test_broken_markup_is_read_once(piece: str):
     # In quadratic time this would take minutes.
     line = f"<script>{piece * 200_000}" if piece == "</script " else piece * 200_000
-    parts = parse(line)
+    parts = parse([line])
     texts = [part if isinstance(part, str) else part.text for part in parts]
     assert "".join("".join(texts).split()) == "".join(line.split())
 
@@ -320,7 +322,7 @@ def tags(text: str) -> Counter[str]:
 def rendered(line: str, links: Sequence[tuple[int, int]], order: Sequence[int]) -> str:
     """A line whose segments are translated word by word, in another order."""
     out = []
-    for part in parse(line):
+    for part in parse([line]):
         if isinstance(part, str):
             out.append(part)
             continue
@@ -363,7 +365,7 @@ def test_every_tag_is_there_once_whatever_the_tags_are(
 @settings(deadline=None, max_examples=300)
 @given(st.text(alphabet="<>/&;!-ab =\"'# \u2028%{}1s", max_size=30))
 def test_a_line_is_never_lost(line: str):
-    parts = parse(line)
+    parts = parse([line])
     for part in parts:
         if isinstance(part, Segment):
             assert part.text.strip() == part.text != ""
@@ -372,5 +374,5 @@ def test_a_line_is_never_lost(line: str):
     )
     # Without an alignment a tag may stand at another place.
     assert Counter(html.unescape(whole).replace(" ", "")) == (
-        Counter(html.unescape(line).replace(" ", ""))
+        Counter(html.unescape(f"{line}\n").replace(" ", ""))
     )

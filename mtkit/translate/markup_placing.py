@@ -1,0 +1,380 @@
+"""Puts the tags of a segment into its translation, by the word alignment."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from mtkit.translate.alignment import Alignment
+from mtkit.translate.markup_segments import PLACEHOLDER, Node, Range, Segment, escaped
+
+# For each sentence, its characters in the source and in the translation.
+Parts = Sequence[tuple[Range, Range]]
+
+
+def with_markup(
+    segment: Segment, translation: str, alignment: Alignment | None, parts: Parts = ()
+) -> str:
+    """A translation with the tags and the line ends of its segment, as HTML.
+
+    Args:
+        segment: whose text was translated.
+        translation: of its text.
+        alignment: of both; not needed for a segment without tags.
+        parts: the sentences; by default all is one.
+    """
+    whole = (0, len(segment.text)), (0, len(translation))
+    parts = parts or [whole]
+    line_ends = _line_ends(translation, segment, parts)
+    left = "\n" * (len(segment.line_ends) - sum(line_ends.values()))
+    placer = _Placer(segment.text, translation, alignment, parts, line_ends)
+    body = placer.render(segment.nodes, whole[1])
+    return f"{segment.before}{body}{segment.after}{left}"
+
+
+def _line_ends(translation: str, segment: Segment, parts: Parts) -> dict[int, int]:
+    """The spaces of a translation that become line ends, and how many.
+
+    They are as far along in their sentence as in the source, and not inside of a placeholder. There
+    can be too few spaces.
+    """
+    if not segment.line_ends:
+        return {}
+    inside = [match.span() for match in PLACEHOLDER.finditer(translation)]
+    starts = [start for start, _ in inside]
+
+    def is_free(place: int) -> bool:
+        before = bisect_right(starts, place) - 1
+        return before < 0 or place >= inside[before][1]
+
+    spaces = [i for i, char in enumerate(translation) if char == " " and is_free(i)]
+    wanted = list(Counter(segment.line_ends).items())[: len(spaces)]
+    ends = [src[1] for src, _ in parts]
+    found: dict[int, int] = {}
+    first = 0
+    for number, (place, count) in enumerate(wanted):
+        src, tgt = parts[min(bisect_left(ends, place), len(parts) - 1)]
+        share = (place - src[0]) / max(src[1] - src[0], 1)
+        near = tgt[0] + share * (tgt[1] - tgt[0])
+        at = bisect_left(spaces, near)
+        if at > 0 and (at == len(spaces) or near - spaces[at - 1] < spaces[at] - near):
+            at -= 1
+        # Every later one needs a space too.
+        at = min(max(at, first), len(spaces) - (len(wanted) - number))
+        found[spaces[at]] = count
+        first = at + 1
+    return found
+
+
+class _Area(NamedTuple):
+    """Some sentences, in the source and in the translation."""
+
+    src: Range
+    tgt: Range
+
+
+class _Words:
+    """The places of the words of a line."""
+
+    def __init__(self, words: Sequence[Range]) -> None:
+        self.starts = [start for start, _ in words]
+        self.ends = [end for _, end in words]
+
+    def inside(self, part: Range) -> range:
+        """The words that have characters in a part of the line."""
+        first = bisect_right(self.ends, part[0])
+        return range(first, max(first, bisect_left(self.starts, part[1])))
+
+
+class _Free:
+    """Which of some words are in no element yet."""
+
+    def __init__(self, words: range) -> None:
+        self._first = words.start
+        # The first word of each element.
+        self._taken: list[int] = []
+        # The next free word for each word, and the one before; those between are taken.
+        self._next = list(range(len(words) + 1))
+        self._last = list(range(len(words) + 1))
+
+    def take(self, words: Range) -> None:
+        """The first word to the last one; they are free."""
+        insort(self._taken, words[0])
+        for word in range(words[0] - self._first, words[1] - self._first + 1):
+            self._next[word] = word + 1
+            self._last[word + 1] = word
+
+    def are_all(self, first: int, end: int) -> bool:
+        """Whether the first word and all others before the end are free."""
+        at = bisect_left(self._taken, first)
+        is_begun = at < len(self._taken) and self._taken[at] < end
+        return self.next(first) == first and not is_begun
+
+    def next(self, word: int) -> int:
+        """The first free word from this one on; the end if there is none."""
+        return self._found(self._next, word - self._first) + self._first
+
+    def before(self, end: int) -> int:
+        """The end of the last free word before an end; the start if there is none."""
+        return self._found(self._last, end - self._first) + self._first
+
+    @staticmethod
+    def _found(links: list[int], at: int) -> int:
+        while links[at] != at:
+            links[at] = links[links[at]]
+            at = links[at]
+        return at
+
+
+class _Placer:
+    """Puts the nodes of a segment into its translation."""
+
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        alignment: Alignment | None,
+        parts: Parts,
+        line_ends: dict[int, int],
+    ) -> None:
+        self.source, self.target, self.parts = source, target, parts
+        self._line_ends, self._wrapped = line_ends, sorted(line_ends)
+        self._ends = [src[1] for src, _ in parts]
+        self._starts = [src[0] for src, _ in parts]
+        self._src_words = _Words(alignment.src_words if alignment else [])
+        self._tgt_words = _Words(alignment.tgt_words if alignment else [])
+        # Placeholders as letters, so that their signs are no punctuation.
+        self._src_letters, self._tgt_letters = (
+            PLACEHOLDER.sub(lambda match: "x" * len(match[0]), text) for text in (source, target)
+        )
+        weights = alignment.weights if alignment else {}
+        # The target words that are linked to each source word, and those that have their strongest
+        # link to it.
+        self._linked: dict[int, list[int]] = {}
+        self._best: dict[int, list[int]] = {}
+        seen: set[int] = set()
+        for i, j in sorted(weights, key=lambda link: -weights[link]):
+            self._linked.setdefault(i, []).append(j)
+            if j not in seen:
+                self._best.setdefault(i, []).append(j)
+            seen.add(j)
+        # The number of linked target words before each one.
+        self._before = [0, *accumulate(j in seen for j in range(len(self._tgt_words.starts)))]
+
+    def render(self, nodes: Sequence[Node], tgt: Range) -> str:
+        """A part of the translation, with the nodes that are in it, as HTML."""
+        if not nodes:
+            return self._text(tgt[0], tgt[1])
+        where = self._places(nodes, tgt)
+        elements = sorted(where.values())
+        rows = []
+        # Many tags can be at one place.
+        points: dict[int, int] = {}
+        for number, node in enumerate(nodes):
+            if number in where:
+                place = where[number]
+            else:
+                if (at := points.get(node.start)) is None:
+                    at = points[node.start] = self._point(node, tgt, elements)
+                place = at, at
+            rows.append((place, number, node))
+        out, cursor, last = [], tgt[0], ""
+        for (start, end), _, node in sorted(rows, key=lambda row: row[:2]):
+            out.append(self._text(cursor, start))
+            last = self.target[start - 1 : start] if cursor < start else last
+            if node.is_element:
+                inner = self.render(node.children, (start, end))
+                out.append(f"{node.open}{inner}{node.close}")
+                last = self.target[end - 1 : end] if start < end else last
+            elif node.is_shown:
+                out.append(self._spaced(node, last, self.target[start : min(start + 1, tgt[1])]))
+                last = out[-1][-1]
+            else:
+                out.append(node.open)
+            cursor = end
+        out.append(self._text(cursor, tgt[1]))
+        return "".join(out)
+
+    def _text(self, start: int, end: int) -> str:
+        """A part of the translation with its line ends, as HTML."""
+        first = bisect_left(self._wrapped, start)
+        pieces: list[str] = []
+        for space in self._wrapped[first : bisect_left(self._wrapped, end)]:
+            pieces += escaped(self.target[start:space]), "\n" * self._line_ends[space]
+            start = space + 1
+        return "".join([*pieces, escaped(self.target[start:end])])
+
+    def _spaced(self, node: Node, last: str, following: str) -> str:
+        """A node that is shown, with the spaces that it has in the source and would not have here.
+
+        Args:
+            node: the node.
+            last, following: the characters around it; empty at the ends of the part.
+        """
+        before, behind = node.around or ("", "")
+        return f"{_gap(before, last)}{node.raw(self.source)}{_gap(behind, following)}"
+
+    def _places(self, nodes: Sequence[Node], tgt: Range) -> dict[int, Range]:
+        """The characters of the translation that each element surrounds, by its number.
+
+        Words with a weaker link count only if no word has its strongest one there. An element of
+        which the alignment says nothing is around all of its sentence if nothing is beside it, else
+        around the nearest words that are in no other element.
+        """
+        left = {number: node for number, node in enumerate(nodes) if node.is_element}
+        where: dict[int, Range] = {}
+        free = _Free(self._tgt_words.inside(tgt) if left else range(0))
+
+        def put(number: int, words: Range, area: Range) -> None:
+            free.take(words)
+            # The part may end inside of a word, before its punctuation.
+            start = max(self._tgt_words.starts[words[0]], area[0])
+            end = min(self._tgt_words.ends[words[1]], area[1])
+            where[number] = self._trimmed(left.pop(number), (start, end))
+
+        for links in (self._best, self._linked):
+            for number, node in list(left.items()):
+                area = self._area(node.start, node.end, tgt)
+                if words := self._run(node, area, free, links):
+                    put(number, words, area.tgt)
+        for number, node in list(left.items()):
+            area = self._area(node.start, node.end, tgt)
+            if len(nodes) == 1:
+                where[number] = self._trimmed(left.pop(number), area.tgt)
+            elif words := self._nearest(node, area, free):
+                put(number, words, area.tgt)
+        others = sorted(where.values())
+        for number, node in left.items():
+            at = self._point(node, tgt, others)
+            where[number] = at, at
+        return where
+
+    def _area(self, start: int, end: int, tgt: Range) -> _Area:
+        """The sentences in which a part of the source is, and what translates them in a part."""
+        last = min(bisect_left(self._ends, end), len(self.parts) - 1)
+        first = min(max(bisect_right(self._starts, start) - 1, 0), last)
+        left = min(max(self.parts[first][1][0], tgt[0]), tgt[1])
+        right = min(max(self.parts[last][1][1], left), tgt[1])
+        return _Area((self._starts[first], self._ends[last]), (left, right))
+
+    def _run(
+        self, node: Node, area: _Area, free: _Free, links: dict[int, list[int]]
+    ) -> Range | None:
+        """The first and last of neighbouring target words that belong to an element.
+
+        Of all runs of free words it is the one with the most that belong there, less those that
+        belong elsewhere.
+        """
+        own = self._src_words.inside((node.start, node.end))
+        words = self._tgt_words.inside(area.tgt)
+        is_all = own == self._src_words.inside(area.src) and len(words) > 0
+        if is_all and free.are_all(words[0], words.stop):
+            return words[0], words[-1]
+        linked = sorted({j for i in own for j in links.get(i, ()) if j in words})
+        is_one_run = linked and len(linked) == linked[-1] - linked[0] + 1
+        if is_one_run and free.are_all(linked[0], linked[-1] + 1):
+            return linked[0], linked[-1]
+        best, run = 0, None
+        total = first = previous = -1
+        for j in linked:
+            if free.next(j) != j:
+                continue
+            if total > 0 and free.are_all(previous, j):
+                total -= self._before[j] - self._before[previous + 1]
+            else:
+                total = 0
+            if total <= 0:
+                total, first = 0, j
+            total, previous = total + 1, j
+            if total > best:
+                best, run = total, (first, j)
+        return run
+
+    def _nearest(self, node: Node, area: _Area, free: _Free) -> Range | None:
+        """The free words nearest to where an element would be, as many as it has."""
+        words = self._tgt_words.inside(area.tgt)
+        size = max(1, len(self._src_words.inside((node.start, node.end))))
+        place = self._near(node.start, area)
+        near = bisect_left(self._tgt_words.starts, place, words.start, words.stop)
+        first = last = free.next(near)
+        before = free.before(near) - 1
+        if first >= words.stop or first - near > near - before > 0:
+            if before < words.start:
+                return None
+            first = last = before
+            while last - first + 1 < size and words.start < first == free.before(first):
+                first -= 1
+        while last - first + 1 < size and last + 1 < words.stop and free.next(last + 1) == last + 1:
+            last += 1
+        return first, last
+
+    def _trimmed(self, node: Node, place: Range) -> Range:
+        """A place without the punctuation that is beside the element in the source."""
+        start, end = place
+        source, target = self._src_letters, self._tgt_letters
+        before, behind = (
+            source[max(node.start - 1, 0) : node.start],
+            source[node.end : node.end + 1],
+        )
+        if _is_sign(behind) and not _is_sign(source[node.end - 1]):
+            while start < end and _is_sign(target[end - 1]):
+                end -= 1
+        if _is_sign(before) and not _is_sign(source[node.start]):
+            while start < end and _is_sign(target[start]):
+                start += 1
+        return (start, end) if start < end else place
+
+    def _point(self, node: Node, tgt: Range, elements: Sequence[Range]) -> int:
+        """The place in the translation of something between characters of the source."""
+        place = self._near(node.start, self._area(node.start, node.start, tgt))
+        at = bisect_right(elements, (place, len(self.target))) - 1
+        if at >= 0 and place < elements[at][1]:
+            # Elements beside it stay whole.
+            start, end = elements[at]
+            return start if place - start <= end - place else end
+        return place
+
+    def _near(self, position: int, area: _Area) -> int:
+        """A place beside the translation of the word before or behind a position."""
+        src, tgt = area
+        if position <= src[0] or position >= src[1]:
+            return tgt[0] if position <= src[0] else tgt[1]
+        is_behind_word = not self.source[position - 1].isspace()
+        is_before_word = not self.source[position].isspace()
+        before = self._src_words.inside((src[0], position))[-1:]
+        behind = self._src_words.inside((position, src[1]))[:1]
+        options = [(i, 0) for i in behind] + [(i, 1) for i in before]
+        if is_behind_word and not is_before_word:
+            options.reverse()
+        words = self._tgt_words.inside(tgt)
+        word_starts, _ = sides = self._tgt_words.starts, self._tgt_words.ends
+        for word, side in options:
+            # The part may end inside of a word, before its punctuation.
+            places = [
+                min(max(sides[side][j], tgt[0]), tgt[1])
+                for j in self._best.get(word, ())
+                if j in words
+            ]
+            if places:
+                return max(places) if side else min(places)
+        # As far along as in the source, between two words.
+        wanted = tgt[0] + (tgt[1] - tgt[0]) * (position - src[0]) / (src[1] - src[0])
+        at = bisect_left(word_starts, wanted, words.start, words.stop)
+        starts = [word_starts[j] for j in (at - 1, at) if j in words and word_starts[j] >= tgt[0]]
+        return min(starts, key=lambda start: abs(start - wanted), default=tgt[0])
+
+
+def _is_sign(char: str) -> bool:
+    """Whether it is punctuation or a symbol."""
+    return bool(char) and not (char.isalnum() or char.isspace() or char == "_")
+
+
+def _gap(in_source: str, in_target: str) -> str:
+    """A space if something shown needs one, from the characters beside it."""
+    if in_source.isspace():
+        return " " if in_target.strip() else ""
+    # Two words must not become one.
+    return " " if in_target.isalnum() and not in_source.isalnum() else ""

@@ -1,0 +1,375 @@
+"""Reads HTML line by line: text, tags, and what is copied.
+
+A `Reader` has the state between two lines: which block-level elements are open, and the comment,
+`<script>` or element that is copied and has not ended. So these may have any number of lines.
+
+A tag may go on on other lines too. One that does not end, or that has a `<` outside of its quotes
+there, is none: it is copied to the end of its line with a warning, and the next line is read as
+text.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from mtkit.translate.reading import WINDOW_CHARACTERS
+
+log = logging.getLogger(__name__)
+
+# Block-level elements and others that end a sentence. All others, also those that HTML does not
+# know, stand inside a sentence, as in browsers.
+BLOCK = frozenset({
+    "address", "article", "aside", "base", "blockquote", "body", "br", "button", "canvas",
+    "caption", "center", "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt",
+    "fieldset", "figcaption", "figure", "footer", "form", "frame", "frameset", "h1", "h2", "h3",
+    "h4", "h5", "h6", "head", "header", "hgroup", "hr", "html", "iframe", "legend", "li", "link",
+    "main", "menu", "meta", "nav", "noframes", "noscript", "object", "ol", "optgroup", "option",
+    "p", "param", "pre", "search", "section", "select", "source", "summary", "table", "tbody",
+    "td", "template", "textarea", "tfoot", "th", "thead", "title", "tr", "track", "ul", "video",
+    "audio", "xmp",
+})  # fmt: skip
+# Elements without content.
+_VOID = frozenset({
+    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
+    "source", "track", "wbr",
+})  # fmt: skip
+# Elements whose content is no HTML: only their own end tag ends them.
+_RAW = frozenset({"iframe", "script", "style", "textarea", "xmp"})
+# Elements that are copied, because their text is not written in a language or has its own layout.
+_COPIED = frozenset({"code", "kbd", "math", "pre", "samp", "var"})
+# Elements whose end tag may be left out: another one of the same name, or what stands around them,
+# ends them.
+_ENDED_BY_NEXT = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
+
+# Block-level elements are counted to this depth.
+_DEEPEST = 200
+# The lines of a tag.
+_MOST_LINES = 100
+
+# Line ends, and what begins something that is not text.
+_BEGIN = re.compile(r"\n|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z])", re.ASCII | re.IGNORECASE)
+# What ends it, if it is no tag.
+_ENDS = {
+    "<!--": re.compile(r"--!?>"),
+    "<![cdata[": re.compile(r"\]\]>"),
+    "<?": re.compile(r"\?>"),
+}
+_TAG_END = re.compile(">")
+
+
+def _tag(value: str) -> re.Pattern[str]:
+    """A tag, as far as it is there; attributes have such values."""
+    return re.compile(
+        rf"""<(?:(?P<name>[a-z][^\s/>]*+)
+               (?P<attributes>(?:[\s=]|/(?!>)|[^\s/>=]++(?:\s*+=\s*+{value})?+)*+)(?P<empty>/?)
+             | /(?P<close>[a-z][^\s/>]*+)[^>]*+
+             | ![^>]*+)>?""",
+        re.ASCII | re.IGNORECASE | re.VERBOSE,
+    )
+
+
+# Tags are as in browsers; Python's HTMLParser reads broken HTML differently from version to
+# version, and long lines of it slowly.
+_QUOTED = r"""(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)"""
+_TAG = _tag(r"""(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)""")
+# A quote that is not closed is a part of the name of an attribute.
+_TAG_ON_ITS_LINE = _tag(_QUOTED)
+_ATTRIBUTE = re.compile(rf"([^\s/>=]++)(?:\s*+=\s*+({_QUOTED}))?+", re.ASCII)
+_QUOTED_VALUE = re.compile(r"""=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z))""")
+
+
+class Item(NamedTuple):
+    """A piece of HTML.
+
+    Attributes:
+        kind: `text`; `open` or `close`, a tag in a sentence; `point`, something without text to
+            translate; `block`, which ends a sentence.
+        raw: as it was written.
+        name: of the element; empty for a comment and the like.
+    """
+
+    kind: str
+    raw: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is open between two lines.
+
+    Attributes:
+        blocks: the open block-level elements, from the outermost.
+        kept: the element that is copied with all that is in it; its depth in elements of its name.
+        awaited: what ends a comment or the like, in this order; and the name of its element.
+    """
+
+    blocks: tuple[str, ...] = ()
+    kept: str = ""
+    depth: int = 0
+    awaited: tuple[re.Pattern[str], ...] = ()
+    name: str = ""
+
+
+class Reader:
+    """Reads lines one after another.
+
+    Args:
+        state: what is open before the first line.
+        number: of the first line, for warnings; None for no warnings.
+
+    Attributes:
+        state: what is open after the last line.
+    """
+
+    def __init__(self, state: State = State(), number: int | None = None) -> None:
+        self.state = state
+        self._number = number
+        # What is copied, as it begins, and the number of its line.
+        self._copied = "", number
+        # What was read of a tag, of a comment or the like, and of the element that is copied.
+        self._rest = ""
+        self._begun: list[str] = []
+        self._kept: list[str] = []
+        # Whether a sentence has begun.
+        self._is_pending = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a sentence, a tag or the like may go on on the next line."""
+        return bool(self._is_pending or self._rest or self._begun or self._kept)
+
+    def read(self, line: str) -> Iterator[Item]:
+        """The pieces of the next line, which has its line end; a piece is complete."""
+        text, self._rest = self._rest + line, ""
+        for item in self._pieces(text):
+            yield from self._arranged(item)
+
+    def flush(self) -> Iterator[Item]:
+        """What was read and is not complete. The state stays: the rest of it may follow."""
+        text, self._rest = self._rest, ""
+        for item in self._pieces(text, is_last=True):
+            yield from self._arranged(item)
+        if self._begun:
+            yield from self._arranged(self._taken())
+        if self._kept:
+            yield self._taken_kept()
+        self._is_pending = False
+
+    def warn_of_end(self) -> None:
+        """Warn if the input has ended inside of something."""
+        if self.state.kept or self.state.awaited:
+            what, self._number = self._copied
+            self._warn(what, "what follows is copied")
+
+    def _pieces(self, text: str, *, is_last: bool = False) -> Iterator[Item]:
+        """The pieces of a text; in `_rest` is what was not read."""
+        at = 0
+        while at < len(text):
+            if self.state.awaited:
+                match = self.state.awaited[0].search(text, at)
+                end = match.end() if match else len(text)
+                self._begun.append(text[at:end])
+                at = end
+                if match:
+                    self.state = replace(self.state, awaited=self.state.awaited[1:])
+                    if not self.state.awaited:
+                        yield self._taken()
+                continue
+            match = _BEGIN.search(text, at)
+            start = match.start() if match else len(text)
+            if at < start:
+                yield Item("text", text[at:start])
+            at = start
+            if match is None:
+                return
+            begun, end = match[0].lower(), match.end()
+            if begun == "\n":
+                yield Item("text", "\n")
+            elif begun in _ENDS:
+                self._await(match[0], "", _ENDS[begun])
+            elif begun.endswith(">"):
+                yield Item("point", match[0])
+            else:
+                tag = _TAG.match(text, at)
+                assert tag is not None
+                is_broken = "\n" in tag[0] and _is_broken(tag[0])
+                is_whole = tag[0].endswith(">") and not is_broken
+                if not is_whole:
+                    is_early = text.count("\n", at) < _MOST_LINES
+                    if not is_last and not is_broken and is_early:
+                        self._rest = text[at:]
+                        return
+                    line_end = text.find("\n", at)
+                    tag = _TAG_ON_ITS_LINE.match(text, at, line_end)
+                    assert tag is not None
+                    if not tag[0].endswith(">"):
+                        self._warn(tag[0], "the next line is read as text")
+                        yield Item("block", text[at:line_end])
+                        at = line_end
+                        continue
+                end = tag.end()
+                item, is_raw = _of_tag(tag)
+                if is_raw:
+                    self._await(item.raw, item.name, _end_tag(item.name), _TAG_END)
+                else:
+                    yield item
+            at = end
+
+    def _await(self, raw: str, name: str, *ends: re.Pattern[str]) -> None:
+        self._begun = [raw]
+        if not self.state.kept:
+            self._copied = raw, self._number
+        self.state = replace(self.state, awaited=ends, name=name)
+
+    def _taken(self) -> Item:
+        """The comment or the like that was read."""
+        raw, self._begun = "".join(self._begun), []
+        return Item("point", raw, self.state.name)
+
+    def _taken_kept(self) -> Item:
+        """The element that is copied, as far as it was read."""
+        raw, self._kept = "".join(self._kept), []
+        name = self.state.kept
+        return Item("block" if name in BLOCK else "point", raw, name)
+
+    def _arranged(self, item: Item) -> Iterator[Item]:
+        """The piece, unless it is in an element that is copied; the element at its end."""
+        kind, raw, name = item
+        state = self.state
+        if kind == "keep" and not state.kept:
+            self._copied = raw, self._number
+        if self._number is not None:
+            self._number += raw.count("\n")
+        if state.kept or kind == "keep":
+            self._kept.append(raw)
+            kept = state.kept or name
+            depth = state.depth
+            if name == kept and kind != "point":
+                depth += -1 if kind == "close" else 1
+            self.state = replace(state, kept=kept, depth=depth)
+            if not depth:
+                item = self._taken_kept()
+                self.state = replace(self.state, kept="")
+                self._is_pending = item.kind != "block"
+                yield item
+            return
+        if name in BLOCK:
+            self._open_or_close(kind, name)
+            kind = "block"
+        elif raw == "\n" and not state.blocks:
+            # Outside of elements every line is a text of its own.
+            kind = "block"
+        if kind == "block":
+            self._is_pending = False
+        elif kind != "text":
+            self._is_pending = self._is_pending or bool(name)
+        else:
+            self._is_pending = self._is_pending or not raw.isspace()
+        yield Item(kind, raw, name)
+
+    def _open_or_close(self, kind: str, name: str) -> None:
+        blocks = self.state.blocks
+        if kind == "open":
+            is_ended = blocks and (
+                blocks[-1] == "p" or (blocks[-1] == name and name in _ENDED_BY_NEXT)
+            )
+            blocks = (*(blocks[:-1] if is_ended else blocks), name)[:_DEEPEST]
+        elif kind == "close" and name in blocks:
+            last = len(blocks) - 1 - blocks[::-1].index(name)
+            blocks = blocks[:last]
+        if blocks != self.state.blocks:
+            self.state = replace(self.state, blocks=blocks)
+
+    def _warn(self, what: str, consequence: str) -> None:
+        if self._number is not None:
+            name = what.split()[0][:20].removesuffix(">")
+            log.warning("line %d: %s does not end; %s", self._number, name, consequence)
+
+
+@cache
+def _end_tag(name: str) -> re.Pattern[str]:
+    return re.compile(rf"</{name}(?=[\s/>])", re.ASCII | re.IGNORECASE)
+
+
+def _is_broken(tag: str) -> bool:
+    """Whether a tag has a `<` outside of its quotes after its first line."""
+    plain = _QUOTED_VALUE.sub(lambda value: "\n" if "\n" in value[0] else "", tag)
+    return "<" in plain.partition("\n")[2]
+
+
+def _of_tag(tag: re.Match[str]) -> tuple[Item, bool]:
+    """A tag, and whether what follows is no HTML. `keep` opens an element that is copied."""
+    raw = tag[0]
+    if tag["close"]:
+        return Item("close", raw, tag["close"].lower()), False
+    if tag["name"] is None:
+        return Item("point", raw), False
+    name = tag["name"].lower()
+    if tag["empty"] or name in _VOID:
+        return Item("point", raw, name), False
+    if name in _RAW:
+        return Item("open", raw, name), True
+    given = {
+        key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(tag["attributes"])
+    }
+    is_kept = (
+        name in _COPIED
+        or given.get("translate", "").lower() == "no"
+        or "notranslate" in given.get("class", "").split()
+    )
+    return Item("keep" if is_kept else "open", raw, name), False
+
+
+# ---------------------------------------------------------------------------------------------
+# Windows
+
+
+class MarkupLines(list[str]):
+    """Lines of HTML, and what is open before them."""
+
+    def __init__(self, lines: Iterable[str], state: State = State()) -> None:
+        super().__init__(lines)
+        self.state = state
+
+
+def markup_windows(windows: Iterable[list[str]]) -> Iterator[MarkupLines]:
+    """The lines in other windows: none ends in a sentence, a tag or an element that is copied.
+
+    These lines wait for the next window; after very many characters they are divided. An empty
+    window stays one: there may be no more lines for a while.
+    """
+    reader = Reader(number=1)
+    waiting: list[str] = []
+    state = ready_state = reader.state
+    ready = characters = 0
+    for window in windows:
+        for line in window:
+            _exhaust(reader.read(f"{line}\n"))
+            waiting.append(line)
+            characters += len(line) + 1
+            is_long = characters > WINDOW_CHARACTERS
+            if is_long:
+                _exhaust(reader.flush())
+            if not reader.is_open:
+                ready, ready_state = len(waiting), reader.state
+            if is_long:
+                yield MarkupLines(waiting, state)
+                waiting, ready, characters, state = [], 0, 0, ready_state
+        if ready or not window:
+            yield MarkupLines(waiting[:ready], state)
+            del waiting[:ready]
+            ready, characters, state = 0, sum(map(len, waiting)) + len(waiting), ready_state
+    if waiting:
+        yield MarkupLines(waiting, state)
+    _exhaust(reader.flush())
+    reader.warn_of_end()
+
+
+def _exhaust(items: Iterable[Item]) -> None:
+    for _ in items:
+        pass

@@ -1,0 +1,372 @@
+"""From HTML to segments: text without tags, and the tags by their places in it."""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+
+from mtkit.translate.markup_reading import Item, Reader, State
+
+# Elements without text that are not shown; the words beside them may be one.
+_UNSEEN = frozenset({"", "script", "style", "wbr"})
+# Elements are nested at most so deep; those further inside are taken for lone tags.
+_DEEPEST = 50
+
+# ICU, Java, Python, Ruby, shell: {0}, {name}, {{name}}, %{name}, ${name}, {n, number, integer},
+# {n, plural, one {# day} other {# days}}. printf and Python: %s, %1$s, %(name)s, %-5.2f; but 50%off
+# and the German 50%ige have none.
+_ONE = r"""(?:
+    \$\{[^{}\s]*+\}
+  | \{\{[^{}]*+\}\}
+  | %?\{[\w.:!,#+-]*+\}
+  | \{\s*+[\w.-]++\s*+,\s*+(?:plural|select|selectordinal)\s*+,
+      (?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}
+  | \{\s*+[\w.-]++\s*+,[^{}]*+\}
+  | %(?!(?<=\d%)(?:ig(?:e[mnrs]?)?|off)\b)(?:\d++\$|\([\w.]++\))?[-+0\#]*+
+      (?:\*|\d*+)(?:\.(?:\*|\d++))?(?:hh|ll|[hlLzjt])?[@diouxXeEfFgGaAcspn]
+)"""
+PLACEHOLDER = re.compile(_ONE, re.VERBOSE)
+# Some without anything between them.
+_PLACEHOLDERS = re.compile(rf"{_ONE}++", re.VERBOSE)
+# White space with a line end.
+_WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
+
+Range = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Node:
+    """An element of a segment, or something at one place: an empty element, a comment, a lone tag.
+
+    Attributes:
+        open, close: the tags as they were written; `close` is empty for what is at one place.
+        start, end: the characters of the segment's text that it surrounds.
+        children: the nodes inside, in order.
+        is_shown: whether it is at one place, and readers see it there, such as an image or an
+            element without text. The spaces around it stay.
+        around: the characters before and after it in the source; None if they are not known yet.
+    """
+
+    open: str
+    start: int
+    end: int
+    close: str = ""
+    children: list[Node] = field(default_factory=list)
+    is_shown: bool = False
+    around: tuple[str, str] | None = None
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it surrounds text."""
+        return bool(self.close) and not self.is_shown
+
+    def points(self) -> Iterator[Node]:
+        """This node and its children as tags without extent."""
+        yield Node(self.open, self.start, self.start)
+        yield from self.children
+
+    def raw(self, text: str) -> str:
+        """As HTML, in the text that it is in."""
+        parts, at = [self.open], self.start
+        for child in self.children:
+            parts += [escaped(text[at : child.start]), child.raw(text)]
+            at = child.end
+        return "".join([*parts, escaped(text[at : self.end]), self.close])
+
+
+@dataclass
+class Segment:
+    """Text that is translated on its own.
+
+    Attributes:
+        text: without tags, with characters instead of entities, without spaces at its ends; a line
+            end in it is a space.
+        nodes: the outermost tags that are not before or after all of the text, in order.
+        before, after: HTML before and after the text: spaces, and tags around all of it.
+        raw: all of it as it was written.
+        number: of the line on which the text begins.
+        line_ends: the places of the line ends in the text.
+    """
+
+    text: str
+    nodes: list[Node]
+    before: str = ""
+    after: str = ""
+    raw: str = ""
+    number: int = 1
+    line_ends: list[int] = field(default_factory=list)
+
+    def placeholders(self) -> list[re.Match[str]]:
+        """The placeholders of programs in the text; those without anything between are one."""
+        if not PLACEHOLDER.search(self.text):
+            return []
+        # A tag inside of it would make it another one.
+        edges = sorted({0, len(self.text), *_edges(self.nodes)})
+        return [
+            match
+            for start, end in pairwise(edges)
+            for match in _PLACEHOLDERS.finditer(self.text, start, end)
+        ]
+
+    def without_placeholders(self) -> Segment:
+        """The same segment with its placeholders as nodes, and not in its text."""
+        text = self.text
+        points, cuts = [], []
+        for match in self.placeholders():
+            start, end = match.span()
+            around = before, behind = _around(text, start, end)
+            is_glued = behind.isalnum() and not before.isspace() and before != ""
+            cuts.append((start, end, " " if is_glued else ""))
+            raw = escaped(match[0])
+            points.append(Node(raw, start, start, is_shown=True, around=around))
+        text, nodes, ends = _cut(text, _with_points(self.nodes, points), cuts, self.line_ends)
+        inner = _segment(text, nodes)
+        size = len(inner.text)
+        stripped = len(text) - len(text.lstrip())
+        return replace(
+            inner,
+            before=self.before + inner.before,
+            after=inner.after + self.after,
+            raw=self.raw,
+            number=self.number,
+            line_ends=[min(max(end - stripped, 0), size) for end in ends],
+        )
+
+
+def parse(
+    lines: Iterable[str],
+    first_line: int = 1,
+    state: State = State(),  # noqa: B008
+) -> list[str | Segment]:
+    """The parts of some lines: segments to translate, and what is copied between them.
+
+    Args:
+        lines: without their line ends; the parts have one for each line.
+        first_line: number of the first.
+        state: what is open before it.
+    """
+    reader = Reader(state)
+    parts: list[str | Segment] = []
+    items: list[Item] = []
+    number = first_line
+    # The line on which the text of the items begins.
+    begun: int | None = None
+    for found in (*(reader.read(f"{line}\n") for line in lines), reader.flush()):
+        for item in found:
+            if item.kind == "block":
+                parts += [*_segmented(items, begun), item.raw]
+                items, begun = [], None
+            else:
+                items.append(item)
+                if begun is None and item.kind == "text" and not item.raw.isspace():
+                    begun = number
+            number += item.raw.count("\n")
+    return [*parts, *_segmented(items, begun)]
+
+
+def placeholders_of(raw: str) -> Counter[str]:
+    """The placeholders in the text of some HTML, each by itself."""
+    reader = Reader(State(blocks=("p",)))
+    items = [*reader.read(raw), *reader.flush()]
+    return placeholders_in(
+        _WRAPPED.sub(" ", html.unescape("".join(item.raw for item in texts)))
+        for is_text, texts in groupby(items, lambda item: item.kind == "text")
+        if is_text
+    )
+
+
+def placeholders_in(texts: Iterable[str]) -> Counter[str]:
+    """The placeholders in some texts, each by itself."""
+    return Counter(match[0] for text in texts for match in PLACEHOLDER.finditer(text))
+
+
+def escaped(text: str) -> str:
+    """Text as HTML."""
+    return html.escape(text, quote=False)
+
+
+def _segmented(items: Sequence[Item], number: int | None) -> list[str | Segment]:
+    """The segment of some pieces, or their text if there is nothing to translate."""
+    raw = "".join(item.raw for item in items)
+    if number is None:
+        return [raw] if raw else []
+    text, nodes = _read(items)
+    # For punctuation alone a model would invent words.
+    if not re.search(r"\w", PLACEHOLDER.sub("", text)):
+        return [raw]
+    segment = _segment(text, nodes)
+    wrapped = list(_WRAPPED.finditer(segment.text))
+    cuts = [(*match.span(), " ") for match in wrapped]
+    ends = [match.start() for match in wrapped for _ in range(match[0].count("\n"))]
+    text, nodes, line_ends = _cut(segment.text, segment.nodes, cuts, ends)
+    return [replace(segment, text=text, nodes=nodes, raw=raw, number=number, line_ends=line_ends)]
+
+
+def _read(items: Sequence[Item]) -> tuple[str, list[Node]]:
+    """The text of some pieces, and the nodes in it."""
+    texts: list[str] = []
+    at = 0
+    nodes: list[Node] = []
+    # The open elements, from the outermost to the innermost.
+    stack: list[tuple[str, Node]] = []
+    # What is shown between the last character and the next one.
+    shown: list[Node] = []
+
+    def inside() -> list[Node]:
+        return stack[-1][1].children if stack else nodes
+
+    def give_up() -> None:
+        """Take the innermost open element for a lone tag."""
+        _, node = stack.pop()
+        # An open element is the last one of its parent.
+        inside()[-1:] = node.points()
+
+    for kind, raw, name in items:
+        if kind == "text":
+            # The line end of an entity would end the line of output.
+            text = raw if raw == "\n" else html.unescape(raw).replace("\n", " ")
+            last = texts[-1][-1:] if texts else ""
+            if shown and text[:1].isalnum() and last and not last.isspace():
+                # Two words with an image between them are not one.
+                text = f" {text}"
+                for node in shown:
+                    node.around = last, text[1]
+            if text:
+                texts.append(text)
+                at += len(text)
+                shown = []
+        elif kind == "open" and len(stack) < _DEEPEST:
+            node = Node(raw, at, at)
+            inside().append(node)
+            stack.append((name, node))
+        elif kind == "close" and any(name == open_name for open_name, _ in stack):
+            while stack[-1][0] != name:
+                give_up()
+            _, node = stack.pop()
+            node.close, node.end = raw, at
+        else:
+            node = Node(raw, at, at, is_shown=kind == "point" and name not in _UNSEEN)
+            inside().append(node)
+            if node.is_shown:
+                shown.append(node)
+    while stack:
+        give_up()
+    text = "".join(texts)
+    _mark_shown(nodes, text)
+    return text, nodes
+
+
+def _mark_shown(nodes: Iterable[Node], text: str) -> None:
+    """Mark the elements without text."""
+    for node in nodes:
+        if node.close:
+            node.is_shown = node.is_shown or not text[node.start : node.end].strip()
+            _mark_shown(node.children, text)
+
+
+def _segment(text: str, nodes: Sequence[Node]) -> Segment:
+    """The segment of a text; spaces and tags before, after and around all of it are taken off."""
+    stripped = text.strip()
+    start = len(text) - len(text.lstrip())
+    end = start + len(stripped)
+    # What of the text is left, and what stands before it and, from its end on, after it.
+    first, last = 0, len(text)
+    before: list[str] = []
+    after: list[str] = []
+    left = deque(nodes)
+    while left:
+        head, tail = left[0], left[-1]
+        if head.end <= start:
+            before += escaped(text[first : head.start]), head.raw(text)
+            first = left.popleft().end
+        elif tail.start >= end:
+            after += escaped(text[tail.end : last]), tail.raw(text)
+            last = left.pop().start
+        elif head is tail and head.start <= start and head.end >= end:
+            before += escaped(text[first : head.start]), head.open
+            after += escaped(text[head.end : last]), head.close
+            first, last, left = head.start, head.end, deque(head.children)
+        else:
+            break
+
+    def moved(node: Node) -> Node:
+        left, right = (min(max(at - start, 0), len(stripped)) for at in (node.start, node.end))
+        children = list(map(moved, node.children))
+        around = node.around or _around(text, node.start, node.end)
+        return Node(node.open, left, right, node.close, children, node.is_shown, around)
+
+    # Spaces at the ends may be inside of an element. Of these only the line ends are kept.
+    left_edge = min([start, *(node.start for node in left)])
+    right_edge = max([end, *(node.end for node in left)])
+    before.append(escaped(text[first:left_edge]) + "\n" * text.count("\n", left_edge, start))
+    after.append("\n" * text.count("\n", end, right_edge) + escaped(text[right_edge:last]))
+    whole = [moved(node) for node in left]
+    return Segment(stripped, whole, "".join(before), "".join(reversed(after)))
+
+
+def _cut(
+    text: str, nodes: Sequence[Node], cuts: Sequence[tuple[int, int, str]], places: Sequence[int]
+) -> tuple[str, list[Node], list[int]]:
+    """The text with other text instead of some parts; its nodes; and some places in it."""
+    if not cuts:
+        return text, list(nodes), list(places)
+    starts = [start for start, _, _ in cuts]
+    # Where the parts are in the new text, and the text itself.
+    new_starts: list[int] = []
+    pieces: list[str] = []
+    at = size = 0
+    for start, end, instead in cuts:
+        pieces += text[at:start], instead
+        size += start - at
+        new_starts.append(size)
+        size, at = size + len(instead), end
+    new_text = "".join([*pieces, text[at:]])
+
+    def moved(place: int) -> int:
+        before = bisect_left(starts, place) - 1
+        if before < 0:
+            return place
+        _, end, instead = cuts[before]
+        return new_starts[before] + len(instead) + max(0, place - end)
+
+    def copied(node: Node) -> Node:
+        start, end = moved(node.start), moved(node.end)
+        children = list(map(copied, node.children))
+        return Node(node.open, start, end, node.close, children, node.is_shown, node.around)
+
+    new_nodes = [copied(node) for node in nodes]
+    _mark_shown(new_nodes, new_text)
+    return new_text, new_nodes, [moved(place) for place in places]
+
+
+def _with_points(nodes: Sequence[Node], points: Sequence[Node]) -> list[Node]:
+    """The nodes with points, in order; each in the innermost element around its place."""
+    found: list[Node] = []
+    left = deque(points)
+    for node in nodes:
+        while left and left[0].start < node.start:
+            found.append(left.popleft())
+        inside = []
+        while left and node.close and node.start <= left[0].start < node.end:
+            inside.append(left.popleft())
+        if inside:
+            node = replace(node, children=_with_points(node.children, inside))
+        found.append(node)
+    return [*found, *left]
+
+
+def _edges(nodes: Iterable[Node]) -> Iterator[int]:
+    for node in nodes:
+        yield node.start
+        yield node.end
+        yield from _edges(node.children)
+
+
+def _around(text: str, start: int, end: int) -> tuple[str, str]:
+    """The characters before and after a part of a text; empty at its ends."""
+    return text[max(start - 1, 0) : start], text[end : end + 1]
