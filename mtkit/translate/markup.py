@@ -34,6 +34,7 @@ from mtkit.translate.markup_segments import (
     placeholders_of,
 )
 from mtkit.translate.reading import Window
+from mtkit.translate.sentences import align_by_sentence
 from mtkit.translate.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -82,14 +83,15 @@ def translate_markup(
     for i, translation in zip(again, translated(again), strict=True):
         translations[i] = translation
     tagged = [i for i, segment in enumerate(segments) if segment.nodes]
-    aligned = aligner.align(
+    aligned = align_by_sentence(
+        aligner,
         [segments[i].text for i in tagged],
-        [translations[i].text for i in tagged],
+        [translations[i] for i in tagged],
         numbers=[segments[i].number for i in tagged],
     )
     alignments = dict(zip(tagged, aligned, strict=True))
     rendered = iter(
-        _checked(segment, with_markup(segment, translation.text, alignments.get(i)))
+        _checked(segment, with_markup(segment, translation, alignments.get(i)))
         for i, (segment, translation) in enumerate(zip(segments, translations, strict=True))
     )
     whole = "".join(part if isinstance(part, str) else next(rendered) for part in parts)

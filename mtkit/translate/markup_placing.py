@@ -9,33 +9,29 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from mtkit.translate.alignment import Alignment
+from mtkit.translate.decoder import Part, Translation
 from mtkit.translate.markup_segments import PLACEHOLDER, Node, Range, Segment, escaped
 
-# For each sentence, its characters in the source and in the translation.
-Parts = Sequence[tuple[Range, Range]]
 
-
-def with_markup(
-    segment: Segment, translation: str, alignment: Alignment | None, parts: Parts = ()
-) -> str:
+def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:
     """A translation with the tags and the line ends of its segment, as HTML.
 
     Args:
         segment: whose text was translated.
         translation: of its text.
         alignment: of both; not needed for a segment without tags.
-        parts: the sentences; by default all is one.
     """
-    whole = (0, len(segment.text)), (0, len(translation))
-    parts = parts or [whole]
-    line_ends = _line_ends(translation, segment, parts)
+    text = translation.text
+    whole = (0, len(segment.text)), (0, len(text))
+    parts = translation.parts or [whole]
+    line_ends = _line_ends(text, segment, parts)
     left = "\n" * (len(segment.line_ends) - sum(line_ends.values()))
-    placer = _Placer(segment.text, translation, alignment, parts, line_ends)
+    placer = _Placer(segment.text, text, alignment, parts, line_ends)
     body = placer.render(segment.nodes, whole[1])
     return f"{segment.before}{body}{segment.after}{left}"
 
 
-def _line_ends(translation: str, segment: Segment, parts: Parts) -> dict[int, int]:
+def _line_ends(translation: str, segment: Segment, parts: Sequence[Part]) -> dict[int, int]:
     """The spaces of a translation that become line ends, and how many.
 
     They are as far along in their sentence as in the source, and not inside of a placeholder. There
@@ -137,7 +133,7 @@ class _Placer:
         source: str,
         target: str,
         alignment: Alignment | None,
-        parts: Parts,
+        parts: Sequence[Part],
         line_ends: dict[int, int],
     ) -> None:
         self.source, self.target, self.parts = source, target, parts
@@ -301,12 +297,12 @@ class _Placer:
         near = bisect_left(self._tgt_words.starts, place, words.start, words.stop)
         first = last = free.next(near)
         before = free.before(near) - 1
-        if first >= words.stop or first - near > near - before > 0:
-            if before < words.start:
-                return None
+        if before >= words.start and (first >= words.stop or first - near > near - before):
             first = last = before
             while last - first + 1 < size and words.start < first == free.before(first):
                 first -= 1
+        elif first >= words.stop:
+            return None
         while last - first + 1 < size and last + 1 < words.stop and free.next(last + 1) == last + 1:
             last += 1
         return first, last
@@ -347,7 +343,8 @@ class _Placer:
         before = self._src_words.inside((src[0], position))[-1:]
         behind = self._src_words.inside((position, src[1]))[:1]
         options = [(i, 0) for i in behind] + [(i, 1) for i in before]
-        if is_behind_word and not is_before_word:
+        is_before_sign = _is_sign(self._src_letters[position])
+        if is_behind_word and (is_before_sign or not is_before_word):
             options.reverse()
         words = self._tgt_words.inside(tgt)
         word_starts, _ = sides = self._tgt_words.starts, self._tgt_words.ends
@@ -359,7 +356,10 @@ class _Placer:
                 if j in words
             ]
             if places:
-                return max(places) if side else min(places)
+                place = max(places) if side else min(places)
+                while side and is_before_sign and _is_sign(self._tgt_letters[place - 1 : place]):
+                    place -= 1
+                return max(place, tgt[0])
         # As far along as in the source, between two words.
         wanted = tgt[0] + (tgt[1] - tgt[0]) * (position - src[0]) / (src[1] - src[0])
         at = bisect_left(word_starts, wanted, words.start, words.stop)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtkit.translate import Alignment
+from mtkit.translate import Alignment, Translation
 from mtkit.translate.markup_placing import with_markup
 from mtkit.translate.markup_reading import markup_windows
 from mtkit.translate.markup_segments import Segment, parse
@@ -35,9 +35,13 @@ def only(*lines: str) -> Segment:
     return part
 
 
+def placed(segment: Segment, target: str, links: str = "") -> str:
+    alignment = aligned(segment.text, target, links)
+    return with_markup(segment, Translation(target, 0.0, 0.0), alignment)
+
+
 def translated(line: str, target: str, links: str) -> str:
-    segment = only(line)
-    return with_markup(segment, target, aligned(segment.text, target, links))
+    return placed(only(line), target, links)
 
 
 CASES = [
@@ -74,6 +78,9 @@ CASES = [
     ("one <!-- note --> two", "zwei eins", "0-1 1-0", "<!-- note -->zwei eins"),
     ("<wbr>one", "eins", "0-0", "<wbr>eins"),
     ("one<wbr>", "eins", "0-0", "eins<wbr>"),
+    # Before the punctuation of a word.
+    ("one <code>x</code>, two", "eins, zwei", "0-0 2-1", "eins <code>x</code>, zwei"),
+    ("one two<img>.", "zwei eins.", "0-1 1-0", "zwei<img> eins."),
     # Empty elements.
     ("one <b></b>two", "eins zwei", "0-0 1-1", "eins <b></b>zwei"),
     ("one <b/>two", "eins zwei", "0-0 1-1", "eins <b/>zwei"),
@@ -123,6 +130,25 @@ CASES = [
     ("see <span translate=\"no\">Foo Bar</span> now", "sieh jetzt", "0-0 1-1",
      "sieh <span translate=\"no\">Foo Bar</span> jetzt"),
 ]  # fmt: skip
+
+
+PARTS = (((0, 8), (0, 6)), ((9, 20), (7, 18)))
+SENTENCES = [
+    # Whole sentences, whatever the alignment of their words is.
+    ("<b>One two.</b> <i>Three four.</i>", "0-3 1-2 2-1 3-0", "<b>A, bb.</b> <i>Cccc dddd.</i>"),
+    ("<b>One two.</b> <i>Three four.</i>", "", "<b>A, bb.</b> <i>Cccc dddd.</i>"),
+    # A part of a sentence.
+    ("<b>One</b> two. Three <i>four</i>.", "0-3 3-0", "<b>A,</b> bb. Cccc <i>dddd</i>."),
+    ("One two<img>. <img>Three four.<img>", "0-0 1-1 2-2 3-3", "A, bb<img>. <img>Cccc dddd.<img>"),
+    ("One <b>two. Three</b> four.", "0-0 1-1 2-2 3-3", "A, <b>bb. Cccc</b> dddd."),
+]
+
+
+@pytest.mark.parametrize(("line", "links", "expected"), SENTENCES)
+def test_an_element_stays_in_the_translation_of_its_sentence(line: str, links: str, expected: str):
+    segment, target = only(line), "A, bb. Cccc dddd."
+    translation = Translation(target, 0.0, 0.0, parts=PARTS)
+    assert with_markup(segment, translation, aligned(segment.text, target, links)) == expected
 
 
 @pytest.mark.parametrize(("line", "target", "links", "expected"), CASES, ids=str)
@@ -176,21 +202,21 @@ def test_placeholders_at_the_ends_are_not_placed_by_the_alignment():
 
 def test_a_placeholder_does_not_stick_to_a_word():
     segment = only("one {x}.").without_placeholders()
-    found = with_markup(segment, "zwei eins", aligned(segment.text, "zwei eins", "0-1 1-0"))
+    found = placed(segment, "zwei eins", "0-1 1-0")
     assert found == "{x} zwei eins"
 
 
 def test_placeholders_go_into_the_element_they_were_in():
     segment = only("see <b>{x} items</b> now").without_placeholders()
     target = "sieh Dinge jetzt"
-    found = with_markup(segment, target, aligned(segment.text, target, "0-0 1-1 2-2"))
+    found = placed(segment, target, "0-0 1-1 2-2")
     assert found == "sieh <b>{x} Dinge</b> jetzt"
 
 
 def test_an_entity_of_a_line_end_does_not_end_the_line():
     for line in ("&#10;one", "one&NewLine;", "one&#10;two", "<b>&#xA;one</b> two"):
         segment = only(line)
-        found = with_markup(segment, segment.text, aligned(segment.text, segment.text, ""))
+        found = placed(segment, segment.text)
         assert "\n" not in found
 
 
@@ -247,7 +273,7 @@ def test_a_line_of_very_many_elements_takes_time_for_each_once():
     segment = only(line)
     links = " ".join(f"{i}-{i}" for i in range(1000))
     target = " ".join(segment.text.split()[:1000])
-    found = with_markup(segment, target, aligned(segment.text, target, links))
+    found = placed(segment, target, links)
     assert (found.count("<b>"), found.count("</b>")) == (3000, 3000)
 
 
@@ -331,7 +357,7 @@ def rendered(line: str, links: Sequence[tuple[int, int]], order: Sequence[int]) 
         count = len(target.split())
         weights = {(i % len(source), j % count): 0.5 for i, j in links}
         alignment = Alignment(weights, word_spans(part.text), word_spans(target))
-        found = with_markup(part, target, alignment)
+        found = with_markup(part, Translation(target, 0.0, 0.0), alignment)
         plain = html.unescape(TAG.sub("", found))
         assert plain.split() == target.split()
         out.append(found)
@@ -369,9 +395,7 @@ def test_a_line_is_never_lost(line: str):
     for part in parts:
         if isinstance(part, Segment):
             assert part.text.strip() == part.text != ""
-    whole = "".join(
-        part if isinstance(part, str) else with_markup(part, part.text, None) for part in parts
-    )
+    whole = "".join(part if isinstance(part, str) else placed(part, part.text) for part in parts)
     # Without an alignment a tag may stand at another place.
     assert Counter(html.unescape(whole).replace(" ", "")) == (
         Counter(html.unescape(f"{line}\n").replace(" ", ""))
