@@ -343,7 +343,10 @@ class _Placer:
         before = self._src_words.inside((src[0], position))[-1:]
         behind = self._src_words.inside((position, src[1]))[:1]
         options = [(i, 0) for i in behind] + [(i, 1) for i in before]
-        is_before_sign = _is_sign(self._src_letters[position])
+        is_before_sign = _is_sign(self._src_letters[position]) and not (
+            before
+            and _is_sign(self._src_letters[min(position, self._src_words.ends[before[0]]) - 1])
+        )
         if is_behind_word and (is_before_sign or not is_before_word):
             options.reverse()
         words = self._tgt_words.inside(tgt)
