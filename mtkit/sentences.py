@@ -7,6 +7,7 @@ records what the training lines were like.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import sentencex
 
@@ -24,6 +25,9 @@ SEVERAL_ARE_USUAL = 0.10
 _ENUMERATOR = re.compile(r"[(\[]?(?:\d{1,3}|[^\W\d_]|[IVXLC]{1,5})[.)\]]{1,2}")
 # In German an ordinal number has a point: "im 19. Jahrhundert".
 _GERMAN_ORDINAL = re.compile(r"(?:^|\D)\d{1,2}\.$")
+
+# Characters that the library is given at once.
+_AT_ONCE = 10_000
 
 
 class LineFacts(Record):
@@ -61,10 +65,7 @@ def split(text: str, language: str) -> list[str]:
             sentencex is split by the rules for English.
     """
     code = base_language(language)
-    pieces = list(sentencex.segment(code, text))
-    # No text may be translated twice or lost, even if the library makes a mistake.
-    if "".join(pieces) != text:
-        return [text]
+    pieces = list(_pieces(code, text))
     sentences: list[list[str]] = []
     is_beginning = False
     for place, piece in enumerate(pieces, start=1):
@@ -74,6 +75,25 @@ def split(text: str, language: str) -> list[str]:
             sentences.append([piece])
         is_beginning = _is_enumerator(piece) or (code == "de" and _ends_in_ordinal(piece))
     return ["".join(sentence) for sentence in sentences] or [text]
+
+
+def _pieces(code: str, text: str) -> Iterator[str]:
+    """The sentences of a text by the library, in parts: of a long one its time is quadratic."""
+    start, size = 0, _AT_ONCE
+    while start < len(text):
+        part = text[start : start + size]
+        pieces = list(sentencex.segment(code, part))
+        # No text may be translated twice or lost, even if the library makes a mistake.
+        if "".join(pieces) != part:
+            pieces = [part]
+        is_last = start + size >= len(text)
+        if len(pieces) == 1 and not is_last:
+            size *= 2
+            continue
+        # The last sentence of a part may go on in the next one.
+        whole = pieces if is_last else pieces[:-1]
+        yield from whole
+        start, size = start + sum(map(len, whole)), _AT_ONCE
 
 
 def _is_enumerator(piece: str) -> bool:

@@ -93,6 +93,24 @@ def test_the_sentences_of_hostile_lines_together_are_the_line():
             assert "".join(split(text, language)) == text
 
 
+def test_the_library_is_given_a_long_text_in_parts(monkeypatch: pytest.MonkeyPatch):
+    # For Chinese it takes 16 times as long for a text of four times the length.
+    segment, sizes = mtkit.sentences.sentencex.segment, []
+    monkeypatch.setattr(
+        mtkit.sentences.sentencex,
+        "segment",
+        lambda code, text: sizes.append(len(text)) or segment(code, text),
+    )
+    assert split("你好。" * 20_000, "zh") == ["你好。"] * 20_000
+    assert max(sizes) <= 10_000
+
+
+@pytest.mark.parametrize("words", [1, 5000, 50_000])
+def test_a_sentence_longer_than_a_part_stays_whole(words: int):
+    sentence = "word " * words + "end. "
+    assert split(sentence * 3, "en") == [sentence] * 3
+
+
 def test_a_text_that_the_library_would_change_stays_whole(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mtkit.sentences.sentencex, "segment", lambda _, text: [text[:3], text[4:]])
     assert split("One. Two.", "en") == ["One. Two."]
