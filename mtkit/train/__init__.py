@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from mtkit.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from mtkit.train.assembly import forecast, forecast_without_data, run
+    from mtkit.train.assembly import run
+    from mtkit.train.dry_run import forecast, forecast_without_data
     from mtkit.train.launcher import BROKEN, is_launched, launch
 
 __all__ = [
@@ -23,8 +24,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "BROKEN": "mtkit.train.launcher",
-        "forecast": "mtkit.train.assembly",
-        "forecast_without_data": "mtkit.train.assembly",
+        "forecast": "mtkit.train.dry_run",
+        "forecast_without_data": "mtkit.train.dry_run",
         "is_launched": "mtkit.train.launcher",
         "launch": "mtkit.train.launcher",
         "run": "mtkit.train.assembly",

@@ -1,4 +1,4 @@
-"""Sets up a training run: run folder, data and workers; also the forecast of `--dry-run`.
+"""Sets up a training run: run folder, data and workers.
 
 `run` only connects the parts; the training loop is in `trainer`.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
-import os
 import platform
 import sys
 from contextlib import nullcontext, suppress
-from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -29,35 +27,24 @@ from mtkit.devices import (
     describe_device,
     disable_malloc_trim,
     memory_explained,
-    total_memory,
 )
-from mtkit.errors import MtkitError, one_line
+from mtkit.errors import MtkitError
 from mtkit.files import Held
-from mtkit.model import Transformer, parameter_counts
-from mtkit.prepare_config import PrepareConfig
+from mtkit.model import parameter_counts
 from mtkit.run_folder import PAGE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
-from mtkit.tokenizer import PAD_ID
-from mtkit.train.diagnostics import rate_in_words, unusual_rate
+from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.finishing import report_finish, with_finish
-from mtkit.train.flops import training_flops
+from mtkit.train.flops import cost_in_words
 from mtkit.train.initial import Initial, config_to_start, initial_weights, split_checkpoint
-from mtkit.train.launcher import is_restarted, launch_id, threads_for
-from mtkit.train.meter import Meter
+from mtkit.train.launcher import is_restarted, launch_id
+from mtkit.train.memory import check_room
 from mtkit.train.progress import clock
 from mtkit.train.schedule import Schedule
 from mtkit.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
-
-# Weight, gradient and Adam's two moments, in float32; and the moving average.
-_BYTES_PER_PARAMETER = 16
-_BYTES_OF_AVERAGE = 4
-# The forecast measures whole updates if one takes less.
-_QUICK_SECONDS = 3.0
-# After the first one.
-_TIMED_UPDATES = 5
 
 
 def run(
@@ -93,7 +80,7 @@ def run(
         MtkitError: if the folder has a run with another configuration, other data or other
             initial weights, which the message names, or if the workers have different ones.
     """
-    config, initial = _start(config, data, run_path, init_from, restart=restart)
+    config, initial = start_of(config, data, run_path, init_from, restart=restart)
     config = config.shareable()
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
@@ -110,7 +97,7 @@ def run(
         )
 
 
-def _start(
+def start_of(
     config: Config,
     data: PreparedData,
     run_path: Path | None,
@@ -180,7 +167,7 @@ def _run(
     command: list[str] | None,
     finish_in: int | None,
 ) -> bool:
-    _check_task(config, data)
+    check_task(config, data)
     _check_agreed(workers, config, data, initial)
     # The first worker decides: on a shared file system the others may see an older state.
     if workers.is_rank_zero and not Run.may_create(run_path):
@@ -243,7 +230,7 @@ def _run_locked(
             parallel,
             trainer.precision,
             trainer.matmul_backend,
-            _parameters(trainer),
+            parameters_in_words(trainer),
         )
         log.info("report: %s", run_path / PAGE)
         if existing is None:
@@ -252,7 +239,7 @@ def _run_locked(
                 origin = initial.origin
                 licence = f"; licence: {origin.licence}" if origin.licence else ""
                 log.info("starting from %s of %s%s", origin.weights, initial.run, licence)
-                _warn_of_start(initial, config)
+                warn_of_start(initial, config)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
         folder.guard(held)
@@ -277,7 +264,7 @@ def _run_locked(
             "trained on %s target tokens in %s: %s",
             f"{cost.tokens:,}",
             clock(cost.seconds),
-            _cost(cost.flops, cost.seconds, config),
+            cost_in_words(cost.flops, cost.seconds, config),
         )
     return finished
 
@@ -306,7 +293,7 @@ def _existing_run(
     )
 
 
-def _warn_of_start(initial: Initial, config: Config) -> None:
+def warn_of_start(initial: Initial, config: Config) -> None:
     """Warn of fine-tuning that takes longer, or destroys what the model has learned."""
     if config.train.schedule == "paper":
         log.warning(
@@ -333,35 +320,7 @@ def _report_finished(run_path: Path, config: Config, step: int) -> None:
     log.info("%s is finished: step %d of %d; %s", run_path, step, config.train.last_step, further)
 
 
-def check_room(
-    config: Config, data: PreparedData, device: torch.device, *, world_size: int
-) -> None:
-    """Refuse, before anything is allocated, a model that is larger than the memory.
-
-    Raises:
-        MtkitError: naming the needed and the available memory.
-    """
-    vocabularies = data.tokenizers()
-    with torch.device("meta"):
-        model = Transformer(config.model, len(vocabularies.tgt), PAD_ID, vocabularies.own_src_size)
-    count = sum(parameter_counts(model).values())
-    needed = count * _bytes_per_parameter(config)
-    if config.train.fsdp and device.type == "cuda":
-        needed //= world_size
-    there = total_memory(device)
-    if needed > there:
-        raise MtkitError(
-            f"a model of {count:,} parameters needs {_gigabytes(needed)} for weights, gradients "
-            f"and optimizer, and {describe_device(device)} has {_gigabytes(there)}; choose a "
-            "smaller one (model.d_model, model.d_ff, the number of layers)"
-        )
-
-
-def _bytes_per_parameter(config: Config) -> int:
-    return _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.train.ema else 0)
-
-
-def _parameters(trainer: Trainer) -> str:
+def parameters_in_words(trainer: Trainer) -> str:
     """Such as "60,000 parameters, 2,000 trained"."""
     count = sum(parameter_counts(trainer.model).values())
     trained = trainer.trained.count
@@ -399,175 +358,6 @@ def _manifest(
         command=shareable_command(command or sys.argv),
         launch=launch_id(),
     )
-
-
-def forecast(
-    config: Config,
-    data: PreparedData,
-    *,
-    device: str = "auto",
-    world_size: int = 1,
-    init_from: str | None = None,
-) -> str:
-    """The output of `--dry-run`: the full configuration as YAML, then the forecast as comments.
-
-    Builds the model, runs the largest batch, and measures the time of a few batches; writes
-    nothing. This is the work of one worker, with the whole model, in this process.
-
-    Args:
-        config: the configuration.
-        data: the training data.
-        device: `auto`, `cpu` or `cuda`.
-        world_size: number of workers in the training.
-        init_from: as in `run`.
-    """
-    config, initial = _start(config, data, None, init_from)
-    _check_task(config, data)
-    data.verify()
-    if initial is not None:
-        _warn_of_start(initial, config)
-    place = choose_device(device)
-    disable_malloc_trim()
-    if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(threads_for(world_size))
-    # A single worker cannot shard the model.
-    whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
-    check_room(config, data, place, world_size=world_size)
-    with memory_explained("building the model; choose a smaller one (model.d_model)"):
-        trainer = Trainer(whole if world_size > 1 else config, data, device=place)
-    trainer.micro_batches.choose(trainer.batches, world_size)
-    try:
-        trainer.check_memory()
-    except MtkitError as error:
-        if world_size == 1 or not config.train.fsdp:
-            raise
-        raise MtkitError(
-            f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
-        ) from error
-    speeds, measured = _measured_speeds(trainer)
-    low, speed, high = min(speeds), len(speeds) / sum(1 / one for one in speeds), max(speeds)
-    pairs = data.pairs("train")
-    updates = trainer.batches.updates_in_epoch
-    tokens = pairs.epoch_tokens()
-    flops = sum(
-        weight * training_flops(config.model, len(trainer.tokenizer), src, tgt)
-        for weight, src, tgt in pairs.epoch_lengths()
-    )
-    epochs = config.train.last_step / updates
-    count = sum(parameter_counts(trainer.model).values())
-    seconds, fastest, slowest = (epochs * tokens / one / world_size for one in (speed, high, low))
-    spread = f"{low:,.0f} to {high:,.0f} in {len(speeds)} updates"
-    sure = f"{clock(fastest)} to {clock(slowest)} at these speeds"
-    if len(speeds) == 1:
-        spread, sure = "one update", "a rough guess"
-    several = world_size > 1
-    micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
-    at_once = trainer.micro_batches.at_once
-    return _forecast(
-        config,
-        [
-            f"data: {one_line(str(data.path))} "
-            f"({', '.join(f'{src} to {tgt}' for src, tgt in data.language_pairs)})",
-            *_facts_of_model(trainer.model, config),
-            *([f"trained: {_parameters(trainer)}"] if trainer.trained.count != count else []),
-            *([f"start: {initial.origin.weights} of {initial.run}"] if initial else []),
-            f"learning rate: {rate_in_words(config, is_fine_tuning=initial is not None)}",
-            f"an update: {tokens / updates:,.0f} target tokens, "
-            f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
-            + (f", {at_once} at a time" if at_once > 1 else ""),
-            f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
-            f"device: {describe_device(place)}"
-            + (f", {world_size} workers" if several else "")
-            + f", {trainer.precision}, matrices by {trainer.matmul_backend}",
-            f"memory at the largest batch: {_peak(place)}"
-            + (", before the model is sharded" if several and config.train.fsdp else "")
-            + "; validations and checkpoints need more",
-            f"speed: {speed:,.0f} target tokens/s over {measured} "
-            f"batch{'es' if measured > 1 else ''} ({spread})"
-            + (", by one worker alone" if several else ""),
-            f"time: {clock(seconds)} ({sure}) for {config.train.last_step:,} updates, "
-            "without validation"
-            + (f", if all {world_size} workers keep that speed" if several else ""),
-            f"cost: {_cost(epochs * flops, seconds, config)}",
-        ],
-    )
-
-
-def _measured_speeds(trainer: Trainer) -> tuple[list[float], int]:
-    """Target tokens per second of some updates, and of how many batches these updates were.
-
-    After a first update, which is slower, they are whole ones if that is quick. Otherwise they are
-    of one batch, or of as many as it takes to use all threads.
-    """
-    meter = Meter(trainer.cost)
-    batches = chain.from_iterable(trainer.batches)
-    number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)
-    speeds: list[float] = []
-    while len(speeds) <= _TIMED_UPDATES and trainer.cost.seconds < 10.0:
-        meter.add(*trainer.update(list(islice(batches, number))))
-        speeds.append(meter.read(trainer.step, trainer.workers)["tokens_per_second"])
-        measured = number
-        if trainer.cost.seconds / number * trainer.batches.per_update < _QUICK_SECONDS:
-            number = trainer.batches.per_update
-    return speeds[1:] or speeds, measured
-
-
-def forecast_without_data(config: Config) -> str:
-    """The forecast of `--dry-run` for a configuration without data.
-
-    It assumes the vocabulary of the paper, and sentences of 30 tokens, about the average of WMT14.
-    """
-    vocab_size = PrepareConfig().vocab_size
-    with torch.device("meta"):
-        model = Transformer(config.model, vocab_size, PAD_ID)
-    tokens = config.train.batch_tokens * config.train.last_step
-    flops = training_flops(config.model, vocab_size, [30], [30]) / 30 * tokens
-    return _forecast(
-        config,
-        [
-            "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
-            *_facts_of_model(model, config),
-            f"learning rate: {rate_in_words(config)}",
-            f"an update: {config.train.batch_tokens:,} target tokens",
-            f"cost: {_cost(flops, None, config)}, for {config.train.last_step:,} updates",
-        ],
-    )
-
-
-def _forecast(config: Config, lines: list[str]) -> str:
-    if (warning := unusual_rate(config)) is not None:
-        log.warning("%s", warning)
-    # The forecast is the end, where a terminal shows it.
-    return dump_config(config) + "".join(f"# {line}\n" for line in lines)
-
-
-def _facts_of_model(model: Transformer, config: Config) -> list[str]:
-    counts = parameter_counts(model)
-    total = sum(counts.values())
-    parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
-    pieces = f"{model.vocab_size:,}"
-    if model.src_vocab_size is not None:
-        pieces = f"{model.src_vocab_size:,} source and {pieces} target"
-    return [
-        f"vocabulary: {pieces} subwords",
-        f"parameters: {total:,} ({parts})",
-        f"memory: {_gigabytes(total * _bytes_per_parameter(config))} for weights, gradients and "
-        "optimizer",
-    ]
-
-
-def _cost(flops: float, seconds: float | None, config: Config) -> str:
-    """The counted operations, and the paper's estimate if it can be made."""
-    text = f"{flops:.2e} floating-point operations by the model and its tokens"
-    if seconds is None:
-        return text
-    text += f" ({flops / max(seconds, 1e-9):.1e} a second)"
-    if (sustained := config.train.sustained_flops) is not None:
-        text += (
-            f"; {seconds * sustained:.2e} as the paper estimates it, "
-            f"time times {sustained:.2g} a second"
-        )
-    return text
 
 
 def _check_agreed(
@@ -652,7 +442,8 @@ def _run_to_continue(
     return run
 
 
-def _check_task(config: Config, data: PreparedData) -> None:
+def check_task(config: Config, data: PreparedData) -> None:
+    """Refuse data of other languages than the configuration, and a metric of another task."""
     for key in ("src_lang", "tgt_lang"):
         wanted, found = getattr(config.data, key), getattr(data, key)
         if wanted is not None and wanted != found:
@@ -670,18 +461,3 @@ def _check_task(config: Config, data: PreparedData) -> None:
 
 def _directions(data: PreparedData) -> list[Direction]:
     return [Direction(src_lang=one.src_lang, tgt_lang=one.tgt_lang) for one in data.directions]
-
-
-def _gigabytes(count: float) -> str:
-    return f"{count / 2**30:.2f} GiB"
-
-
-def _peak(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{_gigabytes(torch.cuda.max_memory_allocated(device))} on the device"
-    import resource
-
-    # Linux counts in KiB, macOS in bytes.
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f"{_gigabytes(peak)} for the whole process"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.config import ModelConfig
+from mtkit.config import Config, ModelConfig
 
 Lengths = Sequence[int] | npt.NDArray[Any]
 
@@ -85,3 +85,17 @@ def _pairs(
     pairs: npt.NDArray[np.float64] = length**2 - hidden
     # Half of the positions off the diagonal, and the diagonal.
     return (pairs + length) / 2 if causal else pairs
+
+
+def cost_in_words(flops: float, seconds: float | None, config: Config) -> str:
+    """The counted operations, and the paper's estimate if it can be made."""
+    text = f"{flops:.2e} floating-point operations by the model and its tokens"
+    if seconds is None:
+        return text
+    text += f" ({flops / max(seconds, 1e-9):.1e} a second)"
+    if (sustained := config.train.sustained_flops) is not None:
+        text += (
+            f"; {seconds * sustained:.2e} as the paper estimates it, "
+            f"time times {sustained:.2g} a second"
+        )
+    return text

@@ -1,4 +1,4 @@
-"""The check of the memory before the first update, so that it does not run out hours later."""
+"""The checks of the memory before the first update, so that it does not run out hours later."""
 
 from __future__ import annotations
 
@@ -8,16 +8,55 @@ import torch
 from torch import nn
 
 from mtkit.batches import TokenBatches
-from mtkit.data import IntArray, SentencePairs
-from mtkit.devices import is_out_of_memory, limited_to_free_memory
+from mtkit.config import Config
+from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.devices import describe_device, is_out_of_memory, limited_to_free_memory, total_memory
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
+from mtkit.tokenizer import PAD_ID
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import padded_tokens
 
 # The moments of the optimizer (8 bytes), which the first update makes, and the copy of them and of
 # the weights (12) that a checkpoint is written from.
 _LATER_BYTES_PER_PARAMETER = 20
+# Weight, gradient and Adam's two moments, in float32; and the moving average.
+_BYTES_PER_PARAMETER = 16
+_BYTES_OF_AVERAGE = 4
+
+
+def check_room(
+    config: Config, data: PreparedData, device: torch.device, *, world_size: int
+) -> None:
+    """Refuse, before anything is allocated, a model that is larger than the memory.
+
+    Raises:
+        MtkitError: naming the needed and the available memory.
+    """
+    vocabularies = data.tokenizers()
+    with torch.device("meta"):
+        model = Transformer(config.model, len(vocabularies.tgt), PAD_ID, vocabularies.own_src_size)
+    count = sum(parameter_counts(model).values())
+    needed = count * bytes_per_parameter(config)
+    if config.train.fsdp and device.type == "cuda":
+        needed //= world_size
+    there = total_memory(device)
+    if needed > there:
+        raise MtkitError(
+            f"a model of {count:,} parameters needs {gigabytes(needed)} for weights, gradients "
+            f"and optimizer, and {describe_device(device)} has {gigabytes(there)}; choose a "
+            "smaller one (model.d_model, model.d_ff, the number of layers)"
+        )
+
+
+def bytes_per_parameter(config: Config) -> int:
+    """Bytes for a weight, its gradient, and what the optimizer keeps of it."""
+    return _BYTES_PER_PARAMETER + (_BYTES_OF_AVERAGE if config.train.ema else 0)
+
+
+def gigabytes(count: float) -> str:
+    """A number of bytes, such as "1.50 GiB"."""
+    return f"{count / 2**30:.2f} GiB"
 
 
 def check_memory(

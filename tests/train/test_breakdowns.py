@@ -27,6 +27,7 @@ from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
+from mtkit.train import dry_run
 from mtkit.train.gradients import Losses
 from mtkit.train.trainer import Trainer
 
@@ -301,7 +302,7 @@ def test_a_model_larger_than_all_memory_is_refused_before_it_is_built(
 ):
     config = changed(tiny_config, "model", d_model=1 << 20)
     for work in (
-        lambda: train.forecast(config, tiny_data, device="cpu"),
+        lambda: dry_run.forecast(config, tiny_data, device="cpu"),
         lambda: train.run(config, tiny_data, tmp_path / "run", device="cpu"),
     ):
         with pytest.raises(MtkitError, match=r"of [\d,]+ parameters needs [\d.]+ GiB") as error:

@@ -24,6 +24,7 @@ from mtkit.model import Transformer
 from mtkit.plain_yaml import dump_yaml
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
+from mtkit.train import dry_run
 from mtkit.train.initial import Initial, split_checkpoint
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trained import TrainedParameters
@@ -226,7 +227,7 @@ def test_fine_tuning_with_the_rates_of_the_paper_is_warned_of(
     for settings, count in ((by_paper, 2), ({"max_steps": 1}, 0)):
         caplog.clear()
         config = changed(fine, "train", **settings)
-        train.forecast(config, tiny_data, device="cpu", init_from=str(tiny_run.path))
+        dry_run.forecast(config, tiny_data, device="cpu", init_from=str(tiny_run.path))
         tune(config, tiny_data, tmp_path / str(count), tiny_run)
         found = [line for line in caplog.messages if line.startswith("train.schedule: ")]
         assert len(found) == count

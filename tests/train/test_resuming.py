@@ -24,6 +24,7 @@ from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
+from mtkit.train import dry_run
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.observer import count_subwords
 from mtkit.train.state import read_checkpoint
@@ -146,7 +147,7 @@ def test_a_run_with_a_vocabulary_for_each_side_is_resumed_to_the_last_bit(
 
 
 def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: PreparedData):
-    text = train.forecast(config, greek_data, device="cpu")
+    text = dry_run.forecast(config, greek_data, device="cpu")
     assert "# vocabulary: 300 source and 300 target subwords\n" in text
     (total, parts) = re.findall(r"# parameters: ([\d,]+) \((.*)\)", text)[0]
     counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}

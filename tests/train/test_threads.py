@@ -26,6 +26,7 @@ from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.train import assembly as train
+from mtkit.train import dry_run
 from mtkit.train.gradients import Gradients
 from mtkit.train.micro_batches import MicroBatches, groups_of_threads, padded_tokens
 from mtkit.train.threads import GradientThreads
@@ -309,7 +310,7 @@ def test_the_forecast_computes_as_many_micro_batches_at_once_as_the_training(
         return original(self, tasks)
 
     monkeypatch.setattr(GradientThreads, "differentiate", count)
-    text = train.forecast(config, tiny_data, device="cpu")
+    text = dry_run.forecast(config, tiny_data, device="cpu")
     assert "4 micro-batches, 2 at a time" in text
     # The check of the memory has two for each thread; then come up to three updates.
     assert numbers[0] == 4
@@ -317,7 +318,7 @@ def test_the_forecast_computes_as_many_micro_batches_at_once_as_the_training(
     assert set(numbers[1:]) <= {2, 4}
     numbers.clear()
     # Several workers compute theirs one after the other.
-    assert "at a time" not in train.forecast(config, tiny_data, device="cpu", world_size=2)
+    assert "at a time" not in dry_run.forecast(config, tiny_data, device="cpu", world_size=2)
     assert numbers == []
 
 
@@ -329,8 +330,8 @@ def test_the_forecast_measures_whole_updates_if_they_are_quick(
     tiny_data: PreparedData,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(train, "_QUICK_SECONDS", seconds)
-    assert f"tokens/s over {batches} batches" in train.forecast(config, tiny_data, device="cpu")
+    monkeypatch.setattr(dry_run, "_QUICK_SECONDS", seconds)
+    assert f"tokens/s over {batches} batches" in dry_run.forecast(config, tiny_data, device="cpu")
 
 
 def test_at_the_same_time_are_only_as_many_as_the_limit_allows(

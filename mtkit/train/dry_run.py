@@ -1,0 +1,199 @@
+"""What a training will take: the forecast that `--dry-run` prints."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from itertools import chain, islice
+
+import torch
+
+from mtkit.config import Config, dump_config
+from mtkit.data import PreparedData
+from mtkit.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
+from mtkit.errors import MtkitError, one_line
+from mtkit.model import Transformer, parameter_counts
+from mtkit.prepare_config import PrepareConfig
+from mtkit.tokenizer import PAD_ID
+from mtkit.train.assembly import check_task, parameters_in_words, start_of, warn_of_start
+from mtkit.train.diagnostics import rate_in_words, unusual_rate
+from mtkit.train.flops import cost_in_words, training_flops
+from mtkit.train.launcher import threads_for
+from mtkit.train.memory import bytes_per_parameter, check_room, gigabytes
+from mtkit.train.meter import Meter
+from mtkit.train.progress import clock
+from mtkit.train.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+# The forecast measures whole updates if one takes less.
+_QUICK_SECONDS = 3.0
+# After the first one.
+_TIMED_UPDATES = 5
+
+
+def forecast(
+    config: Config,
+    data: PreparedData,
+    *,
+    device: str = "auto",
+    world_size: int = 1,
+    init_from: str | None = None,
+) -> str:
+    """The output of `--dry-run`: the full configuration as YAML, then the forecast as comments.
+
+    Builds the model, runs the largest batch, and measures the time of a few batches; writes
+    nothing. This is the work of one worker, with the whole model, in this process.
+
+    Args:
+        config: the configuration.
+        data: the training data.
+        device: `auto`, `cpu` or `cuda`.
+        world_size: number of workers in the training.
+        init_from: as in `run`.
+    """
+    config, initial = start_of(config, data, None, init_from)
+    check_task(config, data)
+    data.verify()
+    if initial is not None:
+        warn_of_start(initial, config)
+    place = choose_device(device)
+    disable_malloc_trim()
+    if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(threads_for(world_size))
+    # A single worker cannot shard the model.
+    whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
+    check_room(config, data, place, world_size=world_size)
+    with memory_explained("building the model; choose a smaller one (model.d_model)"):
+        trainer = Trainer(whole if world_size > 1 else config, data, device=place)
+    trainer.micro_batches.choose(trainer.batches, world_size)
+    try:
+        trainer.check_memory()
+    except MtkitError as error:
+        if world_size == 1 or not config.train.fsdp:
+            raise
+        raise MtkitError(
+            f"{error} (tried with the whole model on one device; train.fsdp leaves more room)"
+        ) from error
+    speeds, measured = _measured_speeds(trainer)
+    low, speed, high = min(speeds), len(speeds) / sum(1 / one for one in speeds), max(speeds)
+    pairs = data.pairs("train")
+    updates = trainer.batches.updates_in_epoch
+    tokens = pairs.epoch_tokens()
+    flops = sum(
+        weight * training_flops(config.model, len(trainer.tokenizer), src, tgt)
+        for weight, src, tgt in pairs.epoch_lengths()
+    )
+    epochs = config.train.last_step / updates
+    is_partial = trainer.trained.count != sum(parameter_counts(trainer.model).values())
+    seconds, fastest, slowest = (epochs * tokens / one / world_size for one in (speed, high, low))
+    spread = f"{low:,.0f} to {high:,.0f} in {len(speeds)} updates"
+    sure = f"{clock(fastest)} to {clock(slowest)} at these speeds"
+    if len(speeds) == 1:
+        spread, sure = "one update", "a rough guess"
+    several = world_size > 1
+    micro_batches = trainer.batches.per_update * trainer.micro_batches.per_batch
+    at_once = trainer.micro_batches.at_once
+    return _forecast(
+        config,
+        [
+            f"data: {one_line(str(data.path))} "
+            f"({', '.join(f'{src} to {tgt}' for src, tgt in data.language_pairs)})",
+            *_facts_of_model(trainer.model, config),
+            *([f"trained: {parameters_in_words(trainer)}"] if is_partial else []),
+            *([f"start: {initial.origin.weights} of {initial.run}"] if initial else []),
+            f"learning rate: {rate_in_words(config, is_fine_tuning=initial is not None)}",
+            f"an update: {tokens / updates:,.0f} target tokens, "
+            f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
+            + (f", {at_once} at a time" if at_once > 1 else ""),
+            f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
+            f"device: {describe_device(place)}"
+            + (f", {world_size} workers" if several else "")
+            + f", {trainer.precision}, matrices by {trainer.matmul_backend}",
+            f"memory at the largest batch: {_peak(place)}"
+            + (", before the model is sharded" if several and config.train.fsdp else "")
+            + "; validations and checkpoints need more",
+            f"speed: {speed:,.0f} target tokens/s over {measured} "
+            f"batch{'es' if measured > 1 else ''} ({spread})"
+            + (", by one worker alone" if several else ""),
+            f"time: {clock(seconds)} ({sure}) for {config.train.last_step:,} updates, "
+            "without validation"
+            + (f", if all {world_size} workers keep that speed" if several else ""),
+            f"cost: {cost_in_words(epochs * flops, seconds, config)}",
+        ],
+    )
+
+
+def _measured_speeds(trainer: Trainer) -> tuple[list[float], int]:
+    """Target tokens per second of some updates, and of how many batches these updates were.
+
+    After a first update, which is slower, they are whole ones if that is quick. Otherwise they are
+    of one batch, or of as many as it takes to use all threads.
+    """
+    meter = Meter(trainer.cost)
+    batches = chain.from_iterable(trainer.batches)
+    number = -(-trainer.micro_batches.at_once // trainer.micro_batches.per_batch)
+    speeds: list[float] = []
+    while len(speeds) <= _TIMED_UPDATES and trainer.cost.seconds < 10.0:
+        meter.add(*trainer.update(list(islice(batches, number))))
+        speeds.append(meter.read(trainer.step, trainer.workers)["tokens_per_second"])
+        measured = number
+        if trainer.cost.seconds / number * trainer.batches.per_update < _QUICK_SECONDS:
+            number = trainer.batches.per_update
+    return speeds[1:] or speeds, measured
+
+
+def forecast_without_data(config: Config) -> str:
+    """The forecast of `--dry-run` for a configuration without data.
+
+    It assumes the vocabulary of the paper, and sentences of 30 tokens, about the average of WMT14.
+    """
+    vocab_size = PrepareConfig().vocab_size
+    with torch.device("meta"):
+        model = Transformer(config.model, vocab_size, PAD_ID)
+    tokens = config.train.batch_tokens * config.train.last_step
+    flops = training_flops(config.model, vocab_size, [30], [30]) / 30 * tokens
+    return _forecast(
+        config,
+        [
+            "data: none yet; vocabulary as in the paper, sentences of 30 tokens",
+            *_facts_of_model(model, config),
+            f"learning rate: {rate_in_words(config)}",
+            f"an update: {config.train.batch_tokens:,} target tokens",
+            f"cost: {cost_in_words(flops, None, config)}, for {config.train.last_step:,} updates",
+        ],
+    )
+
+
+def _forecast(config: Config, lines: list[str]) -> str:
+    if (warning := unusual_rate(config)) is not None:
+        log.warning("%s", warning)
+    # The forecast is the end, where a terminal shows it.
+    return dump_config(config) + "".join(f"# {line}\n" for line in lines)
+
+
+def _facts_of_model(model: Transformer, config: Config) -> list[str]:
+    counts = parameter_counts(model)
+    total = sum(counts.values())
+    parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+    pieces = f"{model.vocab_size:,}"
+    if model.src_vocab_size is not None:
+        pieces = f"{model.src_vocab_size:,} source and {pieces} target"
+    return [
+        f"vocabulary: {pieces} subwords",
+        f"parameters: {total:,} ({parts})",
+        f"memory: {gigabytes(total * bytes_per_parameter(config))} for weights, gradients and "
+        "optimizer",
+    ]
+
+
+def _peak(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{gigabytes(torch.cuda.max_memory_allocated(device))} on the device"
+    import resource
+
+    # Linux counts in KiB, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f"{gigabytes(peak)} for the whole process"
