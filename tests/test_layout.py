@@ -54,7 +54,7 @@ HOMES = {
     "markupsafe": {"html"},
     "datasets": {"prepare.hub"},
     "pyarrow": {"prepare.readers"},
-    "huggingface_hub": {"prepare.hub", "convert.model_hub"},
+    "huggingface_hub": {"hub_client", "prepare.hub", "convert.model_hub"},
     "xxhash": {"prepare.filters"},
     "langcodes": {"prepare.filters", "language_id"},
     "py3langid": {"language_id"},

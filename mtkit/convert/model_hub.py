@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mtkit.convert.transformers_folder import CONFIG, OTHER_FILES, PICKLED, SAFETENSORS
 from mtkit.errors import MtkitError, reason_of
+from mtkit.hub_client import quiet_client, the_hub, transport_errors
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +40,6 @@ def download(name: str, revision: str | None) -> Downloaded:
     Raises:
         MtkitError: if the hub cannot be reached, or has no such model.
     """
-    # Networks block the storage of Xet, and its client retries for minutes.
-    os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
     from huggingface_hub import HfApi, snapshot_download
 
     with _explained(name, revision):
@@ -62,23 +59,13 @@ def download(name: str, revision: str | None) -> Downloaded:
 @contextlib.contextmanager
 def _explained(name: str, revision: str | None) -> Iterator[None]:
     """Without bars and messages of the library; its errors are errors of the user's."""
-    from huggingface_hub import constants
     from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
-    from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    # All errors of the HTTP client have the base class of the library's own error.
-    bases: tuple[Any, ...] = HfHubHTTPError.__bases__
-    transport = tuple(base for base in bases if base is not OSError)
-
-    hub = f"the Hugging Face hub at {constants.ENDPOINT}"
+    hub = the_hub()
     not_here = f"{name}: is not a folder on this machine, and"
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    if not sys.stderr.isatty():
-        disable_progress_bars()
     try:
-        yield
+        with quiet_client():
+            yield
     except RevisionNotFoundError as error:
         raise MtkitError(f"--revision {revision}: {name} has no such revision on {hub}") from error
     except HfHubHTTPError as error:
@@ -93,10 +80,8 @@ def _explained(name: str, revision: str | None) -> Iterator[None]:
         ) from error
     except MtkitError:
         raise
-    except (OSError, *transport, RuntimeError, ValueError) as error:
+    except (OSError, *transport_errors(), RuntimeError, ValueError) as error:
         raise MtkitError(
             f"{not_here} it cannot be downloaded from {hub}: {reason_of(error, most=200)}; check "
             "the name, try again, or download its files and give their folder as SOURCE"
         ) from error
-    finally:
-        logger.setLevel(level)

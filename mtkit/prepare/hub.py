@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import os
 import sys
 import threading
 import time
@@ -22,8 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from mtkit.errors import MtkitError, reason_of
+from mtkit.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.prepare.catalogue import Corpus, Pair
 
 if TYPE_CHECKING:
@@ -160,7 +161,10 @@ def fetch_split(
 
 def _fetch(wanted: _Wanted) -> list[HubSplit]:
     """The splits; raises `MtkitError` with an explanation of what went wrong."""
-    with _libraries_kept_quiet(), waiting_noted(f"fetching {wanted.described} from {_hub()}"):
+    with (
+        _libraries_kept_quiet(),
+        waiting_noted(f"fetching {wanted.described} from {the_hub()}"),
+    ):
         try:
             builder = _prepared(wanted)
             return [_split(builder, wanted, split) for split in wanted.splits]
@@ -214,12 +218,12 @@ def _prepared(wanted: _Wanted) -> Any:
 def _check_config(wanted: _Wanted, there: list[str]) -> None:
     if wanted.config is None and len(there) > 1:
         raise MtkitError(
-            f"{wanted.repository} on {_hub()} has several configurations, {', '.join(there)}: "
+            f"{wanted.repository} on {the_hub()} has several configurations, {', '.join(there)}: "
             f"{wanted.advice}"
         )
     if wanted.config is not None and wanted.config not in there:
         raise MtkitError(
-            f"{wanted.repository} on {_hub()} has no configuration '{wanted.config}', "
+            f"{wanted.repository} on {the_hub()} has no configuration '{wanted.config}', "
             f"only {', '.join(there)}: {wanted.advice}"
         )
 
@@ -282,7 +286,7 @@ def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
                 Path(path).unlink(missing_ok=True)
                 raise MtkitError(
                     f"{name} of {repository} arrived damaged (its checksum is not the one "
-                    f"{_hub()} lists) and was deleted: run the command again"
+                    f"{the_hub()} lists) and was deleted: run the command again"
                 )
 
 
@@ -312,7 +316,7 @@ def _brought(builder: Any, repository: str) -> Any:
             reset = any(isinstance(cause, ConnectionResetError) for cause in causes)
             if not reset or tries == _TRIES:
                 raise MtkitError(
-                    f"the download of {repository} from {_hub()} was interrupted "
+                    f"the download of {repository} from {the_hub()} was interrupted "
                     f"({reason_of(broken) or type(broken).__name__}): run the command again; the "
                     "files that are complete are kept"
                 ) from error
@@ -344,14 +348,14 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
             break
     for column in lacking:
         raise MtkitError(
-            f"{wanted.described} on {_hub()} has no column '{column}' in '{name}', "
+            f"{wanted.described} on {the_hub()} has no column '{column}' in '{name}', "
             f"only {', '.join(rows.column_names)}: {wanted.advice}"
         )
     for column in sides:
         feature = rows.features[column]
         if not (isinstance(feature, datasets.Value) and "string" in feature.dtype):
             raise MtkitError(
-                f"{wanted.described} on {_hub()} has no text in the column '{column}' "
+                f"{wanted.described} on {the_hub()} has no text in the column '{column}' "
                 f"of '{name}': {wanted.advice}"
             )
     source = HubSource(wanted.repository, wanted.config, name, revision=builder.hash)
@@ -360,7 +364,7 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
 
 def _no_split(wanted: _Wanted, name: str, there: Iterable[str]) -> str:
     return (
-        f"{wanted.described} on {_hub()} has no split '{name}', only {', '.join(there)}: "
+        f"{wanted.described} on {the_hub()} has no split '{name}', only {', '.join(there)}: "
         f"{wanted.advice}"
     )
 
@@ -388,31 +392,16 @@ def waiting_noted(what: str, *, every: float = 30.0) -> Iterator[None]:
 def _libraries_kept_quiet() -> Iterator[None]:
     """Silence the libraries' warnings, and their progress bars unless on a terminal.
 
-    Errors are reported once, by `_explanation`. Large files are downloaded without Xet unless
-    HF_HUB_DISABLE_XET is set: networks block its storage, and its client retries for minutes.
+    Errors are reported once, by `_explanation`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import datasets  # sets the level of its logger, so import before setting ours
-        from huggingface_hub import constants
-        from huggingface_hub.utils.tqdm import disable_progress_bars
-
-        without_xet = constants.HF_HUB_DISABLE_XET
-        constants.HF_HUB_DISABLE_XET = without_xet or "HF_HUB_DISABLE_XET" not in os.environ
 
         if not sys.stderr.isatty():
             datasets.disable_progress_bars()
-            disable_progress_bars()
-        loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub")]
-        levels = [logger.level for logger in loggers]
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        try:
+        with quiet_client("datasets"):
             yield
-        finally:
-            constants.HF_HUB_DISABLE_XET = without_xet
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
 
 
 def _explanation(error: Exception, wanted: _Wanted) -> str | None:
@@ -427,22 +416,22 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
             return _refusal(cause, wanted)
         if isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
             return (
-                f"{_hub()} refused {wanted.repository}: set HF_TOKEN to a token that may read it "
-                f"({reason_of(cause)})"
+                f"{the_hub()} refused {wanted.repository}: set HF_TOKEN to a token that may read "
+                f"it ({reason_of(cause)})"
             )
         if _is_of_the_connection(cause):
             return _unreachable(reason_of(cause) or type(cause).__name__)
         if isinstance(cause, RuntimeError) and "Dataset scripts" in str(cause):
             return (
-                f"{wanted.repository} on {_hub()} has a loading script, which mtkit does "
+                f"{wanted.repository} on {the_hub()} has a loading script, which mtkit does "
                 "not run: prepare a dataset that has only data files"
             )
     for cause in causes:
         if isinstance(cause, FileNotFoundError) and cause.errno is None:
-            return f"{wanted.described} on {_hub()} holds no data files: {wanted.advice}"
+            return f"{wanted.described} on {the_hub()} holds no data files: {wanted.advice}"
         if isinstance(cause, exceptions.SplitsVerificationError):
             return (
-                f"{wanted.described} on {_hub()} does not have as many pairs as its card says: "
+                f"{wanted.described} on {the_hub()} does not have as many pairs as its card says: "
                 "it may be changing now, so try again later"
             )
         if isinstance(cause, OSError):
@@ -459,41 +448,33 @@ def _explanation(error: Exception, wanted: _Wanted) -> str | None:
 
 
 def _is_of_the_connection(error: BaseException) -> bool:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    # All errors of the HTTP client have the base class of the library's own error.
-    transport = tuple(base for base in HfHubHTTPError.__bases__ if base is not OSError)
-    return isinstance(error, (ConnectionError, TimeoutError, *transport))
+    return isinstance(error, (ConnectionError, TimeoutError, *transport_errors()))
 
 
 def _refusal(error: Any, wanted: _Wanted) -> str:
     """The message for an HTTP status. `error` is a HfHubHTTPError, whose response is untyped."""
+    from huggingface_hub import constants
+
     status, host = error.response.status_code, error.response.url.host
-    if host not in _hub():
+    if host != urlsplit(constants.ENDPOINT).hostname:
         return (
-            f"{host}, where {_hub()} stores files, answered with HTTP {status} for "
+            f"{host}, where {the_hub()} stores files, answered with HTTP {status} for "
             f"{wanted.repository}: check that your network allows it, or try again later"
         )
     if status in (401, 403, 404):
         return (
-            f"{_hub()} has no dataset {wanted.repository}, or it is private (HTTP {status}): "
+            f"{the_hub()} has no dataset {wanted.repository}, or it is private (HTTP {status}): "
             "check HF_ENDPOINT and HF_TOKEN, or prepare your own files with --train and --valid"
         )
-    return f"{_hub()} answered with HTTP {status} for {wanted.repository}: try again later"
+    return f"{the_hub()} answered with HTTP {status} for {wanted.repository}: try again later"
 
 
 def _unreachable(reason: str) -> str:
     return (
-        f"cannot reach {_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT; "
+        f"cannot reach {the_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT; "
         "or set HF_HUB_OFFLINE=1 to use earlier downloads, or prepare your own files with "
         "--train and --valid"
     )
-
-
-def _hub() -> str:
-    from huggingface_hub import constants
-
-    return f"the Hugging Face hub at {constants.ENDPOINT}"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
