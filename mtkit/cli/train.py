@@ -32,6 +32,7 @@ from mtkit.errors import MtkitError
 if TYPE_CHECKING:
     from mtkit.config import Config
     from mtkit.data import PreparedData
+    from mtkit.run_folder import Run
 
 log = logging.getLogger(__name__)
 
@@ -160,8 +161,11 @@ def train(
     from mtkit import config as settings
 
     if config_name is None:
-        config_name, of_run = _of_run(run_path)
-        data_path = data_path or of_run
+        from mtkit.run_folder import CONFIG
+
+        continued = _run_to_continue(run_path)
+        config_name = str(continued.path / CONFIG)
+        data_path = data_path or _data_of(continued)
     config = settings.load_config(config_name, overrides)
     data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
     from mtkit.devices import workers_wanted
@@ -225,21 +229,24 @@ def _say_what_next(path: Path, data: PreparedData) -> None:
             say(f"mtkit score --run {name}")
 
 
-def _of_run(path: Path | None) -> tuple[str, Path]:
-    """The configuration and the data of a run that continues without `--config`."""
-    from mtkit.data import is_prepared
-    from mtkit.run_folder import CONFIG, Run
+def _run_to_continue(path: Path | None) -> Run:
+    """The run that continues without `--config`."""
+    from mtkit.run_folder import Run
 
     if path is None or not Run.is_run(path):
         new = "" if path is None else f"{path} is not a run yet: "
         raise click.UsageError(f"{new}give --config; mtkit train --list prints the presets")
-    run = Run.open(path)
-    places = run.data_path, DATA_ROOT / run.manifest.data.name
-    found = [place for place in places if is_prepared(place)]
-    if not found:
-        raise MtkitError(f"{path}: its data, {places[0]}, is not there; give --data")
-    log.info("data: %s", found[0])
-    return str(path / CONFIG), found[0]
+    return Run.open(path)
+
+
+def _data_of(run: Run) -> Path:
+    """The data of a run that continues without `--data`."""
+    from mtkit.data import is_prepared
+
+    if not is_prepared(run.data_path):
+        raise MtkitError(f"{run.path}: its data, {run.data_path}, is not there; give --data")
+    log.info("data: %s", run.data_path)
+    return run.data_path
 
 
 def _forecast(

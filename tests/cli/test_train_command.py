@@ -203,12 +203,14 @@ def test_a_run_continues_by_its_folder_alone(trained: Place):
     assert run.checkpoints()[-1].step == 8
 
 
-def test_a_run_whose_data_is_gone_asks_for_it(trained: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Run, "data_path", trained.folder / "gone")
-    shutil.rmtree(trained.folder / "data")
+def test_a_run_whose_data_was_moved_asks_for_it(trained: Place):
+    (trained.folder / "data").rename(trained.folder / "moved")
     error = trained.refused("train", "--run", "runs/tiny")
-    assert "gone" in error
+    assert "/tiny, is not there; " in error
     assert error.endswith("give --data")
+    again = ["--data", "moved/tiny", "--set", "train.max_steps=6", "--device", "cpu"]
+    assert trained.mtkit("train", "--run", "runs/tiny", *again).status == 0
+    assert Run.open(trained.folder / "runs" / "tiny").checkpoints()[-1].step == 6
 
 
 @pytest.mark.parametrize(
