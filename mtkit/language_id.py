@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import langcodes
-import langcodes.tag_parser
 
 from mtkit.processes import malloc_trim
 

@@ -41,6 +41,12 @@ class DataOrigin(Record):
     licence: str = ""
     lines: LineFacts | None = None
 
+    @property
+    def has_single_sentences(self) -> bool:
+        """Whether a model of these data leaves out text if it gets several sentences at once."""
+        lines = self.lines or LineFacts()
+        return self.task == "translation" and lines.has_single_sentences
+
 
 class Initialisation(Record):
     """The weights that a run was started from.

@@ -102,19 +102,13 @@ def write_card(
         step=step,
         scores=scores,
         needs=needs,
-        takes_sentences=format != "safetensors" and _has_single_sentences(origin),
+        takes_sentences=format != "safetensors" and origin.has_single_sentences,
         code_language="sh" if format == "safetensors" else "python",
         code=usage(Path(), format, run.config, vocabularies=vocabularies),
         note=note,
         citations=[] if imported is None else imported.citations,
     )
     (folder / CARD).write_text(text, encoding="utf-8")
-
-
-def _has_single_sentences(origin: DataOrigin) -> bool:
-    """Whether the model leaves out text when it gets several sentences at once."""
-    is_known = origin.lines is not None and not origin.lines.has_single_sentences
-    return origin.task == "translation" and not is_known
 
 
 def _pairs(origin: DataOrigin) -> list[tuple[str, str]]:

@@ -205,10 +205,9 @@ class Translator:
         models, checkpoints = load_models(runs, vocabularies, checkpoint)
         src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
-        lines = first.manifest.data.lines or LineFacts()
+        origin = first.manifest.data
         if config.split_sentences == "auto":
-            splits = task_of(first) == "translation" and lines.has_single_sentences
-            config = config.model_copy(update={"split_sentences": splits})
+            config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
         trees = None
         if task_of(first) == "parsing" and not linearised:
             trees = TreeText.of(tokenizer, tokenized=tokenized)
@@ -240,7 +239,7 @@ class Translator:
         translator._runs = list(runs)
         translator.checkpoint = ", ".join(checkpoints)
         translator.src_lang, translator.tgt_lang = src_lang, tgt_lang
-        translator.doubts = Doubts(lines)
+        translator.doubts = Doubts(origin.lines or LineFacts())
         return translator
 
     def __enter__(self) -> Self:
