@@ -32,6 +32,7 @@ from pydantic.fields import FieldInfo
 
 from mtkit.errors import MtkitError
 from mtkit.files import shareable_name
+from mtkit.overrides import explain, parse_value
 from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
@@ -539,8 +540,11 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        section, *rest = map(str, error.errors()[0]["loc"] or [""])
+        first = error.errors()[0]
+        section, *rest = map(str, first["loc"] or [""])
         mistake = explain(error)
+        if first["type"] == "extra_forbidden":
+            mistake += _suggest([cut(str(part)) for part in first["loc"]])
         for override in overrides:
             own, _, key = override.partition("=")[0].strip().partition(".")
             # A mistake of a whole section is of the settings that the message names, or of the
@@ -630,52 +634,6 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     settings = tree.setdefault(section, {})
     if isinstance(settings, dict):  # else it is refused together with the file
         settings[key] = value
-
-
-def parse_value(override: str, text: str) -> Any:
-    """The value of an override, read as YAML.
-
-    Args:
-        override: all of it, for the message.
-        text: of the value.
-
-    Raises:
-        MtkitError: if it is not YAML.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # The form in which Python passes invalid UTF-8 from the shell.
-        raise MtkitError(f"--set {cut(override)}: is not UTF-8") from None
-    try:
-        return parse_yaml(text)
-    except NotYamlError:
-        form = ""
-        if not set(text) & {"'", '"'}:
-            form = f""", as in --set '{cut(override.partition("=")[0])}="{cut(text)}"'"""
-        raise MtkitError(
-            f"--set {cut(override)}: {shown(text)} is not a YAML value; quote it{form}"
-        ) from None
-
-
-def explain(error: ValidationError) -> str:
-    """The first mistake of a configuration in one line, with its dotted key."""
-    first = error.errors()[0]
-    path = [cut(str(part)) for part in first["loc"]]
-    key = ".".join(path)
-    value = first.get("input")
-    kind = first["type"]
-    if kind == "extra_forbidden":
-        return f"unknown key {key}{_suggest(path)}"
-    if kind == "value_error":
-        # Our own checks name the key inside their section themselves.
-        return ".".join([*path, str(first["ctx"]["error"])])
-    if kind == "string_pattern_mismatch":
-        return f"{key}: {shown(value)} cannot be the name of a folder"
-    if kind in ("tuple_type", "string_too_short"):
-        return f"{key}: expected a name, or a list of names, not {shown(value)}"
-    expected = first["msg"].removeprefix("Input should be ")
-    return f"{key}: expected {expected}, not {shown(value)}"
 
 
 def _suggest(path: list[str]) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from mtkit.config import Count, Section, Seed, explain, parse_value, setting_fields
+from mtkit.config import Count, Section, Seed, setting_fields
 from mtkit.errors import MtkitError
+from mtkit.overrides import explain, parse_value
 from mtkit.plain_yaml import cut
 
 # SentencePiece allocates memory for all subwords at once.

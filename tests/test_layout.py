@@ -34,6 +34,7 @@ HOMES = {
     "pydantic": {
         "config",
         "prepare_config",
+        "overrides",
         "files",
         "data",
         "checkpoint",
