@@ -224,7 +224,9 @@ def _say_what_next(path: Path, data: PreparedData) -> None:
     log.info("report: %s; to use the run:", path / PAGE)
     if log.isEnabledFor(logging.INFO):
         name = shlex.quote(str(path))
-        say(f"mtkit translate --run {name} < input.txt")
+        targets = sorted({tgt for _, tgt in data.language_pairs})
+        language = f" --tgt-lang {targets[0]}" if len(targets) > 1 else ""
+        say(f"mtkit translate --run {name}{language} < input.txt")
         if "test" in data.manifest.sources:
             say(f"mtkit score --run {name}")
 

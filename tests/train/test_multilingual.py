@@ -367,6 +367,12 @@ def test_words_are_aligned_as_if_there_were_no_tag(untrained_many: Run):
         assert len(alignment.links) > 0
 
 
+def test_the_command_at_the_end_of_a_training_chooses_a_language(desk: Place):
+    outcome = desk.mtkit("train", "--run", "runs/many", "--device", "cpu")
+    assert outcome.status == 0
+    assert "mtkit translate --run runs/many --tgt-lang de < input.txt" in outcome.err.splitlines()
+
+
 def test_a_language_must_be_chosen_and_an_unknown_one_is_refused_with_those_there_are(
     desk: Place,
 ):
