@@ -7,7 +7,6 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +24,6 @@ from mtkit.cli.options import (
     option_group,
     refuse_given,
 )
-from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
@@ -337,23 +335,16 @@ _SMALL = 200_000
 
 def _config_for(done: Report, tokenizer_from: Path | None, *, is_treebank: bool) -> tuple[str, str]:
     """The preset that suits prepared data, and the other options that it needs."""
-    if tokenizer_from is not None and not _is_data(tokenizer_from):
+    from mtkit.data import PreparedData
+
+    origin = PreparedData.open(done.path).manifest.tokenizer_from
+    if origin is not None and origin["kind"] == "run folder":
         return "fine-tune", f" --init-from {shlex.quote(str(tokenizer_from))}"
     if is_treebank:
         return "parsing-small", ""
     if done.path.name.startswith("demo-"):
         return "demo", ""
     return "small" if done.pairs["train"] <= _SMALL else "base", ""
-
-
-def _is_data(path: Path) -> bool:
-    """Whether a folder with subwords is a prepared one, and not a run."""
-    from mtkit.data import PreparedData
-
-    with suppress(MtkitError):
-        PreparedData.open(path)
-        return True
-    return False
 
 
 class _TrainingCorpus(NamedTuple):
