@@ -181,5 +181,5 @@ def _write_resumably(
             saved = "partial results are saved"
             if world_size == 1 and progress.done:
                 saved = f"the first {progress.done:,} lines are saved"
-            saved += "; to continue, run the same command, without --restart"
+            saved += "; to continue, run the same command again"
         raise KeyboardInterrupt(saved) from None

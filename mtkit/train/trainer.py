@@ -65,7 +65,7 @@ from mtkit.translate import counted_words
 
 log = logging.getLogger(__name__)
 
-_CONTINUE = "to continue, run the same command, without --restart"
+_CONTINUE = "to continue, run the same command again"
 
 
 class Trainer:

@@ -44,7 +44,7 @@ class Doubts:
         """Warn in one line of all that was found; then begin again."""
         found = [
             f"{len(numbers):,} {'line is' if len(numbers) == 1 else 'lines are'} {what} "
-            f"({', '.join(f'{number:,}' for number in list(numbers)[:_NAMED])}"
+            f"(line {', '.join(f'{number:,}' for number in list(numbers)[:_NAMED])}"
             f"{', …' if len(numbers) > _NAMED else ''})"
             for numbers, what in (
                 (self._too_long, "longer than every training line"),

@@ -374,7 +374,7 @@ def test_a_signal_while_a_row_is_logged_is_not_lost(
         (
             5,
             "stopped without saving; the last good checkpoint is step 3; to continue, run the "
-            "same command, without --restart",
+            "same command again",
         ),
     ],
 )
