@@ -234,6 +234,8 @@ def _run_locked(
         )
         log.info("report: %s", run_path / PAGE)
         if existing is None:
+            first = min(config.train.valid_every, config.train.last_step)
+            log.info("the first validation is after %s updates", f"{first:,}")
             manifest = _manifest(config, data, run_path, command, initial)
             if initial is not None:
                 origin = initial.origin
