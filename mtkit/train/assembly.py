@@ -84,17 +84,26 @@ def run(
     config = config.shareable()
     place = choose_device(device)
     with init_workers(place, stall_timeout=config.train.stall_timeout) as workers:
-        return _run(
-            config,
-            data,
-            run_path,
-            place,
-            workers,
-            initial,
-            restart=restart,
-            command=command,
-            finish_in=finish_in,
-        )
+        check_task(config, data)
+        _check_agreed(workers, config, data, initial)
+        # The first worker decides: on a shared file system the others may see an older state.
+        if workers.is_rank_zero and not Run.may_create(run_path):
+            if run_path.is_dir() and not Run.is_run(run_path):
+                Run.open(run_path)  # reports a run that has lost its manifest
+            raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
+        with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
+            return _run_locked(
+                config,
+                data,
+                run_path,
+                place,
+                workers,
+                initial,
+                held,
+                restart=restart,
+                command=command,
+                finish_in=finish_in,
+            )
 
 
 def start_of(
@@ -152,40 +161,6 @@ def _check_trained(run: Run) -> None:
         raise MtkitError(
             f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
             f"further, give another --run, and --init-from {run.path}"
-        )
-
-
-def _run(
-    config: Config,
-    data: PreparedData,
-    run_path: Path,
-    place: torch.device,
-    workers: Workers,
-    initial: Initial | None,
-    *,
-    restart: bool,
-    command: list[str] | None,
-    finish_in: int | None,
-) -> bool:
-    check_task(config, data)
-    _check_agreed(workers, config, data, initial)
-    # The first worker decides: on a shared file system the others may see an older state.
-    if workers.is_rank_zero and not Run.may_create(run_path):
-        if run_path.is_dir() and not Run.is_run(run_path):
-            Run.open(run_path)  # reports a run that has lost its manifest
-        raise MtkitError(f"{run_path}: exists and is not a run folder; give another --run")
-    with Run.lock(run_path) if workers.is_rank_zero else nullcontext() as held:
-        return _run_locked(
-            config,
-            data,
-            run_path,
-            place,
-            workers,
-            initial,
-            held,
-            restart=restart,
-            command=command,
-            finish_in=finish_in,
         )
 
 
