@@ -40,7 +40,8 @@ class Translation:
     Attributes:
         text: detokenised, on one line.
         score: log-probability over the length penalty, or with minimum Bayes risk decoding the
-            mean chrF against the other samples; 0 for a blank line.
+            mean chrF against the other samples; 0 for a blank line. Of a line that was split,
+            the mean of the scores of its sentences.
         log_prob: sum of the natural log-probabilities of its tokens.
         finished: False if it was cut off at the length limit.
         pieces: its subwords, with EOS at the end if it is finished; none for a blank line.

@@ -11,10 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mtkit.config import DecodeConfig
 from mtkit.sentences import separator, split
 from mtkit.translate.alignment import Aligner, Alignment, Spans
-from mtkit.translate.decoder import Part, Translation, penalised
+from mtkit.translate.decoder import Part, Translation
 from mtkit.translate.reading import Window
 from mtkit.word_alignment import Link, word_spans
 
@@ -38,14 +37,12 @@ class SentenceCutter:
 
     Args:
         src_lang, tgt_lang: language codes.
-        config: of the translations, for the score of a line.
         splits: whether lines are cut at all.
     """
 
-    def __init__(self, src_lang: str, tgt_lang: str, config: DecodeConfig, *, splits: bool) -> None:
+    def __init__(self, src_lang: str, tgt_lang: str, *, splits: bool) -> None:
         self._src_lang, self._tgt_lang = src_lang, tgt_lang
         self._separator = separator(tgt_lang)
-        self._config = config
         self._splits = splits
 
     def cut(self, window: Window) -> CutWindow:
@@ -110,10 +107,8 @@ class SentenceCutter:
                 parts.append((span, (start, len(text))))
         log_prob = sum(one.log_prob for one in sentences)
         log_probs = tuple(itertools.chain(*(one.log_probs for one in sentences)))
-        if self._config.mbr_samples:
-            score = sum(one.score for one in sentences) / len(sentences)
-        else:
-            score = penalised(log_prob, len(log_probs), self._config)
+        # The mean keeps the order of the translations, the best first.
+        score = sum(one.score for one in sentences) / len(sentences)
         return Translation(
             text,
             score,

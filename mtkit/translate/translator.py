@@ -412,7 +412,7 @@ class Translator:
     @property
     def _cutter(self) -> SentenceCutter:
         splits = self.trees is None and self.config.split_sentences is not False
-        return SentenceCutter(self.src_lang, self.tgt_lang, self.config, splits=splits)
+        return SentenceCutter(self.src_lang, self.tgt_lang, splits=splits)
 
     def _demanded(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> list[list[Demand]]:
         """The target terms that the translation of each text must contain."""

@@ -31,7 +31,7 @@ from mtkit.translate.decoder import Translation
 from mtkit.translate.engine import Engine
 from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, Window, ready_lines
 from mtkit.translate.search import Hypothesis, beam_search
-from mtkit.translate.sentences import align_by_sentence
+from mtkit.translate.sentences import SentenceCutter, align_by_sentence
 from mtkit.translate.translator import Translator
 
 HOSTILE = [
@@ -586,8 +586,8 @@ def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Tran
         assert line.log_prob == pytest.approx(sum(part.log_prob for part in parts), abs=1e-5)
         assert sum(line.log_probs) == pytest.approx(line.log_prob, abs=1e-5)
         # The paper's length penalty at its alpha of 0.6.
-        penalty = ((5 + len(line.pieces)) / 6) ** 0.6
-        assert line.score == pytest.approx(line.log_prob / penalty, abs=1e-5)
+        scores = [part.log_prob / ((5 + len(part.pieces)) / 6) ** 0.6 for part in parts]
+        assert line.score == pytest.approx(sum(scores) / max(1, len(scores)), abs=1e-5)
     by_sentence.tgt_lang = "ja"
     assert next(by_sentence.translate([lines[1]])) == one.text + two.text
 
@@ -636,6 +636,25 @@ def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(
     assert len(list(by_sentence.translate(["one", "One two. " + "nine " * 200]))) == 2
     (record,) = caplog.records
     assert record.getMessage().startswith("line 2: cut from")
+
+
+def test_the_translations_of_a_line_of_several_sentences_have_falling_scores():
+    def sentence(text: str, log_prob: float, tokens: int) -> Translation:
+        return Translation(
+            text,
+            log_prob / ((5 + tokens) / 6) ** 0.6,
+            log_prob,
+            log_probs=(log_prob / tokens,) * tokens,
+        )
+
+    cutter = SentenceCutter("en", "de", splits=True)
+    cut = cutter.cut(Window(1, ["One. Two."]))
+    one = [sentence("a", -1.0, 1), sentence("b", -3.0, 20)]
+    two = [sentence("c", -4.0, 2), sentence("d", -8.0, 12)]
+    ((best, second),) = cutter.joined(cut, [one, two])
+    assert (best.text, second.text) == ("a c", "b d")
+    assert best.score == pytest.approx((one[0].score + two[0].score) / 2)
+    assert best.score > second.score
 
 
 def test_the_kth_translation_of_a_line_has_the_kth_of_each_sentence(translator: Translator):
