@@ -135,7 +135,7 @@ def test_subwords_of_one_side_that_are_gone_are_named(
 ):
     run = new_run(tmp_path / "run", tiny_config, greek_data)
     (run.path / name).unlink()
-    with pytest.raises(MtkitError, match=f"/{name}: No such file") as error:
+    with pytest.raises(MtkitError, match=f"/{name}: missing, or changed") as error:
         run.tokenizers()
     one_line(error)
 

@@ -24,7 +24,7 @@ from mtkit.translate.constrained import constrained_search, slots_for
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.placement import Draft, Plan, Planner
 from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Constraints, Hypothesis, beam_search, length_penalty
+from mtkit.translate.search import Constraints, Hypothesis, beam_search
 from mtkit.translate.terms import Demand, TermSpeller
 from mtkit.translate.tree_mask import BracketTokens, TreeMask
 
@@ -370,12 +370,6 @@ class Decoder:
                 longest = min(longest, self.config.max_length)
             limits.append(max(longest, len(prefix) + 1))
         return limits
-
-
-def penalised(log_prob: float, length: int, config: DecodeConfig) -> float:
-    """A log-probability over the length penalty; 0 for an empty line."""
-    penalty = length_penalty(length, config.length_penalty, config.length_penalty_form)
-    return log_prob / penalty if length else 0.0
 
 
 def hypotheses_of(config: DecodeConfig, n_best: int) -> int:

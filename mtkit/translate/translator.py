@@ -42,7 +42,6 @@ from mtkit.translate.decoder import (
     PendingBatch,
     Translation,
     hypotheses_of,
-    penalised,
 )
 from mtkit.translate.doubts import Doubts
 from mtkit.translate.engine import given_log_probs
@@ -51,6 +50,7 @@ from mtkit.translate.loading import choose_direction, load_models, task_of
 from mtkit.translate.parsing import TreeText, restored
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
+from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import CutWindow, SentenceCutter
 from mtkit.translate.terms import Demand, Glossary
 from mtkit.trees import model_source
@@ -611,7 +611,10 @@ class Translator:
         for ids, log_probs in zip(targets, found, strict=True):
             log_prob = sum(log_probs)
             pieces = tuple(self.tokenizer.piece(i) for i in [*ids, EOS_ID])
-            score = penalised(log_prob, len(log_probs), self.config)
+            penalty = length_penalty(
+                len(log_probs), self.config.length_penalty, self.config.length_penalty_form
+            )
+            score = log_prob / penalty
             results.append(Scored(pieces, tuple(log_probs), log_prob, score))
         return results
 

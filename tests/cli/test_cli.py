@@ -141,7 +141,8 @@ def test_the_examples_of_the_help_run_as_printed(
 ):
     if "runs/parser" in example:  # which would be the newest run
         shutil.copytree(parser.path, place.folder / "runs" / "parser")
-    for name in ("demo-en-de", "mine"):
+    # The runs below are of the data with this name.
+    for name in ("demo-en-de", "mine", "tiny"):
         shutil.copytree(tiny_data.path, place.folder / "data" / name)
     for name in ("demo-en-de-demo", "mine"):
         shutil.copytree(tiny_run.path, place.folder / "runs" / name)

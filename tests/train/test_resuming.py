@@ -280,8 +280,7 @@ def test_a_signal_ends_the_step_saves_and_returns_false(
     with monkeypatch.context() as patch, caplog.at_level("INFO", logger="mtkit"):
         before_update(patch, 4, lambda: os.kill(os.getpid(), number))
         assert not train.run(config, tiny_data, tmp_path / "stopped", device="cpu")
-    message = f"saved step 4 in {tmp_path / 'stopped'}; to continue, run the same command, without "
-    message += "--restart"
+    message = f"saved step 4 in {tmp_path / 'stopped'}; to continue, run the same command again"
     assert message in caplog.messages
     assert signal.getsignal(number) is before
     assert Run.open(tmp_path / "stopped").checkpoints()[-1].step == 4
