@@ -142,7 +142,7 @@ class _Placer:
         self._starts = [src[0] for src, _ in parts]
         self._src_words = _Words(alignment.src_words if alignment else [])
         self._tgt_words = _Words(alignment.tgt_words if alignment else [])
-        # Placeholders as letters, so that their signs are no punctuation.
+        # Placeholders as letters, so that their signs are not punctuation.
         self._src_letters, self._tgt_letters = (
             PLACEHOLDER.sub(lambda match: "x" * len(match[0]), text) for text in (source, target)
         )

@@ -3,9 +3,8 @@
 A `Reader` has the state between two lines: which block-level elements are open, and the comment,
 `<script>` or element that is copied and has not ended. So these may have any number of lines.
 
-A tag may go on on other lines too. One that does not end, or that has a `<` outside of its quotes
-there, is none: it is copied to the end of its line with a warning, and the next line is read as
-text.
+A tag may also continue on other lines. If it does not end there, or has a `<` outside of quotes, it
+is not a tag: it is copied to the end of its line with a warning, and the next line is read as text.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _VOID = frozenset({
     "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
     "source", "track", "wbr",
 })  # fmt: skip
-# Elements whose content is no HTML: only their own end tag ends them.
+# Elements whose content is not HTML: only their own end tag ends them.
 _RAW = frozenset({"iframe", "script", "style", "textarea", "xmp"})
 # Elements that are copied, because their text is not written in a language or has its own layout.
 _COPIED = frozenset({"code", "kbd", "math", "pre", "samp", "var"})
@@ -53,7 +52,7 @@ _MOST_LINES = 100
 
 # Line ends, and what begins something that is not text.
 _BEGIN = re.compile(r"\n|<(?:!--(?:-?>)?|!\[CDATA\[|\?|!|/?[a-z])", re.ASCII | re.IGNORECASE)
-# What ends it, if it is no tag.
+# What ends it, if it is not a tag.
 _ENDS = {
     "<!--": re.compile(r"--!?>"),
     "<![cdata[": re.compile(r"\]\]>"),
@@ -303,7 +302,7 @@ def _is_broken(tag: str) -> bool:
 
 
 def _of_tag(tag: re.Match[str]) -> tuple[Item, bool]:
-    """A tag, and whether what follows is no HTML. `keep` opens an element that is copied."""
+    """A tag, and whether what follows is not HTML. `keep` opens an element that is copied."""
     raw = tag[0]
     if tag["close"]:
         return Item("close", raw, tag["close"].lower()), False
