@@ -421,7 +421,7 @@ def test_a_bar_shows_how_far_a_file_is_and_an_interrupt_says_what_is_saved(
         read_until(screen, b"| 2/6 [")
         until_it_waits(gate)
         process.send_signal(signal.SIGINT)
-        said = read_until(screen, b"--restart").decode()
+        said = read_until(screen, b"command again").decode()
         assert process.wait(PATIENCE) == 130
     assert (
         "mtkit: interrupted: the first 2 lines are saved; to continue, run the same command" in said
