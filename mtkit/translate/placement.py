@@ -28,8 +28,6 @@ from mtkit.translate.terms import Demand, TermSpeller
 LEAST_DIFFERENCE = 2.5
 # So many words before the first term may change, such as articles and adjectives.
 WORDS_BEFORE = 2
-# A term may end so many tokens later than it would in the place of the word.
-TOKENS_LATER = 0
 
 
 @dataclass(frozen=True)
@@ -186,5 +184,5 @@ class Planner:
             most = max(0, tracker.after(draft.tokens[: place.start]) - size)
             # Not before it is possible.
             first = len(kept) + needed - most
-            deadlines.append(Deadline(max(place.end + growth + TOKENS_LATER, first), most))
+            deadlines.append(Deadline(max(place.end + growth, first), most))
         return Plan(tracker, kept, deadlines)

@@ -99,18 +99,21 @@ class SentenceCutter:
 
     def _line(self, spans: Spans, sentences: list[Translation]) -> Translation:
         """The translation of a line of several sentences."""
-        text, parts = "", []
+        texts: list[str] = []
+        parts: list[Part] = []
+        end = 0
         for span, one in zip(spans, sentences, strict=True):
             if one.text:
-                start = len(text) + len(self._separator) * bool(text)
-                text = f"{text}{self._separator * bool(text)}{one.text}"
-                parts.append((span, (start, len(text))))
+                start = end + len(self._separator) * bool(texts)
+                end = start + len(one.text)
+                texts.append(one.text)
+                parts.append((span, (start, end)))
         log_prob = sum(one.log_prob for one in sentences)
         log_probs = tuple(itertools.chain(*(one.log_probs for one in sentences)))
         # The mean keeps the order of the translations, the best first.
         score = sum(one.score for one in sentences) / len(sentences)
         return Translation(
-            text,
+            self._separator.join(texts),
             score,
             log_prob,
             all(one.finished for one in sentences),
