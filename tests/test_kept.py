@@ -1,0 +1,78 @@
+"""A run and a prepared folder of an earlier commit: `tests/kept/README.md`."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from command_line import Place
+
+KEPT = Path(__file__).parent / "kept"
+
+
+@pytest.fixture
+def kept(place: Place) -> Place:
+    with tarfile.open(KEPT / "folders.tar.xz") as archive:
+        archive.extractall(place.folder, filter="data")
+    return place
+
+
+def rows(place: Place) -> list[dict[str, float]]:
+    text = (place.folder / "runs/kept/metrics.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_kept_run_gives_the_translations_that_it_gave(kept: Place):
+    source = (kept.folder / "data/kept/test.src.txt").read_bytes()
+    assert kept.mtkit("translate", stdin=source).out == (KEPT / "translations.txt").read_text()
+
+
+def test_a_kept_run_has_the_scores_that_it_had(kept: Place):
+    out = kept.mtkit("score", "--metric", "bleu", "--metric", "chrf").out
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["BLEU", "94.85"],
+        ["chrF2", "97.39"],
+    ]
+
+
+def test_a_kept_run_is_resumed_with_its_data(kept: Place):
+    before = rows(kept)
+    outcome = kept.mtkit("train", "--run", "runs/kept", "--set", "train.max_steps=2001")
+    assert outcome.status == 0, outcome.err
+    (added,) = (row for row in rows(kept)[len(before) :] if "valid_loss" in row)
+    # One more update changes little.
+    assert added["step"] == 2001
+    assert added["valid_loss"] == pytest.approx(before[-1]["valid_loss"], abs=0.02)
+
+
+def test_the_keys_of_metrics_and_states_stay(kept: Place):
+    """Other people's scripts read them."""
+    before = rows(kept)
+    state = "runs/kept/checkpoints/step-0000{}/state.json"
+    old = json.loads((kept.folder / state.format(2000)).read_text())
+    arguments = ("train.max_steps=2010", "train.log_every=10", "train.valid_every=10")
+    kept.mtkit("train", "--run", "runs/kept", *(x for a in arguments for x in ("--set", a)))
+    assert [row.keys() for row in rows(kept)[-2:]] == [row.keys() for row in before[-2:]]
+    new = json.loads((kept.folder / state.format(2010)).read_text())
+    assert new.keys() == old.keys()
+    assert new["state"].keys() == old["state"].keys()
+    assert new["state"]["cost"].keys() == old["state"]["cost"].keys()
+    assert new["state"]["validations"][0] == old["state"]["validations"][0]
+
+
+def test_a_kept_run_is_exported_and_translates_as_before(kept: Place):
+    outcome = kept.mtkit("export", "runs/kept", "out", "--format", "safetensors")
+    assert outcome.status == 0, outcome.err
+    source = (kept.folder / "data/kept/test.src.txt").read_bytes()
+    outcome = kept.mtkit("translate", "--run", "out", stdin=source)
+    assert outcome.out == (KEPT / "translations.txt").read_text()
+
+
+def test_a_kept_run_can_be_fine_tuned(kept: Place):
+    outcome = kept.mtkit(
+        *("train", "--config", "fine-tune", "--data", "data/kept", "--init-from", "runs/kept"),
+        *("--run", "runs/tuned", "--set", "train.max_steps=1", "--set", "train.precision=fp32"),
+    )
+    assert outcome.status == 0, outcome.err
