@@ -25,12 +25,12 @@ import torch
 from torch import Tensor, nn
 
 import mtkit
+from mtkit.base.text import read_lines
 from mtkit.config import ModelConfig
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import to_marian
 from mtkit.convert.parts import joined
 from mtkit.model import Transformer, sinusoidal_positions
-from mtkit.text import read_lines
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 

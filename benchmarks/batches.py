@@ -34,10 +34,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mtkit
+from mtkit.base.devices import disable_malloc_trim
 from mtkit.batches import Batching, plan_batches
 from mtkit.config import load_config
 from mtkit.data import IntArray, PreparedData, TokenArray
-from mtkit.devices import disable_malloc_trim
 from mtkit.model import sinusoidal_positions
 
 SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model

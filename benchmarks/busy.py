@@ -62,9 +62,9 @@ def train(options: argparse.Namespace) -> None:
     """Make some updates in this process and print the seconds that they took."""
     import torch
 
+    from mtkit.base.devices import disable_malloc_trim, select_matmul_backend
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.devices import disable_malloc_trim, select_matmul_backend
     from mtkit.train.trainer import Trainer
 
     disable_malloc_trim()

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mtkit
+from mtkit.base.devices import disable_malloc_trim
 from mtkit.config import load_config
-from mtkit.devices import disable_malloc_trim
 from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train.loss import label_smoothed_loss

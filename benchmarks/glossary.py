@@ -26,11 +26,12 @@ from pathlib import Path
 import torch
 
 import mtkit
+from mtkit.align.aligner import Alignment
+from mtkit.base.text import read_lines
 from mtkit.run_folder import Run
 from mtkit.score import score
-from mtkit.text import read_lines
 from mtkit.tokenizer import Tokenizer
-from mtkit.translate import Alignment, Glossary, Translation, Translator
+from mtkit.translate import Glossary, Translation, Translator
 from mtkit.translate.terms import Demand
 
 SHORTEST = 4

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
+from mtkit.base.devices import choose_device, describe_device
 from mtkit.config import load_config
 from mtkit.data import PreparedData
-from mtkit.devices import choose_device, describe_device
 from mtkit.train.trainer import Trainer
 
 SMALL = str(Path(__file__).with_name("small.yaml"))

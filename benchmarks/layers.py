@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 
 import mtkit
+from mtkit.base.devices import disable_malloc_trim
 from mtkit.config import ModelConfig
-from mtkit.devices import disable_malloc_trim
 from mtkit.model import SelfAttention
 
 HEAD_WIDTH = 64

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 import mtkit
+from mtkit.base.devices import disable_malloc_trim
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData
-from mtkit.devices import disable_malloc_trim
 from mtkit.train.trainer import Trainer
 
 

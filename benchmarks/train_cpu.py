@@ -186,9 +186,9 @@ def mtkit_fp32(setting: Setting, example: Batch) -> Peer:
 
 def mtkit(setting: Setting, example: Batch) -> Peer:
     """`mtkit.train.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
+    from mtkit.base.devices import choose_device, disable_malloc_trim
     from mtkit.config import load_config
     from mtkit.data import PreparedData
-    from mtkit.devices import choose_device, disable_malloc_trim
     from mtkit.train.trainer import Trainer
 
     size = setting.size

@@ -158,8 +158,8 @@ def mtkit(setting: Setting) -> Engine:
     """What `mtkit translate` does with a batch of subwords."""
     import torch
 
+    from mtkit.base.devices import choose_device, disable_malloc_trim, select_matmul_backend
     from mtkit.config import DecodeConfig
-    from mtkit.devices import choose_device, disable_malloc_trim, select_matmul_backend
     from mtkit.translate import Translator
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.linear import pack_weights
@@ -733,8 +733,8 @@ def main() -> None:
         return
     import torch
 
+    from mtkit.base.text import read_lines
     from mtkit.score import score
-    from mtkit.text import read_lines
     from mtkit.translate import Translator
 
     load, cores = os.getloadavg()[0], last_cores(1)

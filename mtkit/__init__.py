@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtkit.lazy import lazy_names
+from mtkit.base.lazy import lazy_names
 
 __version__ = "0.1.0"
 

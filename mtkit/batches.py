@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtkit.arrays import pad_rows
+from mtkit.base.arrays import pad_rows
+from mtkit.base.errors import MtkitError
 from mtkit.data import IntArray, SentencePairs
-from mtkit.errors import MtkitError
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 Batching = Literal["length", "approximate"]

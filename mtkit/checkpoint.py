@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mtkit.errors import MtkitError
-from mtkit.files import (
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import (
     Record,
     naming_file,
     partial_name,

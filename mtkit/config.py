@@ -30,10 +30,10 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from mtkit.errors import MtkitError
-from mtkit.files import shareable_name
-from mtkit.overrides import explain, parse_value
-from mtkit.plain_yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import shareable_name
+from mtkit.base.overrides import explain, parse_value
+from mtkit.base.yaml import NotYamlError, cut, dump_yaml, parse_yaml, shown
 
 # Limits, so that numbers, and products of sizes, fit in 64 bits.
 LARGEST = 10**18

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
-from mtkit.arrays import concat_ranges, pad_rows
-from mtkit.errors import MtkitError, column
-from mtkit.files import (
+from mtkit.base.arrays import concat_ranges, pad_rows
+from mtkit.base.errors import MtkitError, column
+from mtkit.base.files import (
     Record,
     parse_record,
     read_record,
@@ -31,9 +31,9 @@ from mtkit.files import (
     sha256_of_json,
     write_record,
 )
-from mtkit.folders import KEY, SCRATCH, check_writable, new_folder
-from mtkit.sentences import LineFacts
-from mtkit.text import read_lines
+from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
+from mtkit.base.sentences import LineFacts
+from mtkit.base.text import read_lines
 from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtkit.files import Record
+from mtkit.base.files import Record
 
 
 class OldIds(Record):

@@ -31,7 +31,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtkit import bf16
 from mtkit.attention import (
     attend_nearby,
     attention,
@@ -39,8 +38,9 @@ from mtkit.attention import (
     attention_weights,
     band,
 )
+from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
-from mtkit.errors import MtkitError
+from mtkit.kernels import bf16
 
 # The output bias of a token that is never produced, such as padding. It is finite, so that products
 # with zero stay zero, and far below every sum of products.

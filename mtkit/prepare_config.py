@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.overrides import explain, parse_value
+from mtkit.base.yaml import cut
 from mtkit.config import Count, Section, Seed, setting_fields
-from mtkit.errors import MtkitError
-from mtkit.overrides import explain, parse_value
-from mtkit.plain_yaml import cut
 
 # SentencePiece allocates memory for all subwords at once.
 LARGEST_VOCABULARY = 1 << 22

@@ -27,19 +27,8 @@ from typing import Any
 from pydantic import Field
 from torch import nn
 
-from mtkit.checkpoint import (
-    COMPLETE,
-    Checkpoint,
-    Tensors,
-    checkpoint_name,
-    load_average,
-    step_of,
-    validation_scores,
-    write_checkpoint,
-)
-from mtkit.config import MAY_CHANGE, Config, change_decoding, dump_config, load_config
-from mtkit.errors import MtkitError, reason_of
-from mtkit.files import (
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import (
     Held,
     Record,
     json_text,
@@ -51,6 +40,17 @@ from mtkit.files import (
     write_record,
     write_whole,
 )
+from mtkit.checkpoint import (
+    COMPLETE,
+    Checkpoint,
+    Tensors,
+    checkpoint_name,
+    load_average,
+    step_of,
+    validation_scores,
+    write_checkpoint,
+)
+from mtkit.config import MAY_CHANGE, Config, change_decoding, dump_config, load_config
 from mtkit.run_manifest import FORMAT, RunManifest
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from mtkit.base.files import FileName, Record, sha256_of_json, shareable_name
+from mtkit.base.sentences import LineFacts
 from mtkit.data import Direction, Task
-from mtkit.files import FileName, Record, sha256_of_json, shareable_name
 from mtkit.imported import ImportRecord
-from mtkit.sentences import LineFacts
 
 FORMAT = 2
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 
 log = logging.getLogger(__name__)
 

@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import sentencepiece as spm
 
-from mtkit.errors import MtkitError, reason_of
-from mtkit.piece_list import is_bpe, pieces_in
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.sentencepiece_model import is_bpe, pieces_in
+from mtkit.base.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
 from mtkit.prepare_config import LARGEST_VOCABULARY
-from mtkit.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
 

@@ -16,23 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 # Before PyTorch is loaded: several processes run tests at once, and their threads share the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Child processes import `support` and this file as the tests do.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])
+)
 
 import pytest
 import torch
-from command_line import Place
 from hypothesis import settings
-from treebank import small_trees
+from support.command_line import Place
+from support.treebank import small_trees
 
+from mtkit.base.files import sha256_of_json
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
-from mtkit.files import sha256_of_json
 from mtkit.model import Transformer
 from mtkit.run_folder import Run, fixed_settings
 from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:
-    from mutations import Subject
+    from support.mutations import Subject
 
 # The same examples every time, and none kept on disk: a test fails for everybody or for nobody.
 settings.register_profile("mtkit", derandomize=True, deadline=None, database=None, max_examples=60)
@@ -441,6 +445,6 @@ def subject(
     tiny_run: Run, tiny_data: PreparedData, tmp_path_factory: pytest.TempPathFactory
 ) -> Subject:
     """Works with folders that have been changed."""
-    from mutations import new_subject
+    from support.mutations import new_subject
 
     return new_subject(tiny_run, tiny_data, tmp_path_factory.mktemp("mutations"))

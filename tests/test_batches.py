@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtkit import batches as batches_module
+from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches, make_batch, pad_ids, plan_batches, split
 from mtkit.data import IntArray, PreparedData, SentencePairs, TokenArray, Weighted
-from mtkit.errors import MtkitError
 
 PAD, BOS, EOS = 0, 1, 2
 

@@ -20,10 +20,10 @@ import torch
 from conftest import reseal
 
 from mtkit import checkpoint, run_folder
+from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import average
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run, find_run
 from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.train import assembly as train

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import (
     Config,
     DecodeConfig,
@@ -24,7 +25,6 @@ from mtkit.config import (
     parse_config,
     presets,
 )
-from mtkit.errors import MtkitError
 from mtkit.prepare_config import prepare_config
 from mtkit.train.schedule import Schedule
 

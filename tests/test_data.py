@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import sha256_of
+from mtkit.base.text import decode_lines, read_lines, zstd
 from mtkit.data import PreparedData, PreparedWriter, find_data
-from mtkit.errors import MtkitError
-from mtkit.files import sha256_of
-from mtkit.text import decode_lines, read_lines, zstd
 from mtkit.tokenizer import Tokenizer, Vocabularies
 
 PAD, BOS, EOS = 0, 1, 2

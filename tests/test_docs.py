@@ -18,11 +18,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import TinyText, number_pairs
-from forked import PIPE, Forked, run_mtkit
+from support.forked import PIPE, Forked, run_mtkit
 
 from mtkit.cli import commands
 from mtkit.config import load_config, presets
@@ -153,15 +154,19 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         assert document_name(path) in linked
 
 
-def test_the_page_of_settings_is_what_its_program_writes() -> None:
-    program = ROOT / "docs" / "make_settings.py"
-    spec = importlib.util.spec_from_file_location("make_settings", program)
+def written_by(program: str) -> Any:
+    """A program in `docs/` that writes a page, as a module."""
+    spec = importlib.util.spec_from_file_location(program, ROOT / "docs" / f"{program}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_settings_is_what_its_program_writes() -> None:
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert page == module.page(), "run python docs/make_settings.py"
+    assert page == written_by("make_settings").page(), "run python docs/make_settings.py"
 
 
 def test_the_page_of_preparing_explains_every_reason_to_drop_a_pair() -> None:
@@ -203,13 +208,11 @@ def test_the_pages_install_the_version_of_pytorch_that_is_tested() -> None:
         assert set(re.findall(r"torch==(\S+)", path.read_text(encoding="utf-8"))) == {tested}
 
 
-def test_the_page_of_the_architecture_names_every_file_in_its_room() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    _, ground, *rooms = re.split("^### ", page.partition("## The way of a sentence")[0], flags=re.M)
-    shown = {"mtkit": ground} | {room.partition("`")[2].partition("/`")[0]: room for room in rooms}
-    for path in (ROOT / "mtkit").rglob("*.py"):
-        if not path.name.startswith("__"):
-            assert f"`{path.name}`" in shown[path.parent.name], path
+def test_the_tables_of_files_are_the_docstrings_of_the_modules() -> None:
+    program = written_by("make_architecture")
+    assert program.PAGE.read_text(encoding="utf-8") == program.page(), (
+        "run python docs/make_architecture.py"
+    )
 
 
 def test_the_documents_name_every_preset() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
-from hub import Hub, client_environment, synthetic_splits, wmt14_repository
+from support.hub import Hub, client_environment, synthetic_splits, wmt14_repository
 
 from mtkit.prepare import prepare_files
 

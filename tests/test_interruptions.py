@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parent / "support"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -62,7 +62,7 @@ def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
 ):
     arguments = arguments_of(some_text, "--workers", workers)
     stopped = subprocess.run(
-        [sys.executable, HERE / "stopped.py", how, str(times), str(seed), *arguments],
+        [sys.executable, SUPPORT / "stopped.py", how, str(times), str(seed), *arguments],
         cwd=tmp_path,
         env=ONE_THREAD,
         capture_output=True,

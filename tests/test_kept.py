@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from command_line import Place
+from support.command_line import Place
 
 KEPT = Path(__file__).parent / "kept"
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig, load_config
-from mtkit.errors import MtkitError
 from mtkit.model import (
     Dropout,
     Transformer,

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from mutations import (
+from support.mutations import (
     CHECKPOINTS_OF_RUN,
     FILES_OF_DATA,
     RECORDS_OF_RUN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutations import CHECKPOINTS_OF_RUN, FILES_OF_DATA, Subject, check_changes
+from support.mutations import CHECKPOINTS_OF_RUN, FILES_OF_DATA, Subject, check_changes
 
 FILES = [
     *(("run", name) for name in CHECKPOINTS_OF_RUN),

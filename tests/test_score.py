@@ -18,7 +18,7 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 from mtkit.score import (
     System,
     compare,

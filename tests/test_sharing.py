@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from conftest import TinyText, changed, reseal
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import shareable_name
 from mtkit.config import Config
 from mtkit.convert.exporting import export
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
-from mtkit.files import shareable_name
 from mtkit.prepare import prepare_files
 from mtkit.prepare.statistics import write_page
 from mtkit.run_folder import Run

@@ -15,10 +15,10 @@ import sentencepiece as spm
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
+from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.tokenizer import ModelType, Tokenizer
-from mtkit.words import WordCounts, count_words
 
 # The example of Sennrich et al. 2016, with the counts of their words.
 TEXTBOOK = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3

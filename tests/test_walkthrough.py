@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from forked import PIPE, Forked
+from support.forked import PIPE, Forked
 
 PAGE = Path(__file__).parent.parent / "docs" / "walkthrough.md"
 TEXT = PAGE.read_text(encoding="utf-8")

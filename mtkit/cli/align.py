@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mtkit.align import METHODS
+from mtkit.base.errors import MtkitError
 from mtkit.cli.console import need_output
 from mtkit.cli.options import (
     Command,
@@ -35,14 +37,12 @@ from mtkit.cli.options import (
     run_option,
 )
 from mtkit.cli.resuming import check_output, output_of, refuse_torchrun, write_output
-from mtkit.errors import MtkitError
-from mtkit.word_alignment import METHODS
 
 if TYPE_CHECKING:
+    from mtkit.align import Aligner, Alignment, Gold, Method
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
-    from mtkit.translate import Aligner, Alignment, Translator
-    from mtkit.word_alignment import Gold, Method
+    from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list
     Raises:
         MtkitError: if there are not as many, or if a link is outside of its pair.
     """
-    from mtkit.word_alignment import parse_gold, word_spans
+    from mtkit.align import parse_gold, word_spans
 
     name = name_of(path)
     golds = []
@@ -294,7 +294,7 @@ def _object(number: int, alignment: Alignment) -> str:
 
 def _settings(runs: Sequence[tuple[Run, Translator]], aligner: _PairAligner) -> dict[str, str]:
     """Everything that the output depends on besides its input; a resumed run must have the same."""
-    from mtkit.files import sha256_of_json
+    from mtkit.base.files import sha256_of_json
 
     settings = {"--symmetrize": aligner.method, "--json": str(aligner.as_json)}
     aligners = filter(None, (aligner.aligner, aligner.reverse))
@@ -323,15 +323,16 @@ def _tune(
     reference_path: Path | None,
 ) -> None:
     """Choose heads, and store them in the run folder."""
-    from mtkit.cli.progress import shown_progress
-    from mtkit.translate import (
+    from mtkit.align import (
         AlignmentSettings,
+        Gold,
         all_heads,
         choose_heads,
         default_heads,
         heads_of,
+        swapped,
     )
-    from mtkit.word_alignment import Gold, swapped
+    from mtkit.cli.progress import shown_progress
 
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")

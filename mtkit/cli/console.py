@@ -9,8 +9,8 @@ import sys
 
 import click
 
+from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli.streams import has_output
-from mtkit.errors import MtkitError, one_line
 
 
 def is_worker() -> bool:
@@ -18,7 +18,7 @@ def is_worker() -> bool:
     if "RANK" not in os.environ:
         # Answered without loading PyTorch, which the full answer needs.
         return False
-    from mtkit.processes import given_rank
+    from mtkit.base.processes import given_rank
 
     return given_rank() is not None
 

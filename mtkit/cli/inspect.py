@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli.console import need_output, print_text
 from mtkit.cli.options import (
     Command,
@@ -32,7 +33,6 @@ from mtkit.cli.options import (
     run_option,
 )
 from mtkit.cli.resuming import check_output, output_of, refuse_torchrun
-from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.inspect import Inspection, StackName
@@ -264,7 +264,7 @@ def _check_output(
         need_output()
         return
     if is_folder:
-        from mtkit.folders import check_writable
+        from mtkit.base.folders import check_writable
 
         check_writable(
             output,
@@ -298,7 +298,7 @@ def _print(output: Path | None, parts: Iterable[str]) -> None:
             for part in parts:
                 stream.write(part.encode())
     else:
-        from mtkit.files import write_parts
+        from mtkit.base.files import write_parts
 
         write_parts(output, parts)
     log.info("wrote %s", output)
@@ -308,7 +308,7 @@ def _write_pages(
     folder: Path, run: Run, translator: Translator, inspections: Iterator[Inspection]
 ) -> None:
     """A folder with a page for each sentence, and an index."""
-    from mtkit.folders import new_folder
+    from mtkit.base.folders import new_folder
     from mtkit.inspect import PageEntry, index_page, inspection_page
 
     entries = []

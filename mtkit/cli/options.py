@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli.streams import standard_input
-from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
@@ -367,9 +367,9 @@ class DecodeOptions:
             glossary: the file of a glossary.
             tokenized: whether the lines for a parser are words already.
         """
+        from mtkit.base.devices import workers_wanted
+        from mtkit.base.processes import given_rank
         from mtkit.config import change_decoding
-        from mtkit.devices import workers_wanted
-        from mtkit.processes import given_rank
         from mtkit.translate import Translator
 
         config = change_decoding(runs[0].config.decode, self.changes)
@@ -435,7 +435,7 @@ def name_of(path: Path) -> str:
 
 def lines_of(path: Path, *, keeps_mark: bool = False) -> Iterator[str]:
     """The lines of a file, or of standard input (-), as from `decode_lines`."""
-    from mtkit.text import decode_lines, read_lines
+    from mtkit.base.text import decode_lines, read_lines
 
     if str(path) == "-":
         return decode_lines(standard_input(), name=name_of(path), keeps_mark=keeps_mark)

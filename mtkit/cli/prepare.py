@@ -584,7 +584,7 @@ def _files_in(value: Any) -> list[Path]:
 
 def _check_page_place(page: Path, out: Path, inputs: Sequence[Path]) -> None:
     """Refuse a page that would replace an input, or that would be in the output folder."""
-    from mtkit.files import resolved
+    from mtkit.base.files import resolved
 
     for path in inputs:
         if page.exists() and path.exists() and page.samefile(path):

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtkit.errors import MtkitError
-from mtkit.text import damage_reported, open_binary
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import damage_reported, open_binary
 
 if TYPE_CHECKING:
     from tqdm import tqdm

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli.streams import output_file
-from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -38,7 +38,7 @@ def output_of(output: Path | None) -> Path | None:
     A link to a file stays a link, and two links to one file are one output. A link to a stream,
     such as /dev/stdout, is opened by its own name: a pipe has no other.
     """
-    from mtkit.files import resolved
+    from mtkit.base.files import resolved
 
     if output is None or str(output) == "-":
         return None
@@ -55,7 +55,7 @@ def check_output(output: Path | None, inputs: Mapping[str, Path | None], *, rest
         inputs: by option or argument; `-` is standard input.
         restart: whether `--restart` was given.
     """
-    from mtkit.processes import given_world_size
+    from mtkit.base.processes import given_world_size
 
     if output is not None and output.is_file():
         for name, path in inputs.items():
@@ -88,7 +88,7 @@ def refuse_torchrun(what: str, *, advice: str = "run it without") -> None:
         what: is refused.
         advice: what to do instead.
     """
-    from mtkit.processes import given_world_size
+    from mtkit.base.processes import given_world_size
 
     if given_world_size() > 1:
         raise click.UsageError(f"{what} cannot be combined with torchrun; {advice}")
@@ -158,7 +158,7 @@ def _write_resumably(
     recut: Recut,
 ) -> None:
     """Write a file that appears when it is complete, as `write_output` does."""
-    from mtkit.processes import given_rank, given_world_size
+    from mtkit.base.processes import given_rank, given_world_size
     from mtkit.translate import ResumableOutput, windows
 
     rank, world_size = given_rank() or 0, given_world_size()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli.console import need_output, print_text, width
 from mtkit.cli.options import (
     Command,
@@ -38,13 +39,12 @@ from mtkit.cli.score_trees import (
     system_of_run,
     systems_of_files,
 )
-from mtkit.errors import MtkitError, one_line
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
+    from mtkit.parsing import Tree
     from mtkit.run_folder import Run
     from mtkit.score import Metric, Score, System
-    from mtkit.trees import Tree
 
 log = logging.getLogger(__name__)
 
@@ -430,9 +430,9 @@ def _print_alignment_scores(
     as_json: bool,
 ) -> None:
     """Compare word alignments with a gold alignment, and print the scores."""
+    from mtkit.align import alignment_score, parse_gold, parse_links, swapped
     from mtkit.cli import tables
     from mtkit.score import refuse_unequal
-    from mtkit.word_alignment import alignment_score, parse_gold, parse_links, swapped
 
     refuse_given([*TEXT_SCORES, *TRANSLATING], "cannot be combined with --align")
     if not hypotheses or len(references) != 1:
@@ -531,7 +531,7 @@ def _systems_of_runs(
 
 def _note_several(text: _Text, options: DecodeOptions) -> None:
     """Say how many lines have several sentences, and how they are translated."""
-    from mtkit.sentences import split as sentences_of
+    from mtkit.base.sentences import split as sentences_of
 
     if several := sum(len(sentences_of(line, text.src_lang)) > 1 for line in text.src):
         log.info(
@@ -548,7 +548,7 @@ def _trees_of_runs(
     runs: list[Run], data_path: Path | None, split: HeldOut, options: DecodeOptions
 ) -> tuple[list[TreeSystem], list[Tree]]:
     """The trees of every run, and the gold trees; all of the same sentences."""
-    from mtkit.trees import parse_trees
+    from mtkit.parsing import parse_trees
 
     ((_, _, src, tgt, _),) = _common_texts(runs, data_path, split)
     golds = list(parse_trees(tgt, name=f"{split} trees"))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli.console import print_text, width
 from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_stdin_twice
-from mtkit.errors import MtkitError, one_line
 
 if TYPE_CHECKING:
+    from mtkit.parsing import Tree
     from mtkit.run_folder import Run
-    from mtkit.trees import Tree
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def systems_of_files(
     hypotheses: Sequence[Path], references: Sequence[Path]
 ) -> tuple[list[TreeSystem], list[Tree]]:
     """The trees in files, one per line, and the gold trees, in any layout."""
-    from mtkit.trees import parse_trees
+    from mtkit.parsing import parse_trees
 
     if len(references) != 1:
         raise click.UsageError("--metric parseval requires one --reference, a file of gold trees")
@@ -54,8 +54,7 @@ def systems_of_files(
 
 
 def _system_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> TreeSystem:
-    from mtkit.bracketing import different_words
-    from mtkit.trees import parse_trees
+    from mtkit.parsing import different_words, parse_trees
 
     name = name_of(path)
     trees: list[Tree | None] = []
@@ -84,7 +83,7 @@ def _system_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Tre
 
 def system_of_run(run: Run, sentences: list[str], options: DecodeOptions) -> TreeSystem:
     """The trees that a parser finds for sentences of words."""
-    from mtkit.trees import parse_trees
+    from mtkit.parsing import parse_trees
 
     translations = options.translations(run, sentences, tokenized=True)
     trees = [next(parse_trees([best.text], name="tree"), None) for best in translations]
@@ -95,8 +94,8 @@ def print_tree_scores(
     systems: Sequence[TreeSystem], golds: Sequence[Tree], *, paired: bool, as_json: bool
 ) -> None:
     """Print the scores of all systems, with a test of the differences if `paired`."""
-    from mtkit.bracketing import compare_trees, score_trees
     from mtkit.cli import tables
+    from mtkit.parsing import compare_trees, score_trees
 
     trees = [system.trees for system in systems]
     scores = compare_trees(trees, golds) if paired else [score_trees(t, golds) for t in trees]
@@ -109,8 +108,8 @@ def print_sentence_scores(
     system: TreeSystem, golds: Sequence[Tree], *, worst_first: bool, as_json: bool
 ) -> None:
     """Print the F1 of each sentence, and the signature as a note."""
-    from mtkit.bracketing import score_trees
     from mtkit.cli import tables
+    from mtkit.parsing import score_trees
     from mtkit.score import Score, System
 
     scores = [score_trees([tree], [gold]) for tree, gold in zip(system.trees, golds, strict=True)]

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 
 
 class _Output(io.BufferedWriter):

@@ -19,11 +19,11 @@ from rich.table import Table
 from mtkit import config, prepare_config
 
 if TYPE_CHECKING:
-    from mtkit.bracketing import Scores
+    from mtkit.align import AlignmentScore
+    from mtkit.parsing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score, System
     from mtkit.translate import Scored
-    from mtkit.word_alignment import AlignmentScore
 
 # In a file or pipe a row of a table stays on one line, however long it is.
 UNBROKEN = 1000

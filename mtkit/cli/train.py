@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli.console import is_later_worker, need_output, print_text, say, width
 from mtkit.cli.options import (
     DATA_ROOT,
@@ -27,7 +28,6 @@ from mtkit.cli.options import (
     open_data,
     option_group,
 )
-from mtkit.errors import MtkitError
 
 if TYPE_CHECKING:
     from mtkit.config import Config
@@ -168,8 +168,8 @@ def train(
         data_path = data_path or _data_of(continued)
     config = settings.load_config(config_name, overrides)
     data_path = data_path or (Path(config.data.dir) if config.data.dir else None)
-    from mtkit.devices import workers_wanted
-    from mtkit.processes import given_rank
+    from mtkit.base.devices import workers_wanted
+    from mtkit.base.processes import given_rank
     from mtkit.train import is_launched, launch
 
     alone = given_rank() is None

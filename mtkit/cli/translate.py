@@ -44,9 +44,10 @@ from mtkit.cli.resuming import check_output, output_of, write_output
 from mtkit.cli.streams import has_input, has_output
 
 if TYPE_CHECKING:
+    from mtkit.align import Aligner, Alignment
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
-    from mtkit.translate import Aligner, Alignment, Translation, Translator, Window
+    from mtkit.translate import Translation, Translator, Window
 
 log = logging.getLogger(__name__)
 
@@ -238,8 +239,8 @@ def translate(
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
     _check_files(files | {"--glossary": glossary_path}, output_path, restart=restart)
+    from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import lines_to_show, shown_progress
-    from mtkit.text import decode_lines, open_binary
     from mtkit.translate import markup_windows
 
     with ExitStack() as stack:
@@ -535,7 +536,7 @@ def _objects(
 
 def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str, str]:
     """Everything that the output depends on besides its input; a resumed run must have the same."""
-    from mtkit.files import sha256_of_json
+    from mtkit.base.files import sha256_of_json
 
     translator, prefixes = line_translator.translator, line_translator.prefixes
     aligner = line_translator.aligner

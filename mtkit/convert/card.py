@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
 
+from mtkit.base.errors import MtkitError
 from mtkit.convert.foreign import open_file, yaml_mapping
-from mtkit.errors import MtkitError
 
 CARD = "README.md"
 NO_LICENCE = "unknown; its card has none"

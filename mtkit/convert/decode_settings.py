@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mtkit.base.files import parse_record
+from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig, change_decoding, parse_config
-from mtkit.files import parse_record
-from mtkit.sentences import LineFacts
 
 # A translation of usual length, in subwords.
 _USUAL_LENGTH = 25

@@ -20,6 +20,11 @@ from typing import Any
 from safetensors import SafetensorError
 
 import mtkit
+from mtkit.align import AlignmentSettings
+from mtkit.base.devices import memory_explained
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.folders import check_writable, new_folder
+from mtkit.base.text import read_lines
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.card import NO_LICENCE
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
@@ -35,13 +40,9 @@ from mtkit.convert.parts import (
     write_json,
 )
 from mtkit.data import PreparedData
-from mtkit.devices import memory_explained
-from mtkit.errors import MtkitError, reason_of
-from mtkit.folders import check_writable, new_folder
 from mtkit.run_folder import Run
-from mtkit.text import read_lines
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate import AlignmentSettings, Translator
+from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 

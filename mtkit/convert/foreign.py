@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mtkit.errors import MtkitError, reason_of
-from mtkit.plain_yaml import NotYamlError, parse_yaml
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.yaml import NotYamlError, parse_yaml
 
 # Bytes: settings have some thousands, a vocabulary or a SentencePiece model of 64,000 subwords has
 # 1.6 million. A second is enough to read YAML of the size that is allowed, and 200 MB of memory for

@@ -20,6 +20,10 @@ from typing import NamedTuple
 import torch
 
 import mtkit
+from mtkit.base.devices import memory_explained
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.folders import check_writable, new_folder
+from mtkit.base.text import check_language, read_lines
 from mtkit.config import Config
 from mtkit.convert.card import NO_LICENCE, Card, read_card
 from mtkit.convert.check import BOUNDS, Agreement, RunModel, compare
@@ -41,14 +45,10 @@ from mtkit.convert.transformers_folder import (
     is_transformers_folder,
     read_transformers_folder,
 )
-from mtkit.devices import memory_explained
-from mtkit.errors import MtkitError, reason_of
-from mtkit.folders import check_writable, new_folder
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, RunManifest
-from mtkit.text import check_language, read_lines
 from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator
 

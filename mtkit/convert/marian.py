@@ -24,14 +24,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
+from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.foreign import open_file
-from mtkit.errors import MtkitError, reason_of
 from mtkit.imported import OldIds, OldIdsOfSides
 from mtkit.model import NEVER
-from mtkit.piece_list import Piece, pieces_in, with_pieces
-from mtkit.sentences import LineFacts
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}

@@ -18,6 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentencepiece_model import pieces_in
+from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.decode_settings import given_settings
@@ -39,10 +42,7 @@ from mtkit.convert.marian import (
     layer_names,
     tensor_shapes,
 )
-from mtkit.errors import MtkitError
-from mtkit.piece_list import pieces_in
 from mtkit.prepare_config import LARGEST_VOCABULARY
-from mtkit.sentences import LineFacts
 
 _SETTINGS = "special:model.yml"
 # Marian adds this to the variance in its layer norms.

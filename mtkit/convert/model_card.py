@@ -11,17 +11,17 @@ import shlex
 from pathlib import Path
 from typing import Literal
 
+from mtkit.base.errors import one_line
+from mtkit.base.html import render_card
+from mtkit.base.text import base_language
 from mtkit.config import Config, DecodeConfig
 from mtkit.convert.card import CARD, NO_LICENCE
 from mtkit.convert.decode_settings import power_penalty
 from mtkit.convert.model_hub import is_hub_name
 from mtkit.convert.parts import SENTENCEPIECE_FILES, longest_sequence
-from mtkit.errors import one_line
-from mtkit.html import render_card
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin
 from mtkit.score import Metric, score
-from mtkit.text import base_language
 from mtkit.tokenizer import Vocabularies
 
 Format = Literal["ctranslate2", "huggingface", "safetensors"]

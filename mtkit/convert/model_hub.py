@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.convert.transformers_folder import CONFIG, OTHER_FILES, PICKLED, SAFETENSORS
-from mtkit.errors import MtkitError, reason_of
-from mtkit.hub_client import quiet_client, the_hub, transport_errors
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mtkit.base.files import json_text
 from mtkit.config import Config
-from mtkit.files import json_text
 from mtkit.model import (
     Attention,
     CrossAttention,

@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.decode_settings import exported_lines, exported_settings, given_settings
@@ -36,10 +38,8 @@ from mtkit.convert.marian import (
     tensor_shapes,
 )
 from mtkit.convert.parts import FACTS
-from mtkit.errors import MtkitError
 from mtkit.model import sinusoidal_positions
 from mtkit.prepare_config import LARGEST_VOCABULARY
-from mtkit.sentences import LineFacts
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"

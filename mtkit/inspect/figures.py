@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from mtkit.html import escaped
+from mtkit.base.html import escaped
 from mtkit.inspect.inspection import FloatArray, Inspection
-from mtkit.trees import Phrase, Tree
+from mtkit.parsing import Phrase, Tree
 
 # Before a subword that continues a word.
 _CONTINUED = "\u2027"

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from mtkit.align import Alignment, LayerWeights, weights_of_pairs
+from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
-from mtkit.errors import MtkitError
+from mtkit.parsing import Tree, linearise
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from mtkit.translate import Alignment, LayerWeights, Translator, weights_of_pairs
-from mtkit.trees import Tree, linearise
+from mtkit.translate import Translator
 
 FloatArray = npt.NDArray[np.floating[Any]]
 StackName = Literal["encoder", "decoder", "cross"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mtkit.html import render
+from mtkit.base.html import render
 from mtkit.inspect.figures import (
     COLORS,
     SHAPE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, replace
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 
 Pair = tuple[str, str]
 

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from mtkit.arrays import IntArray
+from mtkit.base.arrays import IntArray
+from mtkit.base.processes import ordered_map
+from mtkit.base.words import WordCounts, count_words
 from mtkit.prepare.encoding import Place, model_texts
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import Block
 from mtkit.prepare.treebank import Linearisation
-from mtkit.processes import ordered_map
-from mtkit.words import WordCounts, count_words
 
 # Memory for the words of one side, of all directions.
 _WORDS_BYTES = 32 << 20

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mtkit.arrays import IntArray
+from mtkit.base.arrays import IntArray
 from mtkit.prepare.filters import KEPT, LanguageOdds, ReasonCodes, reason_code
 from mtkit.prepare.links import LinkLines, encode_links
 from mtkit.prepare.noise import Noise

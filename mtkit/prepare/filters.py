@@ -32,7 +32,7 @@ import regex
 import xxhash
 from langcodes.data_dicts import LIKELY_SUBTAGS
 
-from mtkit.arrays import hash64
+from mtkit.base.arrays import hash64
 from mtkit.prepare_config import PrepareConfig
 
 REASONS = (

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from mtkit.base.text import not_utf8
 from mtkit.prepare.filters import Keys, PairRecords, kept_pairs_among, keys_of, salted
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.sources import Corpus, Sources
-from mtkit.text import not_utf8
 
 _NAMES = {"valid": "validation"}
 # Pairs that are read at a time.

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from mtkit.errors import MtkitError, reason_of
-from mtkit.hub_client import quiet_client, the_hub, transport_errors
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.prepare.catalogue import Corpus, Pair
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mtkit.errors import one_line
-from mtkit.language_id import (
+from mtkit.base.errors import one_line
+from mtkit.prepare.filters import KEPT, PairChecks
+from mtkit.prepare.language_id import (
     SAMPLE_LINES,
     can_identify,
     is_language_tag,
@@ -20,7 +21,6 @@ from mtkit.language_id import (
     looks_like,
     unload,
 )
-from mtkit.prepare.filters import KEPT, PairChecks
 from mtkit.prepare.source import Block
 from mtkit.prepare.sources import Corpus
 

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+from mtkit.base.sentences import LONG_ENOUGH, LineFacts, split
 from mtkit.prepare.source import Block
-from mtkit.sentences import LONG_ENOUGH, LineFacts, split
 
 # Pairs that are sampled evenly from the whole corpus.
 SAMPLED = 100_000

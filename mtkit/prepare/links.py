@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mtkit.align import Links, parse_links, word_spans, words_of_subwords
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import shareable_name
+from mtkit.base.text import read_lines
 from mtkit.data import LINK_TYPE
-from mtkit.errors import MtkitError
-from mtkit.files import shareable_name
 from mtkit.prepare.source import Block, check_file, file_sha256
-from mtkit.text import read_lines
 from mtkit.tokenizer import Tokenizer, Vocabularies
-from mtkit.word_alignment import Links, parse_links, word_spans, words_of_subwords
 
 
 class LinkLines(NamedTuple):

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import regex
 
-from mtkit.arrays import IntArray, hash64
+from mtkit.base.arrays import IntArray, hash64
+from mtkit.base.text import base_language
 from mtkit.prepare_config import NoiseConfig
-from mtkit.text import base_language
 
 # Letters for each typing error, about as many as of a fast typist who corrects nothing.
 LETTERS_PER_TYPO = 40

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from tqdm import tqdm
 
+from mtkit.base.errors import MtkitError, one_line
+from mtkit.base.files import Record, read_record, write_record
+from mtkit.base.processes import malloc_trim, ordered_map
 from mtkit.data import PreparedWriter
-from mtkit.errors import MtkitError, one_line
-from mtkit.files import Record, read_record, write_record
 from mtkit.prepare.counting import (
     ChosenPairs,
     DirectionWords,
@@ -39,7 +40,6 @@ from mtkit.prepare.encoding import (
     model_texts,
     taken,
 )
-from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -71,9 +71,9 @@ from mtkit.prepare.report import Report, Sample
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.sources import Corpus
 from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
 from mtkit.prepare_config import PrepareConfig
-from mtkit.processes import malloc_trim, ordered_map
 from mtkit.tokenizer import Vocabularies
 
 log = logging.getLogger(__name__)

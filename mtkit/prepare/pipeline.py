@@ -34,10 +34,11 @@ from typing import Any
 import numpy as np
 
 import mtkit
+from mtkit.base.errors import MtkitError, encodable
+from mtkit.base.processes import available_cores
+from mtkit.base.text import check_language
 from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
-from mtkit.errors import MtkitError, encodable
 from mtkit.prepare.catalogue import find_corpus
-from mtkit.prepare.existing import ExistingVocabularies
 from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import BLOCK, Passes
@@ -46,10 +47,9 @@ from mtkit.prepare.report import Report
 from mtkit.prepare.source import Source
 from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.tmx import language_subtags
+from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.treebank import Linearisation, Treebank
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
-from mtkit.processes import available_cores
-from mtkit.text import check_language
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
 
 log = logging.getLogger(__name__)

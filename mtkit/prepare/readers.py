@@ -22,9 +22,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import shareable_name
+from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends
 from mtkit.data import Split
-from mtkit.errors import MtkitError, reason_of
-from mtkit.files import shareable_name
 from mtkit.prepare.catalogue import Corpus
 from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.hub import HubSplit, fetch, fetch_split
@@ -43,7 +44,6 @@ from mtkit.prepare.source import (
     regrouped,
 )
 from mtkit.prepare.tmx import TmxUnits
-from mtkit.text import OLD_LINE_ENDS, has_old_line_ends
 
 # Bytes read from a file at a time: a few thousand lines, which fit in the processor's cache.
 _CHUNK = 1 << 18

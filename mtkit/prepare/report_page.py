@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mtkit.html import ONE, TWO, Chart, Line, number, render, share
+from mtkit.base.html import ONE, TWO, Chart, Line, number, render, share
 
 # Length ratios are counted in steps of this fraction of an octave.
 RATIO_STEPS = 32

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
 
-from mtkit.errors import MtkitError, encodable
-from mtkit.files import sha256_of, shareable_name
-from mtkit.text import damage_reported, open_binary
+from mtkit.base.errors import MtkitError, encodable
+from mtkit.base.files import sha256_of, shareable_name
+from mtkit.base.text import damage_reported, open_binary
 
 # n source and n target sentences: unchanged bytes, without line ends.
 Block = tuple[list[bytes], list[bytes]]

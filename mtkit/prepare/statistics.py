@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mtkit.base.errors import MtkitError, one_line
+from mtkit.base.files import naming_file, write_whole
 from mtkit.config import setting_fields
 from mtkit.data import IntArray, PreparedData, SentencePairs, Split, also_split
-from mtkit.errors import MtkitError, one_line
-from mtkit.files import naming_file, write_whole
 from mtkit.prepare.report import Report
 from mtkit.prepare.report_page import (
     RARE,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.arrays import IntArray, concat_ranges, hash64
+from mtkit.base.arrays import IntArray, concat_ranges, hash64
+from mtkit.base.words import BLOCK, Words
 from mtkit.tokenizer import EOS_ID, Tokenizer
-from mtkit.words import BLOCK, Words
 
 # Words of more bytes than this are not cached, because they rarely occur again.
 _LONGEST_REMEMBERED = 400

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from xml.parsers import expat
 
-from mtkit.errors import MtkitError, reason_of
+from mtkit.base.errors import MtkitError, reason_of
 from mtkit.prepare.source import VARIANT, Block, listed, on_one_line
 
 # Elements within a segment whose text is markup of the translated format.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtkit.files import shareable_name
+from mtkit.align import Links
+from mtkit.base.files import shareable_name
+from mtkit.base.text import decode_lines
+from mtkit.parsing import linearise, model_source, parse_trees, read_bracket, split_words
 from mtkit.prepare.source import Block, Reading, Source, check_file, file_sha256
-from mtkit.text import decode_lines
-from mtkit.trees import linearise, model_source, parse_trees, read_bracket, split_words
-from mtkit.word_alignment import Links
 
 
 class Treebank(Source):

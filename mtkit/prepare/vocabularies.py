@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from mtkit.base.errors import MtkitError
 from mtkit.data import IntArray
-from mtkit.errors import MtkitError
 from mtkit.prepare.filters import LanguageOdds
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Tokenizer, Vocabularies

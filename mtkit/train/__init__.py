@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtkit.lazy import lazy_names
+from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.train.assembly import run

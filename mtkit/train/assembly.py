@@ -15,6 +15,9 @@ from pathlib import Path
 import torch
 
 import mtkit
+from mtkit.base.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Held
 from mtkit.config import (
     MAY_CHANGE,
     Config,
@@ -22,14 +25,6 @@ from mtkit.config import (
     dump_config,
 )
 from mtkit.data import Direction, PreparedData
-from mtkit.devices import (
-    choose_device,
-    describe_device,
-    disable_malloc_trim,
-    memory_explained,
-)
-from mtkit.errors import MtkitError
-from mtkit.files import Held
 from mtkit.model import parameter_counts
 from mtkit.run_folder import PAGE, Run
 from mtkit.run_manifest import DataOrigin, RunManifest, path_of_data, shareable_command
@@ -37,7 +32,7 @@ from mtkit.train.diagnostics import unusual_rate
 from mtkit.train.distributed import Workers, init_workers, worker_names
 from mtkit.train.finishing import report_finish, with_finish
 from mtkit.train.flops import cost_in_words
-from mtkit.train.initial import Initial, config_to_start, initial_weights, split_checkpoint
+from mtkit.train.init_from import Initial, config_to_start, initial_weights, split_checkpoint
 from mtkit.train.launcher import is_restarted, launch_id
 from mtkit.train.memory import check_room
 from mtkit.train.progress import clock

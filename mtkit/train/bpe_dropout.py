@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from mtkit.arrays import concat_ranges, hash64
+from mtkit.base.arrays import concat_ranges, hash64
+from mtkit.base.errors import MtkitError
 from mtkit.data import IntArray, TokenArray
-from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
 
 # How much longer than the longest sentence of its batch without dropout a sentence may become.

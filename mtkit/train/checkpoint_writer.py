@@ -6,8 +6,8 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 
 log = logging.getLogger(__name__)

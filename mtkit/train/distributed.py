@@ -28,8 +28,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from mtkit.errors import MtkitError
-from mtkit.processes import given_rank
+from mtkit.base.errors import MtkitError
+from mtkit.base.processes import given_rank
 from mtkit.train.launcher import BROKEN, LEFT_ALONE, is_launched
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from itertools import chain, islice
 
 import torch
 
+from mtkit.base.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
+from mtkit.base.errors import MtkitError, one_line
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
-from mtkit.errors import MtkitError, one_line
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import PAD_ID

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train.distributed import Workers
 from mtkit.train.schedule import Schedule

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mtkit import bf16
+from mtkit.base.devices import arithmetic
+from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
-from mtkit.devices import arithmetic
-from mtkit.errors import MtkitError
+from mtkit.kernels import bf16
 from mtkit.model import Guide, dropout_seeded
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.distributed import Workers

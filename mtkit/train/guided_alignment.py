@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
-from mtkit.errors import MtkitError
 from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mtkit.processes import available_cores
+from mtkit.base.processes import available_cores
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing import PContext

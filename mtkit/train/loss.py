@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mtkit import bf16
+from mtkit.kernels import bf16
 from mtkit.model import NEVER
 
 # Size of the buffer of logits, and, for each thread, of the logits that are processed together so

@@ -7,11 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from mtkit.base.devices import (
+    describe_device,
+    is_out_of_memory,
+    limited_to_free_memory,
+    total_memory,
+)
+from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData, SentencePairs
-from mtkit.devices import describe_device, is_out_of_memory, limited_to_free_memory, total_memory
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer, parameter_counts
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.gradients import Gradients

@@ -13,8 +13,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from mtkit.base.errors import MtkitError, reason_of
 from mtkit.config import dump_config
-from mtkit.errors import MtkitError, reason_of
 from mtkit.run_folder import Run
 from mtkit.train.report_page import RunFacts, RunState, run_page
 from mtkit.translate import Translation

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches, split
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs, Task, TokenArray
-from mtkit.errors import MtkitError
 from mtkit.tokenizer import EOS_ID, Vocabularies
 from mtkit.train.bpe_dropout import GROWTH, BpeDropout
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mtkit.html import LARGEST, ONE, TWO, Chart, Line, brief, render
+from mtkit.base.html import LARGEST, ONE, TWO, Chart, Line, brief, render
 
 # Samples grow with a run's length, and the page is written at each validation.
 _MAX_VALIDATIONS_WITH_SAMPLES = 30

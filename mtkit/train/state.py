@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, parse_record
 from mtkit.checkpoint import Checkpoint, Tensors
-from mtkit.errors import MtkitError
-from mtkit.files import Record, parse_record
 from mtkit.run_folder import Run
 
 log = logging.getLogger(__name__)

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 
 from mtkit import __version__
-from mtkit.batches import TokenBatches
-from mtkit.checkpoint import Tensors
-from mtkit.config import Config
-from mtkit.data import IntArray, PreparedData
-from mtkit.devices import (
+from mtkit.base.devices import (
     choose_precision,
     describe_device,
     is_out_of_memory,
     select_matmul_backend,
 )
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
+from mtkit.batches import TokenBatches
+from mtkit.checkpoint import Tensors
+from mtkit.config import Config
+from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
@@ -48,12 +48,12 @@ from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares
 from mtkit.train.observer import Observer
 from mtkit.train.optimizer import new_optimizer
+from mtkit.train.parameters import TrainedParameters, is_of_optimizer
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.signals import stop_on_signal
 from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
-from mtkit.train.trained import TrainedParameters, is_of_optimizer
 from mtkit.train.validation import (
     Validation,
     ValidationHistory,

@@ -12,19 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.base.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.batches import plan_batches
-from mtkit.bracketing import score_trees
 from mtkit.checkpoint import ValidationScore, validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, Task, also_split
-from mtkit.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.model import Transformer
+from mtkit.parsing import parse_trees, score_trees
 from mtkit.score import note_tokenised, score
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
 from mtkit.translate import Translation, Translator, TreeText
-from mtkit.trees import parse_trees
 
 log = logging.getLogger(__name__)
 

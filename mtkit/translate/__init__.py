@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from mtkit.translate.alignment import (
-    Aligner,
-    Alignment,
-    AlignmentSettings,
-    all_heads,
-    choose_heads,
-    default_heads,
-    heads_of,
-)
-from mtkit.translate.attention_weights import LayerWeights, weights_of_pairs
 from mtkit.translate.decoder import Translation
 from mtkit.translate.markup import translate_markup
 from mtkit.translate.markup_reading import MarkupLines, markup_windows
@@ -23,11 +13,7 @@ from mtkit.translate.terms import Glossary
 from mtkit.translate.translator import Scored, Translator
 
 __all__ = [
-    "Aligner",
-    "Alignment",
-    "AlignmentSettings",
     "Glossary",
-    "LayerWeights",
     "MarkupLines",
     "ResumableOutput",
     "Scored",
@@ -36,14 +22,9 @@ __all__ = [
     "TreeText",
     "Window",
     "align_by_sentence",
-    "all_heads",
-    "choose_heads",
     "counted_words",
-    "default_heads",
-    "heads_of",
     "markup_windows",
     "ready_lines",
     "translate_markup",
-    "weights_of_pairs",
     "windows",
 ]

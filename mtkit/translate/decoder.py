@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 import torch
 
+from mtkit.base.devices import memory_explained
 from mtkit.batches import pad_ids
 from mtkit.config import DecodeConfig
-from mtkit.devices import memory_explained
 from mtkit.model import Transformer
+from mtkit.parsing import BracketTokens, TreeMask
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constrained import constrained_search, slots_for
@@ -26,7 +27,6 @@ from mtkit.translate.placement import Draft, Plan, Planner
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Constraints, Hypothesis, beam_search
 from mtkit.translate.terms import Demand, TermSpeller
-from mtkit.translate.tree_mask import BracketTokens, TreeMask
 
 Range = tuple[int, int]
 # The characters of a sentence in its line, and those of its translation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from mtkit.sentences import LONG_ENOUGH, LineFacts
+from mtkit.base.sentences import LONG_ENOUGH, LineFacts
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mtkit.devices import Precision
+from mtkit.base.devices import Precision
 from mtkit.model import Transformer
 
 # oneDNN's packed weights are faster if weights are read from memory and not from a cache, that is

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.folders import is_unfinished
 from mtkit.data import Task
-from mtkit.errors import MtkitError
-from mtkit.folders import is_unfinished
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies

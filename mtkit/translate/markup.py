@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from mtkit.translate.alignment import Aligner
+from mtkit.align import Aligner
 from mtkit.translate.decoder import Translation
 from mtkit.translate.markup_placing import with_markup
 from mtkit.translate.markup_reading import State

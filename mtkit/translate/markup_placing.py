@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from mtkit.translate.alignment import Alignment
+from mtkit.align import Alignment
 from mtkit.translate.decoder import Part, Translation
 from mtkit.translate.markup_segments import PLACEHOLDER, Node, Range, Segment, escaped
 

@@ -13,11 +13,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from mtkit.errors import MtkitError
-from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
-from mtkit.translate.decoder import Translation
-from mtkit.translate.tree_mask import BracketTokens
-from mtkit.trees import (
+from mtkit.base.errors import MtkitError
+from mtkit.parsing import (
+    BracketTokens,
     Tree,
     linearise,
     model_source,
@@ -26,6 +24,8 @@ from mtkit.trees import (
     split_words,
     treebank_words,
 )
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
+from mtkit.translate.decoder import Translation
 
 
 def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -27,11 +27,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtkit.base.devices import Precision, disable_malloc_trim, select_matmul_backend
+from mtkit.base.errors import MtkitError
+from mtkit.base.processes import Worker
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.devices import Precision, disable_malloc_trim, select_matmul_backend
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer
-from mtkit.processes import Worker
 from mtkit.tokenizer import PAD_ID, Tokenizer
 from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation
 from mtkit.translate.linear import pack_weights, weight_places

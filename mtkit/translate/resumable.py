@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from mtkit.errors import MtkitError
-from mtkit.files import Record, lock, naming_file, read_record, sealed_text
-from mtkit.text import compressed
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, lock, naming_file, read_record, sealed_text
+from mtkit.base.text import compressed
 
 log = logging.getLogger(__name__)
 

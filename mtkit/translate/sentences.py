@@ -11,11 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mtkit.sentences import separator, split
-from mtkit.translate.alignment import Aligner, Alignment, Spans
+from mtkit.align import Aligner, Alignment, Link, Spans, word_spans
+from mtkit.base.sentences import separator, split
 from mtkit.translate.decoder import Part, Translation
 from mtkit.translate.reading import Window
-from mtkit.word_alignment import Link, word_spans
 
 
 @dataclass(frozen=True)

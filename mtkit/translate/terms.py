@@ -18,8 +18,8 @@ from typing import Self
 
 import numpy as np
 
-from mtkit.errors import MtkitError
-from mtkit.text import read_lines
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import read_lines
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate.constrained import Phrase, Spelling, WordBreaks
 

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from mtkit.batches import plan_batches
-from mtkit.config import DecodeConfig
-from mtkit.devices import (
+from mtkit.align import Aligner, Alignment, AlignmentHead, Method, heads_of
+from mtkit.base.devices import (
     choose_device,
     choose_precision,
     devices,
@@ -28,13 +27,15 @@ from mtkit.devices import (
     memory_explained,
     select_matmul_backend,
 )
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import LineFacts
+from mtkit.base.text import has_words
+from mtkit.batches import plan_batches
+from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
+from mtkit.parsing import model_source
 from mtkit.run_folder import Run
-from mtkit.sentences import LineFacts
-from mtkit.text import has_words
 from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
-from mtkit.translate.alignment import Aligner, Alignment, AlignmentHead, heads_of
 from mtkit.translate.decoder import (
     DecodeBatch,
     Decoder,
@@ -53,8 +54,6 @@ from mtkit.translate.reading import Window, windows
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import CutWindow, SentenceCutter
 from mtkit.translate.terms import Demand, Glossary
-from mtkit.trees import model_source
-from mtkit.word_alignment import Method
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command_line import Place, full_disk
-from forked import Forked
+from support.command_line import Place, full_disk
+from support.forked import Forked
 
 import mtkit.translate.reading
+from mtkit.align.aligner import AlignmentSettings
+from mtkit.align.links import METHODS, Method
 from mtkit.cli import main
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
@@ -23,10 +25,6 @@ from mtkit.run_folder import Run
 from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.translate import Translator
-from mtkit.translate.alignment import (
-    AlignmentSettings,
-)
-from mtkit.word_alignment import METHODS, Method
 
 SRC = "one two three\n\nnine\nfour  five six seven\n"
 TGT = "eins zwei drei\nzwei\n\nvier\u00a0fünf sechs\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import Forked
+from support.forked import Forked
 
 from mtkit import cli
 from mtkit.config import Config, dump_config

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 import pytest
-from command_line import Outcome, Place
+from support.command_line import Outcome, Place
 
 from mtkit import __version__
 from mtkit.__main__ import program

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conditions import CONDITIONS, OUTPUTS, Outcome, commands
+from support.conditions import CONDITIONS, OUTPUTS, Outcome, commands
 
 from mtkit.run_folder import Run
 
@@ -23,7 +23,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     file = tmp_path_factory.mktemp("conditions") / "outcomes.json"
     path = os.pathsep.join([str(HERE), str(HERE.parent), *filter(None, sys.path)])
     subprocess.run(
-        [sys.executable, HERE / "conditions.py", file],
+        [sys.executable, HERE / "support/conditions.py", file],
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         check=True,
     )

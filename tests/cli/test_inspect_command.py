@@ -6,8 +6,8 @@ import json
 from xml.etree import ElementTree
 
 import pytest
-from browsed import well_formed
-from command_line import Place, full_disk
+from support.browsed import well_formed
+from support.command_line import Place, full_disk
 
 TEXT = "one two three"
 

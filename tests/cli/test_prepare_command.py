@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Place, prepare_arguments
 from conftest import TinyText
+from support.command_line import Place, prepare_arguments
 
 from mtkit.data import PreparedData
 

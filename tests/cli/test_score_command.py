@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Place, prepare_arguments
 from conftest import TinyText, change_settings, claim_checkpoints, reseal
+from support.command_line import Place, prepare_arguments
 
 from mtkit.config import load_config
 from mtkit.data import PreparedData

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from command_line import Place
+from support.command_line import Place
 
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run

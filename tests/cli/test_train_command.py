@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import Place, prepare_arguments
 from conftest import TinyText
+from support.command_line import Place, prepare_arguments
 
 from mtkit.cli.console import configure_logging
 from mtkit.config import load_config

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import PIPE, Forked, run_mtkit
 from sentencepiece import SentencePieceProcessor
+from support.forked import PIPE, Forked, run_mtkit
 
 from mtkit.cli import main
 from mtkit.config import DecodeConfig, dump_config

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, Place
+from support.command_line import Outcome, Place
 
 from mtkit.run_folder import Run
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 
 import pytest
-from command_line import Place
+from support.command_line import Place
 
 from mtkit.run_folder import Run
 from mtkit.translate import Translator, translate_markup

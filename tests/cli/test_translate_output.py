@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from command_line import Place, full_disk
+from support.command_line import Place, full_disk
 
 
 def test_translate_prints_one_line_for_each_line_and_nothing_else(trained: Place):

@@ -19,17 +19,17 @@ from typing import Any
 import click
 import pytest
 import torch
-from command_line import full_disk
 from conftest import GREEK, changed, number_pairs
-from exported import refusals
+from support.command_line import full_disk
+from support.exported import refusals
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
 from mtkit.convert import exporting
 from mtkit.convert.check import Agreement, Bounds
 from mtkit.convert.exporting import check_expressible, export
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.prepare.text_to_ids import CachedEncoder
@@ -38,7 +38,7 @@ from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.train.assembly import run as train
 from mtkit.translate import Translator
 
-EXPORTED = Path(__file__).parents[1] / "exported.py"
+EXPORTED = Path(__file__).parents[1] / "support/exported.py"
 LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
 

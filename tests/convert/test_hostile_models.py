@@ -27,10 +27,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import slow
-from forked import Forked
-from marian import write_marian, write_npz
 from safetensors.torch import load_file
 from sentencepiece import sentencepiece_model_pb2
+from support.forked import Forked
+from support.marian import write_marian, write_npz
 
 pytest.importorskip("transformers")
 

@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import Place
 from conftest import TinyText, changed, slow
-from hub import Hub, HubFile, Repository, client_environment
-from marian import Shape, unigram, write_marian, write_npz
 from safetensors.torch import load_file, save_file
+from support.command_line import Place
+from support.hub import Hub, HubFile, Repository, client_environment
+from support.marian import Shape, unigram, write_marian, write_npz
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config, parse_config
 from mtkit.convert.exporting import export
 from mtkit.convert.importing import Imported, import_model
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 import sacrebleu
 import yaml
-from command_line import Place
 from conftest import changed, reseal
+from support.command_line import Place
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
 from mtkit.convert.card import read_card
 from mtkit.convert.decode_settings import given_settings, power_penalty
 from mtkit.convert.exporting import export
 from mtkit.convert.importing import import_model
-from mtkit.errors import MtkitError
 from mtkit.imported import ImportRecord
 from mtkit.run_folder import Run
-from mtkit.sentences import LineFacts
 from mtkit.translate import Translator
 
 LINES = ["one two three", "nine", "four four five one two six", "seven eight"]

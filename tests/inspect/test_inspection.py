@@ -15,9 +15,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browsed import HOSTILE, Page, well_formed
+from support.browsed import HOSTILE, Page, well_formed
 
-from mtkit.errors import MtkitError
+from mtkit.align.aligner import Alignment
+from mtkit.base.errors import MtkitError
 from mtkit.inspect import (
     MOST_SUBWORDS,
     STACKS,
@@ -33,7 +34,7 @@ from mtkit.inspect import (
 from mtkit.inspect.figures import COLORS, SHAPE
 from mtkit.inspect.inspection import Prediction
 from mtkit.run_folder import Run
-from mtkit.translate import Alignment, Translator
+from mtkit.translate import Translator
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
-from browsed import well_formed
-from command_line import Place
+from support.browsed import well_formed
+from support.command_line import Place
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 from mtkit.inspect import inspect_pair, inspection_page, tree_figure
+from mtkit.parsing.trees import Tree, parse_trees
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
-from mtkit.trees import Tree, parse_trees
 
 SVG = "{http://www.w3.org/2000/svg}"
 GIVEN = "(S (NP (DT the) (NN dog)) (VP (VBZ sleeps)) (. .))"

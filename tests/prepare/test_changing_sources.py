@@ -21,7 +21,7 @@ import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from pyarrow import parquet
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 from mtkit.prepare import prepare_files, readers
 from mtkit.prepare.hub import HubSource, HubSplit
 from mtkit.prepare.readers import memory, parse_source

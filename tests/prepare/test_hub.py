@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub import (
+from support.hub import (
     Fault,
     Hub,
     HubFile,
@@ -29,7 +29,7 @@ from hub import (
     wmt14_repository,
 )
 
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 from mtkit.prepare.catalogue import CATALOGUE, find_corpus
 from mtkit.prepare.hub import fetch, waiting_noted
 
@@ -41,7 +41,7 @@ CLIENT = """
 import dataclasses, json, socket, sys, tracemalloc
 from mtkit.prepare.hub import fetch
 from mtkit.prepare.catalogue import find_corpus
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 
 connections = 0
 connect = socket.socket.connect
@@ -114,7 +114,7 @@ def run_client(
 # The same for what `mtkit prepare` takes as hf:…, read from German to English.
 HUB_CLIENT = """
 import json, sys
-from mtkit.errors import MtkitError
+from mtkit.base.errors import MtkitError
 from mtkit.prepare.readers import parse_source
 for name in sys.argv[1:]:
     try:

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
-from treebank import small_trees
+from support.treebank import small_trees
 
-from mtkit import language_id
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank
+from mtkit.prepare import Treebank, language_id
 from mtkit.prepare.pipeline import prepare_files, prepare_multilingual, prepare_trees
 from mtkit.prepare.report import Report
 from mtkit.prepare.statistics import data_facts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from command_line import Place
+from support.command_line import Place
 
+from mtkit.base.sentences import LineFacts
 from mtkit.data import PreparedData
 from mtkit.prepare.line_facts import LineCounts
 from mtkit.run_folder import Run
-from mtkit.sentences import LineFacts
 
 SINGLE, SEVERAL = b"One man sits here.", b"One man sits. Two men run."
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.prepare import passes
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.pipeline import prepare_files, prepare_multilingual

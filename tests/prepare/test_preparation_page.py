@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
+from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 
 from mtkit.prepare.report_page import (
     RATIO_STEPS,

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import mtkit
+from mtkit.base.errors import LostWorkerError, MtkitError
+from mtkit.base.text import zstd
 from mtkit.data import PreparedData, find_data
-from mtkit.errors import LostWorkerError, MtkitError
 from mtkit.prepare import passes
 from mtkit.prepare.pipeline import prepare_corpus, prepare_files
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.report import Report
 from mtkit.prepare.statistics import write_page
-from mtkit.text import zstd
 from mtkit.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

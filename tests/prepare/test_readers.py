@@ -18,18 +18,18 @@ from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pytest
-from hostile import INVALID, hostile_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from support.hostile import INVALID, hostile_lines
 
-from mtkit.errors import MtkitError
-from mtkit.files import sha256_of
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import sha256_of
+from mtkit.base.text import zstd
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.demo import DemoCorpus, demo_corpus
 from mtkit.prepare.readers import catalogue_sources, memory, parallel_files, parse_source
 from mtkit.prepare.source import Source
-from mtkit.text import zstd
 
 BytePair = tuple[bytes, bytes]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsed import HOSTILE, Page, loaded_by, well_formed
 from conftest import TinyText, number_pairs, write_pairs
+from support.browsed import HOSTILE, Page, loaded_by, well_formed
 
+from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.prepare.filters import KEPT, REASONS
 from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.report import Report

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import Place, prepare_arguments
 from conftest import UNTRAINED, TinyText, changed, number_pairs, random_run, write_pairs
+from support.command_line import Place, prepare_arguments
 
+from mtkit.base.errors import MtkitError
 from mtkit.batches import make_batch
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.errors import MtkitError
 from mtkit.prepare import parallel_files, parse_source, prepare_files, prepare_multilingual
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, Tokenizer

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import Place
-from treebank import TREEBANK, needs_treebank, small_trees
+from support.command_line import Place
+from support.treebank import TREEBANK, needs_treebank, small_trees
 
+from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
+from mtkit.parsing.trees import linearise, read_trees
 from mtkit.prepare import Treebank, prepare_trees
 from mtkit.prepare.treebank import Linearisation
-from mtkit.trees import linearise, read_trees
 
 WITH_TAGS = Linearisation(tags=True)
 

@@ -11,8 +11,8 @@ import sentencepiece as spm
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtkit.base.errors import MtkitError
 from mtkit.data import TokenArray
-from mtkit.errors import MtkitError
 from mtkit.tokenizer import Tokenizer
 from mtkit.train.bpe_dropout import BpeDropout
 

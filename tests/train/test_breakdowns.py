@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, slow
-from forked import PIPE, Forked, run_mtkit
+from support.forked import PIPE, Forked, run_mtkit
+from support.training import assert_same_state, before_update, rows_of
 from torch import Tensor
-from training import assert_same_state, before_update, rows_of
 
-from mtkit import checkpoint, devices
+from mtkit import checkpoint
+from mtkit.base import devices
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
@@ -198,7 +199,7 @@ def test_killed_twenty_times_a_run_ends_with_the_weights_of_one_never_killed(
     places = {"config": file, "data": tiny_data.path, "run": tmp_path / "killed"}
     facts.write_text(json.dumps({key: str(place) for key, place in places.items()}))
     done = subprocess.run(
-        [sys.executable, Path(__file__).parents[1] / "killed.py", facts, "20", "1"],
+        [sys.executable, Path(__file__).parents[1] / "support/killed.py", facts, "20", "1"],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         check=True,

@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 import torch
-import worker
 from conftest import changed, slow
-from forked import Forked
+from support import worker
+from support.forked import Forked
 
+from mtkit.base.devices import choose_precision, float32_arithmetic, select_matmul_backend
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
-from mtkit.devices import choose_precision, float32_arithmetic, select_matmul_backend
 from mtkit.run_folder import Run
 from mtkit.train import launcher
 from mtkit.train.distributed import Watch, Workers, what_happened
@@ -783,7 +783,7 @@ def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
 ):
     able = {"avx2": True, "avx512_bf16": native}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    monkeypatch.setattr("mtkit.devices._onednn_uses_bf16", lambda: True)
+    monkeypatch.setattr("mtkit.base.devices._onednn_uses_bf16", lambda: True)
     assert choose_precision("fp32", CPU) == "fp32"
     assert choose_precision("bf16", CPU) == "bf16"
     assert choose_precision("auto", CPU) == auto

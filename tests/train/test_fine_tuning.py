@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import Place
 from conftest import changed, random_run
+from support.command_line import Place
+from support.training import assert_same_state, before_update, content, interrupt, kill, rows_of
 from torch import Tensor, nn
-from training import assert_same_state, before_update, content, interrupt, kill, rows_of
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.yaml import dump_yaml
 from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_config
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
-from mtkit.plain_yaml import dump_yaml
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
-from mtkit.train.initial import Initial, split_checkpoint
+from mtkit.train.init_from import Initial, split_checkpoint
+from mtkit.train.parameters import TrainedParameters
 from mtkit.train.report_page import RunFacts
-from mtkit.train.trained import TrainedParameters
 
 LORA = {"lora_rank": 4}
 FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}

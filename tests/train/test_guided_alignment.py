@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs
-from training import assert_same_state, before_update, gradients_of, interrupt, rows_of
+from support.training import assert_same_state, before_update, gradients_of, interrupt, rows_of
 
+from mtkit.align.aligner import AlignmentHead
+from mtkit.align.attention_weights import weights_of_pairs
+from mtkit.align.links import Gold, alignment_score
+from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
-from mtkit.errors import MtkitError
 from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, UNK_ID
@@ -23,9 +26,6 @@ from mtkit.train.bpe_dropout import BpeDropout
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
-from mtkit.translate.alignment import AlignmentHead
-from mtkit.translate.attention_weights import weights_of_pairs
-from mtkit.word_alignment import Gold, alignment_score
 
 CPU = torch.device("cpu")
 

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import Place
 from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
+from support.command_line import Place
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import sha256_of
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.errors import MtkitError
-from mtkit.files import sha256_of
 from mtkit.prepare import prepare_files, prepare_multilingual
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.train import assembly as train
 from mtkit.train.bpe_dropout import BpeDropout
-from mtkit.train.initial import initial_weights
+from mtkit.train.init_from import initial_weights
 from mtkit.translate import Translator
 
 Files = tuple[Path, Path]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed, number_pairs, reseal, slow, write_pairs
-from forked import PIPE, Forked, run_mtkit
+from support.forked import PIPE, Forked, run_mtkit
+from support.training import assert_same_state, before_update, content, interrupt, kill, rows_of
 from torch import Tensor
-from training import assert_same_state, before_update, content, interrupt, kill, rows_of
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
 from mtkit.data import IntArray, PreparedData, SentencePairs
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
@@ -234,11 +234,11 @@ def test_a_run_that_continues_in_another_precision_says_so(
     caplog: pytest.LogCaptureFixture,
 ):
     auto = changed(config, "train", precision="auto")
-    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: True)
+    monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: True)
     train.run(changed(auto, "train", max_steps=2), tiny_data, tmp_path / "run", device="cpu")
     train.run(changed(auto, "train", max_steps=3), tiny_data, tmp_path / "run", device="cpu")
     assert "continues in" not in caplog.text
-    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: False)
+    monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: False)
     train.run(changed(auto, "train", max_steps=4), tiny_data, tmp_path / "run", device="cpu")
     said = "was trained in bf16 up to step 3, and continues in fp32 (train.precision: auto)"
     assert said in caplog.text

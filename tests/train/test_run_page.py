@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.browsed import HOSTILE, Page, loaded_by, made_elsewhere, well_formed
 
 from mtkit.run_folder import Run
 from mtkit.train.report_page import RunFacts, run_page

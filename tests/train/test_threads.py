@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import changed
+from support.training import assert_same_state, gradients_of
 from torch import Tensor, nn
-from training import assert_same_state, gradients_of
 
+from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.train import assembly as train
 from mtkit.train import dry_run

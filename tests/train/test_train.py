@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import changed, number_pairs, write_pairs
+from support.training import assert_same_state, before_update, gradients_of, kill, rows_of
 from torch import Tensor
-from training import assert_same_state, before_update, gradients_of, kill, rows_of
 
 from mtkit.batches import TokenBatches, split
 from mtkit.config import Config, load_config

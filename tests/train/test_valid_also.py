@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import Place, prepare_arguments
 from conftest import TinyText, changed, number_pairs, write_pairs
+from support.command_line import Place, prepare_arguments
 from tensorboardX.proto.event_pb2 import Event
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.errors import MtkitError
 from mtkit.prepare import passes, prepare_files
 from mtkit.run_folder import Run
 from mtkit.score import score

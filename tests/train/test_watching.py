@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed
-from training import assert_same_state, before_update, interrupt, kill, rows_of
+from support.training import assert_same_state, before_update, interrupt, kill, rows_of
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import observer, progress

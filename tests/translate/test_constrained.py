@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
+from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
 from mtkit.translate.constrained import (
     MOST_SLOTS,

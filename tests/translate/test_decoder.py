@@ -17,9 +17,9 @@ import pytest
 import torch
 from conftest import ENGLISH, UNTRAINED, changed, random_run, slow
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import RunManifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtkit.sentences import LineFacts
+from mtkit.base.sentences import LineFacts
 from mtkit.translate.doubts import Doubts
 
 LONG = "x" * 100

@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from plain_search import plain_search
+from support.plain_search import plain_search
 from torch import Tensor, nn
 
+from mtkit.base.devices import choose_precision
+from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
-from mtkit.devices import choose_precision
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -117,11 +117,11 @@ def test_8_bits_give_the_same_numbers_on_every_cpu() -> None:
 def test_precision_is_float32_unless_asked_and_8_bit_is_for_cpus(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: True)
+    monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: True)
     assert choose_precision("auto", CPU, exact=True) == "fp32"
     with pytest.raises(MtkitError, match="int8 needs an x86 CPU"):
         choose_precision("int8", torch.device("cuda"))
-    monkeypatch.setattr("mtkit.devices.has_native_bf16", lambda device: False)
+    monkeypatch.setattr("mtkit.base.devices.has_native_bf16", lambda device: False)
     assert choose_precision("bf16", CPU) == "bf16"
     assert "no bf16 units" in caplog.text
 

@@ -15,9 +15,9 @@ from conftest import ENGLISH, GERMAN, random_run, slow
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import DecodeConfig
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window

@@ -7,11 +7,11 @@ import re
 import sys
 from pathlib import Path
 
-import fuzzed
 import pytest
 import torch
-from forked import Forked
-from hostile import INVALID, hostile_lines
+from support import fuzzed
+from support.forked import Forked
+from support.hostile import INVALID, hostile_lines
 
 import mtkit.translate.reading
 from mtkit.cli import main

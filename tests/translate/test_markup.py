@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtkit.translate import Alignment, Translation
+from mtkit.align.aligner import Alignment
+from mtkit.align.links import word_spans
+from mtkit.translate import Translation
 from mtkit.translate.markup_placing import with_markup
 from mtkit.translate.markup_reading import markup_windows
 from mtkit.translate.markup_segments import Segment, parse
-from mtkit.word_alignment import word_spans
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
 

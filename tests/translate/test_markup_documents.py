@@ -8,9 +8,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from fake_translation import FakeTranslator, shuffled, tags_of, translated_html
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fake_translation import FakeTranslator, shuffled, tags_of, translated_html
 
 from mtkit.translate import markup_windows
 from mtkit.translate.markup_segments import Segment, parse

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from conftest import slow
-from fake_translation import FakeTranslator, copied, shuffled, tags_of, translated_html
+from support.fake_translation import FakeTranslator, copied, shuffled, tags_of, translated_html
 
 PLACEHOLDERS = [
     *("%s", "%d", "%1$s", "%2$d", "%05.2f", "%-10s", "%(name)s", "%ld", "%i", "%x", "%@", "%%"),

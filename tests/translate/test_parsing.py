@@ -7,19 +7,19 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Place
 from conftest import changed
-from training import assert_same_state, before_update, interrupt
+from support.command_line import Place
+from support.training import assert_same_state, before_update, interrupt
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.convert.exporting import export
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
+from mtkit.parsing.trees import linearise, model_source, parse_trees, restore, treebank_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID
 from mtkit.train import assembly as train
 from mtkit.translate import Translator
-from mtkit.trees import linearise, model_source, parse_trees, restore, treebank_words
 
 
 def leaves(tree: str) -> list[str]:

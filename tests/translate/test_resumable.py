@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import slow
-from forked import Forked
+from support.forked import Forked
 
 import mtkit.translate.reading
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import zstd
 from mtkit.cli import main
-from mtkit.errors import MtkitError
 from mtkit.run_folder import Run
-from mtkit.text import zstd
 from mtkit.translate.resumable import ResumableOutput
 
 WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]

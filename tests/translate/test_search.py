@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
+from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 from torch import Tensor
 
 from mtkit.translate.sampling import Sampling, sample, uniforms

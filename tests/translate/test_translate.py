@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 import torch
 from conftest import ENGLISH, random_run
-from forked import PIPE, Forked, run_mtkit
 from sacrebleu.metrics import CHRF
+from support.forked import PIPE, Forked, run_mtkit
 
+from mtkit.base.errors import MtkitError
+from mtkit.base.sentences import LineFacts
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
-from mtkit.errors import MtkitError
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import RunManifest
-from mtkit.sentences import LineFacts
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train import assembly as train
 from mtkit.translate.decoder import Translation

@@ -1,0 +1,49 @@
+"""Write the tables of files in docs/architecture.md from the docstrings of the modules.
+
+Run ``python docs/make_architecture.py`` after a module was added, renamed or described anew.
+A test compares the page with what this program writes.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PAGE = Path(__file__).with_name("architecture.md")
+PACKAGE = Path(__file__).parents[1] / "mtkit"
+START, END = "<!-- files: generated -->\n", "<!-- end of files -->\n"
+ROOMS = (
+    *("", "cli", "prepare", "train", "translate", "inspect", "convert"),
+    *("align", "parsing", "kernels", "base"),
+)
+
+
+def row(file: Path) -> str:
+    """The line of the table for a module: its name, and the first paragraph of its docstring."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    first = " ".join(text.split("\n\n")[0].split()).removesuffix(".").replace("``", "`")
+    return f"| `{file.name}` | {first} |"
+
+
+def tables() -> str:
+    """All tables, a heading and a table for each room."""
+    parts = []
+    for room in ROOMS:
+        files = sorted((PACKAGE / room).glob("*.py"))
+        rows = [row(file) for file in files if not file.name.startswith("__")]
+        heading = f"`{room}/`" if room else "Ground floor"
+        parts.append(
+            "\n".join([f"### {heading}", "", "| file | what it has |", "|---|---|", *rows])
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def page() -> str:
+    """The page with its tables as they should be."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(START)
+    return f"{before}{START}\n{tables()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,519 @@
+"""Word alignments from attention.
+
+How much a target word attends to a source word is the mean weight over some heads of the decoder;
+weights are added over the subwords of the source word and averaged over those of the target word.
+Each target word is linked to its best source word, and each source word to its best target word,
+and these two alignments are symmetrised (`word_alignment`). Nothing is trained for this.
+
+A head can be read at two steps: where the target subword is predicted, and one step later, where it
+is the decoder's input. Early layers attend to the source of their input, late layers to that of
+their prediction (Chen et al. 2020, https://aclanthology.org/2020.emnlp-main.42). Which heads align
+best depends on the model: `choose_heads` finds them, and `AlignmentSettings` stores them in the
+run.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from mtkit.align.attention_weights import weights_of_pairs
+from mtkit.align.links import (
+    METHODS,
+    Gold,
+    Link,
+    Links,
+    Method,
+    alignment_score,
+    format_links,
+    swapped,
+    symmetrize,
+    word_spans,
+    words_of_subwords,
+)
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, read_record, write_record
+from mtkit.batches import pad_ids, plan_batches
+from mtkit.model import Transformer
+from mtkit.run_folder import ALIGNMENT, Run
+from mtkit.tokenizer import BOS_ID, EOS_ID, SpannedIds, Vocabularies
+
+log = logging.getLogger(__name__)
+
+FloatArray = npt.NDArray[np.floating[Any]]
+Spans = list[tuple[int, int]]
+Step = Literal["prediction", "input"]
+
+# At most so many heads are chosen; on Multi30k four were the best.
+MOST_HEADS = 8
+
+
+class AlignmentHead(Record):
+    """An attention head of the decoder that aligns words.
+
+    Attributes:
+        layer, head: from 1.
+        step: where the target subword is predicted, or where it is the decoder's input.
+    """
+
+    layer: int
+    head: int
+    step: Step
+
+    def __str__(self) -> str:
+        return f"{self.layer}.{self.head} ({self.step})"
+
+
+class AlignmentSettings(Record):
+    """How a run aligns words, as `mtkit align --tune` found it; `alignment.json` in a run folder.
+
+    Attributes:
+        heads: whose mean is used.
+        error_rate: AER on the pairs of tuning, between 0 and 1.
+        pairs: number of these pairs.
+        reference: what the alignments were compared with: "gold" or "reverse".
+    """
+
+    heads: list[AlignmentHead]
+    error_rate: float
+    pairs: int
+    reference: str
+
+    @classmethod
+    def load(cls, run: Path) -> AlignmentSettings | None:
+        """Those of a run folder; None if it has none.
+
+        Raises:
+            MtkitError: if the file is damaged.
+        """
+        path = run / ALIGNMENT
+        if not os.path.lexists(path):
+            return None
+        return read_record(path, cls, advice="delete it, or run mtkit align --tune again")
+
+    def save(self, run: Path) -> None:
+        """Write them into a run folder."""
+        write_record(run / ALIGNMENT, self)
+
+
+def all_heads(model: Transformer) -> list[AlignmentHead]:
+    """Every head of the decoder at both steps."""
+    steps: tuple[Step, ...] = ("prediction", "input")
+    return [
+        AlignmentHead(layer=layer, head=head, step=step)
+        for layer in range(1, model.config.decoder_layers + 1)
+        for head in range(1, model.config.n_heads + 1)
+        for step in steps
+    ]
+
+
+def default_heads(model: Transformer) -> list[AlignmentHead]:
+    """The heads of a model that was not tuned: those of the upper half of the layers."""
+    lower = model.config.decoder_layers // 2
+    return [head for head in all_heads(model) if head.layer > lower and head.step == "prediction"]
+
+
+def heads_of(run: Run | None, model: Transformer) -> list[AlignmentHead]:
+    """The heads that align words in a run.
+
+    These are the heads it was tuned to, else the head that was trained on word alignments
+    (`train.guided_alignment`), else the default.
+
+    Args:
+        run: None for a model without one.
+        model: of the run.
+
+    Raises:
+        MtkitError: if the settings are damaged, or name a head that the model does not have.
+    """
+    if run is None:
+        return default_heads(model)
+    settings = AlignmentSettings.load(run.path)
+    if settings is None:
+        if run.config.train.guided_alignment:
+            return [AlignmentHead(layer=run.config.guided_layer, head=1, step="input")]
+        return default_heads(model)
+    if not settings.heads or set(settings.heads) - set(all_heads(model)):
+        raise MtkitError(
+            f"{run.path / ALIGNMENT}: names heads that the model does not have; "
+            "run mtkit align --tune again"
+        )
+    return settings.heads
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The word alignment of one pair of lines.
+
+    Attributes:
+        weights: each link with its attention weight, from 0 to 1: how much the target word attends
+            to the source word. With a model of the other direction, the geometric mean of both.
+        src_words, tgt_words: start and end of each word, in characters of the line.
+    """
+
+    weights: dict[Link, float]
+    src_words: Spans
+    tgt_words: Spans
+
+    @property
+    def links(self) -> Links:
+        """Indices of a source word and a target word, from 0."""
+        return frozenset(self.weights)
+
+    def __str__(self) -> str:
+        return format_links(self.weights)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: links with weights, and the characters of each word."""
+        return {
+            "links": [[i, j, round(weight, 6)] for (i, j), weight in self.weights.items()],
+            "src_words": [list(span) for span in self.src_words],
+            "tgt_words": [list(span) for span in self.tgt_words],
+        }
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """How much the target words of a pair attend to its source words.
+
+    Only words that have subwords are here; those behind the limit of a line have none.
+
+    Attributes:
+        matrix: (target words, source words + 1), the last column for EOS. Rows sum to 1.
+        src, tgt: the indices in the line of the words of the columns and the rows.
+    """
+
+    matrix: FloatArray
+    src: list[int]
+    tgt: list[int]
+
+
+def links_of(
+    forward: WordAttention,
+    backward: WordAttention | None = None,
+    method: Method = "grow-diag-final-and",
+) -> dict[Link, float]:
+    """The links of a pair, and their weights.
+
+    Every target word is linked to its best source word, and every source word to its best target
+    word. With two models, the weight of two words is the geometric mean of those of both models: a
+    partner that only one model sees is rarely right. A word that attends more to EOS than to its
+    best partner has none.
+
+    Args:
+        forward: of the pair.
+        backward: of the pair with source and target exchanged, by a model of the other direction.
+        method: joins the links to the best source words and those to the best target words.
+    """
+    src, tgt, weights = forward.src, forward.tgt, forward.matrix[:, :-1]
+    if backward is None:
+        to_source = _best(weights, tgt, src, at_end=forward.matrix[:, -1])
+        # A target word without a partner cannot be the partner of a source word.
+        partners = sorted({word for word, _ in to_source})
+        to_target = _best(weights[np.searchsorted(tgt, partners)].T, src, partners)
+    else:
+        # Only words that both models have read.
+        src = sorted({*forward.src} & {*backward.tgt})
+        tgt = sorted({*forward.tgt} & {*backward.src})
+        there = forward.matrix[np.searchsorted(forward.tgt, tgt)]
+        back = backward.matrix[np.searchsorted(backward.tgt, src)]
+        of_forward = there[:, np.searchsorted(forward.src, src)].astype(np.float64)
+        weights = np.sqrt(of_forward * back[:, np.searchsorted(backward.src, tgt)].T)
+        to_source = _best(weights, tgt, src, at_end=there[:, -1])
+        to_target = _best(weights.T, src, tgt, at_end=back[:, -1])
+    links = sorted(symmetrize(swapped(to_source), to_target, method))
+    rows, columns = ({word: place for place, word in enumerate(words)} for words in (tgt, src))
+    return {(i, j): float(weights[rows[j], columns[i]]) for i, j in links}
+
+
+def _best(
+    matrix: FloatArray, rows: list[int], columns: list[int], *, at_end: FloatArray | None = None
+) -> Links:
+    """Each row with its best column, by their words, unless EOS has a larger weight."""
+    if not matrix.size:
+        return frozenset()
+    best = matrix.argmax(1)
+    aligned = np.ones(len(rows), bool)
+    if at_end is not None:
+        aligned = matrix.max(1) >= at_end
+    return frozenset((rows[row], columns[best[row]]) for row in np.flatnonzero(aligned))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One side of a pair.
+
+    Attributes:
+        ids: of its subwords, up to the limit; none if the line is blank.
+        words: start and end of each word.
+        starts: the first subword of each word that has one.
+        indices: the word that begins there.
+    """
+
+    ids: list[int]
+    words: Spans
+    starts: list[int]
+    indices: list[int]
+
+    @classmethod
+    def of(cls, line: str, encoded: SpannedIds, limit: int) -> Self:
+        """A line, cut to so many subwords."""
+        words = word_spans(line)
+        # Some spaces, such as U+0085, are subwords to the tokenizer.
+        ids, spans = (encoded.ids[:limit], encoded.spans[:limit]) if words else ([], [])
+        owners = words_of_subwords(words, [start for start, _ in spans])
+        indices, starts = np.unique(np.array(owners, np.int64), return_index=True)
+        return cls(ids, words, starts.tolist(), indices.tolist())
+
+
+Pair = tuple[_Line, _Line]
+
+
+class Aligner:
+    """Aligns the words of given pairs.
+
+    Args:
+        models: on their device, in evaluation mode.
+        heads: of each model.
+        vocabularies: of the models.
+        device: the device of the models.
+        batch_tokens: source or target tokens of a batch.
+        max_tokens: of a line, with EOS. The words behind are not aligned.
+        src_prefix: as in `Translator`; it is aligned with nothing.
+
+    Attributes:
+        heads: of all models.
+
+    Raises:
+        ValueError: for a head that a model does not have, or if a model has none of the heads.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Transformer],
+        heads: Sequence[Sequence[AlignmentHead]],
+        vocabularies: Vocabularies,
+        *,
+        device: torch.device,
+        batch_tokens: int,
+        max_tokens: int,
+        src_prefix: Sequence[int] = (),
+    ) -> None:
+        self._src_prefix = list(src_prefix)
+        self.heads = [head for of_model in heads for head in of_model]
+        self._models = list(zip(models, heads, strict=True))
+        for model, of_model in self._models:
+            if not of_model:
+                raise ValueError("heads: give one or more")
+            if unknown := set(of_model) - set(all_heads(model)):
+                raise ValueError(f"heads: the model does not have {min(map(str, unknown))}")
+        self._vocabularies = vocabularies
+        self._device = device
+        self._batch_tokens = batch_tokens
+        self._limit = max_tokens - 1 - len(self._src_prefix)
+
+    def align(
+        self,
+        sources: Sequence[str],
+        translations: Sequence[str],
+        *,
+        reverse: Aligner | None = None,
+        method: Method = "grow-diag-final-and",
+        numbers: Sequence[int] | None = None,
+    ) -> list[Alignment]:
+        """The alignment of every pair; a pair with a blank line has no links.
+
+        Args:
+            sources, translations: as many of each.
+            reverse: of a model of the other direction.
+            method: joins the two directions.
+            numbers: of the lines, for messages; by default from 1.
+
+        Raises:
+            ValueError: for an unknown method.
+        """
+        if method not in METHODS:
+            raise ValueError(f"method: one of {', '.join(METHODS)}, not {method!r}")
+        if numbers is None:
+            numbers = range(1, len(sources) + 1)
+        pairs = self._encode(sources, translations, numbers, ("source", "translation"))
+        others = None
+        if reverse is not None:
+            others = reverse._encode(translations, sources, numbers, ("translation", "source"))
+        found = [Alignment({}, src.words, tgt.words) for src, tgt in pairs]
+        for batch in self._batches(pairs):
+            forward = self._mean([pairs[i] for i in batch])
+            backward: Sequence[WordAttention | None] = [None] * len(batch)
+            if reverse is not None and others is not None:
+                backward = reverse._mean([others[i] for i in batch])
+            for i, one, other in zip(batch, forward, backward, strict=True):
+                found[i] = replace(found[i], weights=links_of(one, other, method))
+        return found
+
+    def by_head(
+        self, sources: Sequence[str], translations: Sequence[str]
+    ) -> list[list[WordAttention]]:
+        """For each pair the attention of each of `heads`, not their mean."""
+        numbers = range(1, len(sources) + 1)
+        pairs = self._encode(sources, translations, numbers, ("source", "translation"))
+        nothing = WordAttention(np.zeros((0, 1), np.float32), [], [])
+        found = [[nothing] * len(self.heads) for _ in pairs]
+        for batch in self._batches(pairs):
+            of_batch = [pairs[i] for i in batch]
+            by_head = [self._of_words(of_batch, weights) for weights in self._weights(of_batch)]
+            for i, of_heads in zip(batch, zip(*by_head, strict=True), strict=True):
+                found[i] = list(of_heads)
+        return found
+
+    def _encode(
+        self,
+        src: Sequence[str],
+        tgt: Sequence[str],
+        numbers: Sequence[int],
+        sides: tuple[str, str],
+    ) -> list[Pair]:
+        """The lines as subwords; numbers of lines and names of the sides are for warnings."""
+        lines = []
+        for side, tokenizer, texts in zip(sides, self._vocabularies, (src, tgt), strict=True):
+            encoded = tokenizer.encode_with_spans(texts)
+            warned = set()
+            for number, one in zip(numbers, encoded, strict=True):
+                if len(one.ids) > self._limit and number not in warned:
+                    warned.add(number)
+                    log.warning(
+                        "line %d: only %d of %d subwords of the %s are aligned "
+                        "(decode.max_source_tokens)",
+                        number,
+                        self._limit,
+                        len(one.ids),
+                        side,
+                    )
+            lines.append(
+                [_Line.of(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]
+            )
+        return list(zip(*lines, strict=True))
+
+    def _batches(self, pairs: Sequence[Pair]) -> Iterator[list[int]]:
+        """The indices of the pairs in batches, without pairs that have a blank line."""
+        wanted = np.array([i for i, (src, tgt) in enumerate(pairs) if src.ids and tgt.ids], int)
+        if not len(wanted):
+            return
+        lengths = [np.array([len(pairs[i][side].ids) + 1 for i in wanted]) for side in (0, 1)]
+        longest = max(int(side.max()) for side in lengths)
+        for rows in plan_batches(*lengths, budget=max(self._batch_tokens, longest)):
+            yield wanted[rows].tolist()
+
+    def _mean(self, pairs: Sequence[Pair]) -> list[WordAttention]:
+        """The mean attention of all heads of each pair."""
+        summed: Tensor | None = None
+        for weights in self._weights(pairs):
+            summed = weights if summed is None else summed + weights
+        assert summed is not None
+        return self._of_words(pairs, summed / len(self.heads))
+
+    def _weights(self, pairs: Sequence[Pair]) -> Iterator[Tensor]:
+        """For each head (B, T, S + 1): the attention of the target subwords of a batch."""
+        prefix = self._src_prefix
+        src = pad_ids([[*prefix, *line.ids, EOS_ID] for line, _ in pairs]).to(self._device)
+        tgt_in = pad_ids([[BOS_ID, *line.ids] for _, line in pairs]).to(self._device)
+        for model, heads in self._models:
+            layers = {head.layer - 1 for head in heads}
+            cross = weights_of_pairs(model, src, tgt_in, cross=layers).cross
+            for head in heads:
+                weights = cross[head.layer - 1].weights[:, head.head - 1, :, len(prefix) :]
+                # Row t of the decoder's input has target subword t - 1, and predicts t.
+                yield weights[:, 1:] if head.step == "input" else weights[:, :-1]
+
+    def _of_words(self, pairs: Sequence[Pair], weights: Tensor) -> list[WordAttention]:
+        """The attention of words from that of subwords, (B, T, S + 1)."""
+        found = []
+        for (src, tgt), of_pair in zip(pairs, weights.cpu().numpy(), strict=True):
+            matrix = of_pair[: len(tgt.ids), : len(src.ids) + 1]
+            # The sum over the subwords of a source word, and the mean over those of a target word.
+            by_source = np.add.reduceat(matrix, [*src.starts, len(src.ids)], axis=1)
+            counts = np.diff([*tgt.starts, len(tgt.ids)])
+            mean = np.add.reduceat(by_source, tgt.starts, axis=0) / counts[:, None]
+            found.append(WordAttention(mean, src.indices, tgt.indices))
+        return found
+
+
+# ---------------------------------------------------------------------------------------------
+# The choice of heads
+
+
+class HeadChoice(NamedTuple):
+    """What `choose_heads` returns.
+
+    Attributes:
+        heads: the choice.
+        error_rate: of their mean attention, between 0 and 1.
+        known_error_rates: of each known choice.
+    """
+
+    heads: list[AlignmentHead]
+    error_rate: float
+    known_error_rates: list[float]
+
+
+def choose_heads(
+    aligner: Aligner,
+    sources: Sequence[str],
+    translations: Sequence[str],
+    golds: Sequence[Gold],
+    *,
+    known: Sequence[Sequence[AlignmentHead]] = (),
+    progress: Callable[[], None] = lambda: None,
+) -> HeadChoice:
+    """The heads whose mean agrees best with gold alignments.
+
+    Heads are added one by one, each time the one that lowers the error rate most, while one does.
+
+    Args:
+        aligner: with all heads that may be chosen.
+        sources, translations, golds: as many of each.
+        known: choices that the result must not be worse than.
+        progress: called after each candidate.
+    """
+    found = aligner.by_head(sources, translations)
+
+    def error_rate(of: Sequence[int]) -> float:
+        return _error_rate(found, of, golds)
+
+    choices = [[aligner.heads.index(head) for head in heads] for heads in known]
+    known_rates = list(map(error_rate, choices))
+    chosen: list[int] = []
+    lowest = math.inf
+    while len(chosen) < MOST_HEADS:
+        rates = {}
+        for candidate in sorted(set(range(len(aligner.heads))) - set(chosen)):
+            rates[candidate] = error_rate([*chosen, candidate])
+            progress()
+        best = min(rates, key=rates.__getitem__, default=None)
+        if best is None or rates[best] >= lowest:
+            break
+        chosen.append(best)
+        lowest = rates[best]
+    candidates = zip([lowest, *known_rates], [chosen, *choices], strict=True)
+    lowest, chosen = min(candidates, key=lambda one: one[0])
+    return HeadChoice([aligner.heads[i] for i in chosen], lowest, known_rates)
+
+
+def _error_rate(
+    found: Sequence[Sequence[WordAttention]], chosen: Sequence[int], golds: Sequence[Gold]
+) -> float:
+    """The alignment error rate of the mean of some heads."""
+    links = []
+    for of_heads in found:
+        mean = np.mean([of_heads[i].matrix for i in chosen], axis=0)
+        links.append(frozenset(links_of(replace(of_heads[0], matrix=mean))))
+    return alignment_score(links, golds).error_rate

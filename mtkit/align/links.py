@@ -1,0 +1,186 @@
+"""Word alignments: their text format, symmetrisation, and the alignment error rate.
+
+An alignment of a pair of lines is a set of links. A link is the index of a source word and the
+index of a target word, both from 0. Words are the parts of a line between white space.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mtkit.base.errors import MtkitError
+
+Link = tuple[int, int]
+Links = frozenset[Link]
+Method = Literal["grow-diag-final-and", "intersection", "union"]
+
+METHODS: tuple[Method, ...] = ("grow-diag-final-and", "intersection", "union")
+
+# Indices of more digits are surely a mistake, and Python refuses to read very long numbers.
+_LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Gold:
+    """A human alignment of one pair (Och and Ney 2003, https://aclanthology.org/J03-1002).
+
+    Attributes:
+        sure: links that an alignment must have.
+        possible: links that an alignment may have; all sure links are among them.
+    """
+
+    sure: Links
+    possible: Links
+
+
+@dataclass(frozen=True)
+class AlignmentScore:
+    """How well alignments agree with gold alignments, all three between 0 and 1.
+
+    Attributes:
+        error_rate: AER, 1 - (|A∩S| + |A∩P|) / (|A| + |S|); lower is better.
+        precision: |A∩P| / |A|; 0 without links.
+        recall: |A∩S| / |S|.
+    """
+
+    error_rate: float
+    precision: float
+    recall: float
+
+
+def word_spans(line: str) -> list[tuple[int, int]]:
+    """Start and end, in characters, of every word of a line: the parts that `str.split` gives."""
+    return [match.span() for match in _WORD.finditer(line)]
+
+
+def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -> list[int]:
+    """The word of each subword: the first word that ends after the start of the subword.
+
+    So spaces belong to the word that follows; behind the last word they belong to it.
+
+    Args:
+        words: start and end of each word, in characters; at least one.
+        starts: of the subwords, in characters.
+    """
+    ends = [end for _, end in words]
+    return [min(bisect_right(ends, start), len(words) - 1) for start in starts]
+
+
+def format_links(links: Iterable[Link]) -> str:
+    """Links in the Pharaoh format: `0-0 1-2`, in order."""
+    return " ".join(f"{i}-{j}" for i, j in sorted(links))
+
+
+def parse_links(text: str, *, place: str) -> Links:
+    """Links from a line in the Pharaoh format.
+
+    Args:
+        text: the line; an empty one has no links.
+        place: file and line number, for the message.
+
+    Raises:
+        MtkitError: for anything that is not a link.
+    """
+    gold = parse_gold(text, place=place)
+    if gold.sure != gold.possible:
+        raise MtkitError(f"{place}: has possible links (ipj), which only a reference may have")
+    return gold.sure
+
+
+def parse_gold(text: str, *, place: str) -> Gold:
+    """A gold alignment from a line of sure links `i-j` and possible links `ipj`.
+
+    Raises:
+        MtkitError: for anything that is not a link.
+    """
+    sure, possible = set(), set()
+    for item in text.split():
+        match = _LINK.fullmatch(item)
+        if match is None:
+            shown = item if len(item) <= 20 else f"{item[:20]}..."
+            raise MtkitError(f"{place}: {shown!r} is not a link such as 0-0 or 3p4")
+        link = int(match[1]), int(match[3])
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Gold(frozenset(sure), frozenset(possible))
+
+
+def swapped(links: Links) -> Links:
+    """The same links with source and target exchanged."""
+    return frozenset((j, i) for i, j in links)
+
+
+def symmetrize(forward: Links, backward: Links, method: Method) -> Links:
+    """One alignment from those of two models, one for each direction.
+
+    Args:
+        forward, backward: links of source and target words, both in this order.
+        method: `intersection`, `union`, or grow-diag-final-and (Koehn et al. 2005,
+            https://aclanthology.org/2005.iwslt-1.8), which starts with the intersection and adds
+            links of the union beside it, then links between words that have none.
+    """
+    if method == "intersection":
+        return forward & backward
+    if method == "union":
+        return forward | backward
+    union, found = forward | backward, set(forward & backward)
+    sources, targets = {i for i, _ in found}, {j for _, j in found}
+
+    def add(link: Link) -> None:
+        found.add(link)
+        sources.add(link[0])
+        targets.add(link[1])
+
+    # Found links are scanned in order, again and again, until no link is added; the order decides
+    # which of two neighbours is added. A link need not be scanned twice, because a neighbour that
+    # was refused once, for its words have links, is refused always. A link that is added behind the
+    # place of the scan belongs to the same scan, another to the next.
+    scan: list[Link] = sorted(found)
+    next_scan: list[Link] = []
+    while scan:
+        link = heapq.heappop(scan)
+        for di, dj in _NEIGHBOURS:
+            beside = link[0] + di, link[1] + dj
+            has_links = beside[0] in sources and beside[1] in targets
+            if beside in union and beside not in found and not has_links:
+                add(beside)
+                heapq.heappush(scan if beside > link else next_scan, beside)
+        if not scan:
+            scan, next_scan = next_scan, []
+    for links in (forward, backward):
+        for link in sorted(links):
+            if link[0] not in sources and link[1] not in targets:
+                add(link)
+    return frozenset(found)
+
+
+# Beside a link first, then diagonal to it.
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+def alignment_score(alignments: Sequence[Links], golds: Sequence[Gold]) -> AlignmentScore:
+    """The score of the alignments of a whole text.
+
+    Raises:
+        ValueError: if there are more alignments than gold alignments, or fewer; or if no gold
+            alignment has a sure link, because any alignment has the same score then.
+    """
+    pairs = list(zip(alignments, golds, strict=True))
+    found = sum(len(links) for links in alignments)
+    sure = sum(len(gold.sure) for gold in golds)
+    in_sure = sum(len(links & gold.sure) for links, gold in pairs)
+    in_possible = sum(len(links & gold.possible) for links, gold in pairs)
+    if not sure:
+        raise ValueError("no gold alignment has a sure link")
+    return AlignmentScore(
+        1 - (in_sure + in_possible) / (found + sure),
+        in_possible / found if found else 0.0,
+        in_sure / sure,
+    )

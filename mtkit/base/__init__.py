@@ -1,0 +1,1 @@
+"""Plumbing: files, folders, text, processes, devices, pages. Nothing here knows of translation."""

@@ -1,0 +1,295 @@
+"""Devices, precision, and memory.
+
+This is separate from `train.distributed`, so that translating need not import that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.processes import given_rank, given_world_size
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+def choose_device(name: str) -> torch.device:
+    """The device for `auto`, `cpu` or `cuda`; `auto` takes a GPU if there is one.
+
+    With several workers on a machine, each gets its own GPU.
+
+    Raises:
+        MtkitError: if `cuda` is requested and there is none.
+    """
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise MtkitError("--device cuda: PyTorch sees no CUDA device; use --device cpu")
+    if name == "cpu" or not available:
+        return torch.device("cpu")
+    if given_rank() is None:
+        return torch.device("cuda")
+    local_rank, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if local_rank >= gpus:
+        raise MtkitError(f"worker {local_rank + 1} on this machine has no GPU; there are {gpus}")
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def devices(device: torch.device, count: int) -> list[torch.device]:
+    """The devices of `count` processes that this one starts; `device` is that of this process.
+
+    GPUs are assigned in turn; if this process is itself a worker, they all use its GPU.
+    """
+    if device.type == "cpu" or given_rank() is not None:
+        return [device] * count
+    gpus = torch.cuda.device_count()
+    return [torch.device("cuda", number % gpus) for number in range(count)]
+
+
+def workers_wanted(device: str) -> int:
+    """The default number of training workers: one per GPU, or one on a CPU.
+
+    In a worker it is the number of workers.
+    """
+    if given_rank() is not None:
+        return given_world_size()
+    if device == "cpu" or not torch.cuda.is_available():
+        return 1
+    return torch.cuda.device_count()
+
+
+def describe_device(device: torch.device) -> str:
+    """The name of the device."""
+    if device.type == "cuda":
+        return f"GPU ({torch.cuda.get_device_name(device)})"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def has_native_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 matrices in hardware."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    able = torch.cpu.get_capabilities()
+    if any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16")):
+        # oneDNN computes the products, and the user may have disabled these units in it.
+        return _onednn_uses_bf16()
+    return bool(able.get("bf16", False))
+
+
+def _onednn_uses_bf16() -> bool:
+    """Whether oneDNN multiplies bfloat16 matrices with special units of an x86 CPU."""
+    # With only AVX-512 it supports bfloat16 by converting to float32, which is slow.
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    if limit in ("AVX512_CORE", "AVX512_CORE_VNNI"):
+        return False
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def has_int8(device: torch.device) -> bool:
+    """Whether PyTorch multiplies 8-bit matrices on the device; it does on x86 CPUs."""
+    return (
+        device.type == "cpu"
+        and "fbgemm" in torch.backends.quantized.supported_engines
+        and hasattr(torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32")
+    )
+
+
+def choose_precision(wanted: Precision, device: torch.device, *, exact: bool = False) -> Precision:
+    """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
+
+    Args:
+        wanted: the setting; `auto` is bf16 if the hardware has it.
+        device: where they are computed.
+        exact: `auto` is fp32. Another batch shape can change the last digit of a result, and with
+            less precision such a change is larger, so a translation could depend on the other
+            lines of its batch.
+
+    Raises:
+        MtkitError: for int8 if the device does not support it.
+    """
+    if wanted == "auto":
+        return "bf16" if not exact and has_native_bf16(device) else "fp32"
+    if wanted == "bf16" and not has_native_bf16(device):
+        log.warning("this %s has no bf16 units: fp32 would be faster", device.type.upper())
+    if wanted == "int8" and not has_int8(device):
+        raise MtkitError("decode.precision int8 needs an x86 CPU; choose fp32 or bf16")
+    return wanted
+
+
+def arithmetic(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Within it, matrix products are in `precision`; weights and sums stay in float32."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+@contextmanager
+def float32_arithmetic(device: torch.device) -> Iterator[None]:
+    """Within it, matrix products are in float32, with the faster library, and not autocast."""
+    before = torch.get_float32_matmul_precision()
+    select_matmul_backend(device)
+    try:
+        with torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -> str:
+    """Use the faster of PyTorch's libraries for matrix products and for attention.
+
+    On AMD CPUs with AVX-512, MKL has less than half the speed of oneDNN. The switch is
+    `torch.set_float32_matmul_precision("medium")`, which on some CPUs computes in bfloat16, so the
+    result of one product is tested: oneDNN is used only if it is as exact as float32.
+
+    Products in bfloat16 are oneDNN's on every CPU. There the switch would concern only the float32
+    products of attention, of which oneDNN would compile a kernel for each shape.
+
+    Returns:
+        The name of the library, for the log. The choice depends only on the CPU and not on timing,
+        so that a repeated run gives the same weights.
+    """
+    if device.type != "cpu":
+        # cuDNN's attention compiles a plan for each new shape of a batch, and batches have
+        # thousands: the first updates of `small` took 720 ms each on an H100, and 19 ms with
+        # PyTorch's other kernels.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        return "cuBLAS"
+    # The switch is for the whole process, and an earlier model may have used it.
+    torch.set_float32_matmul_precision("highest")
+    if precision == "bf16":
+        return "oneDNN"
+    able = torch.cpu.get_capabilities()
+    if "AMD" in str(able.get("cpu_name", "")) and able.get("avx512_f", False):
+        torch.set_float32_matmul_precision("medium")
+        generator = torch.Generator().manual_seed(1)
+        x, y = (torch.randn(256, 256, generator=generator) for _ in range(2))
+        exact = x.double() @ y.double().t()
+        error = (nn.functional.linear(x, y) - exact).abs().max() / exact.abs().max()
+        if error < 1e-6:
+            return "oneDNN"
+        torch.set_float32_matmul_precision("highest")
+    return "MKL" if torch.backends.mkl.is_available() else "PyTorch's default"  # type: ignore[no-untyped-call]
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes of memory of a GPU, or of this machine for its CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def free_memory() -> int | None:
+    """Bytes of memory that programs can have without swapping; None where Linux does not say."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+@contextmanager
+def limited_to_free_memory(device: torch.device, *, reserve: int = 0) -> Iterator[None]:
+    """Within it, an allocation on a CPU fails where the free memory does not suffice.
+
+    Without it Linux promises more memory than there is, and kills a program that uses it.
+
+    Args:
+        device: on a GPU nothing is limited.
+        reserve: bytes of the free memory that are needed later.
+    """
+    free = free_memory() if device.type == "cpu" else None
+    if free is None:
+        yield
+        return
+    # Linux is what knows the free memory; other systems may not have the module.
+    import resource
+
+    workers_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = used + max(0, free // workers_here - reserve)
+    bounds = [bound for bound in before if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([limit, *bounds]), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+# If this can be allocated, memory is not short; it is more than any product needs.
+AMPLE = 2**30
+# Parts of the error messages for out of memory.
+NO_MEMORY = ("allocate memory", "bad_alloc", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out.
+
+    Call it while the error is handled, because the memory of the failing code is freed after that.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = str(error)
+    if any(words in text for words in NO_MEMORY):
+        return True
+    # oneDNN has the same message for any reason, so the memory must be tested.
+    return text.startswith(("could not create a ", "could not execute a ")) and _is_memory_short()
+
+
+def _is_memory_short() -> bool:
+    try:
+        # The memory is not used, so this costs nothing. For the heap see
+        # `disable_malloc_trim`.
+        mmap.mmap(-1, AMPLE).close()
+    except OSError:
+        return True
+    return False
+
+
+@contextmanager
+def memory_explained(what: str) -> Iterator[None]:
+    """Report out-of-memory errors in one line.
+
+    Args:
+        what: what was being done, and what the user can do.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise MtkitError(f"out of memory {what}") from error
+
+
+def disable_malloc_trim() -> None:
+    """Have glibc keep large freed blocks instead of returning them to the system.
+
+    A training step on a CPU frees and allocates the same hundreds of megabytes again. By default
+    the kernel must zero and map new pages each time, which took a quarter of a step of the `small`
+    preset. Other systems are not changed.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    mallopt(trim_threshold, 2**31 - 1)
+    mallopt(mmap_max, 0)

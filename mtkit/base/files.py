@@ -1,0 +1,351 @@
+"""Safe files: atomic writing, checksums, JSON records, locks.
+
+A file is written under a temporary name, synced and renamed, so a file with its final name is
+complete. A JSON file is parsed with a strict pydantic model. A sealed JSON file has the checksum of
+its own content, so a changed file is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+
+from mtkit.base.errors import MtkitError, reason_of
+
+log = logging.getLogger(__name__)
+
+_CHECKSUM = "checksum"
+# The errors of a file system without locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Record(BaseModel):
+    """The content of a JSON file: every key is known and has its type."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def _is_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a string")
+    return value
+
+
+# A path, which may hold bytes that are not UTF-8 (as lone surrogates); pydantic refuses those.
+FileName = Annotated[Any, AfterValidator(_is_text)]
+
+
+def resolved(path: Path) -> Path:
+    """The path with all links followed; the file at its end need not exist.
+
+    Raises:
+        OSError: the links form a circle.
+    """
+    # Path.resolve raises RuntimeError for a circle, and from Python 3.13 on nothing.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()
+    return Path(os.path.realpath(path))
+
+
+def shareable_name(path: Path | str) -> str:
+    """A path as a file that is passed on may name it, without the folders of this machine.
+
+    It is the path as it was given if that is relative and leads to no folder above, and otherwise
+    its last part.
+    """
+    given = Path(path)
+    return given.name if given.is_absolute() or ".." in given.parts else str(path)
+
+
+# ---------------------------------------------------------------------------------------------
+# Checksums
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        MtkitError: if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+
+
+def sha256_of_json(value: Any) -> str:
+    """SHA-256 of a JSON value, independent of the order of its keys."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+@contextlib.contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Report disk errors in one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise MtkitError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def partial_name(path: Path) -> Path:
+    """The temporary name next to `path` for a file or folder that is incomplete."""
+    return path.with_name(f".{path.name}.partial")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file atomically.
+
+    Raises:
+        OSError: if writing fails; the file is unchanged then.
+    """
+    write_parts(path, [text])
+
+
+def write_parts(path: Path, parts: Iterable[str]) -> None:
+    """Replace a text file atomically, with parts that are made while it is written.
+
+    Raises:
+        OSError: if writing fails, with the name of the file, which is unchanged then.
+    """
+    partial = partial_name(path)
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(parts)
+        sync(partial)
+        partial.replace(path)
+    except OSError as error:
+        # The error of a full disk has no name, others have the temporary one.
+        if error.filename is None or Path(error.filename) == partial:
+            error.filename = str(path)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------
+# JSON
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that can be encoded in UTF-8; names that are not UTF-8 are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent)
+    return text
+
+
+def sealed_text(record: Record) -> str:
+    """The content of a sealed JSON file: the record and the checksum of its content."""
+    content = record.model_dump(exclude_unset=True)
+    return json_text({**content, _CHECKSUM: sha256_of_json(content)}, indent=2) + "\n"
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a sealed JSON file atomically.
+
+    Raises:
+        OSError: if writing fails; the file is unchanged then.
+    """
+    write_whole(path, sealed_text(record))
+
+
+def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
+    """The record of a sealed JSON file.
+
+    Args:
+        path: of the file.
+        kind: the model of the record; its field `kind`, if it has one, names the folder.
+        advice: what the user can do if the file is damaged.
+
+    Raises:
+        MtkitError: if the file is missing, was changed, or was written by another version.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}; {advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise MtkitError(f"{path}: damaged ({reason_of(error, most=200)}); {advice}") from error
+    checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+    if checksum is None:
+        raise MtkitError(
+            f"{path}: damaged, or written by another version of mtkit (it has no checksum); "
+            f"{advice}"
+        )
+    if checksum != sha256_of_json(content):
+        raise MtkitError(f"{path}: changed since it was written (its checksum is wrong); {advice}")
+    if "kind" in kind.model_fields and "kind" in content:
+        (wanted,) = get_args(kind.model_fields["kind"].annotation)
+        if content["kind"] != wanted:
+            raise MtkitError(f"{path.parent}: is a {content['kind']}, not a {wanted}")
+    return parse_record(content, kind, name=str(path), advice=advice)
+
+
+def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
+    """Parse a plain value as a record.
+
+    Args:
+        content: the value.
+        kind: the model of the record.
+        name: its origin, for messages.
+        advice: what the user can do if it is invalid.
+
+    Raises:
+        MtkitError: naming the first key that is wrong.
+    """
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "content"
+        raise MtkitError(
+            f"{name}: written by another version of mtkit ({key}: {first['msg'].lower()}); {advice}"
+        ) from None
+
+
+# ---------------------------------------------------------------------------------------------
+# Locks
+
+
+class _Holder(Record):
+    """The holder of a lock, as written in the lock file."""
+
+    process: int
+    host: str
+    since: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """A lock that this process holds.
+
+    Attributes:
+        path: of the lock file.
+        descriptor: of the open file.
+    """
+
+    path: Path
+    descriptor: int
+
+    def is_in_place(self) -> bool:
+        """Whether the file under the path is still the one that is held."""
+        return _is_same(self.path, self.descriptor)
+
+
+@contextlib.contextmanager
+def lock(path: Path, *, what: Path, doing: str) -> Iterator[Held]:
+    """Hold a lock file, which exists while the lock is held.
+
+    The lock is the kernel's (flock), so it always ends with the process. It works between machines
+    if the file system supports that, as NFS does since Linux 2.6.12.
+
+    Args:
+        path: the lock file, in a folder that exists.
+        what: the file or folder that is locked, for messages.
+        doing: for messages, what is being done to it, such as "trained".
+
+    Raises:
+        MtkitError: if another process holds it, naming process, host and time; if the file cannot
+            be written.
+    """
+    held = Held(path, _locked(path, what, doing))
+    try:
+        yield held
+    finally:
+        # While it is still held: a process that has the file open sees its deletion and retries.
+        if held.is_in_place():
+            with contextlib.suppress(OSError):
+                path.unlink()
+        os.close(held.descriptor)
+
+
+def _locked(path: Path, what: Path, doing: str) -> int:
+    """A descriptor that holds the lock."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as refusal:
+            raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise MtkitError(
+                    f"{what}: is being {doing} by {_holder(descriptor)}; wait until it ends"
+                ) from None
+            except OSError as refusal:
+                if refusal.errno not in _NO_LOCKS:
+                    raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
+                log.warning(
+                    "%s: this file system has no locks; let no other process write there",
+                    path.parent,
+                )
+            if _is_same(path, descriptor):
+                _sign(descriptor)
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # The last holder removed the file after it was opened here.
+        os.close(descriptor)
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _sign(descriptor: int) -> None:
+    """Write the holder to the lock file; errors such as a full disk are ignored."""
+    now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
+    holder = _Holder(process=os.getpid(), host=socket.gethostname(), since=now)
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    # A process that has just taken the lock writes its name a moment later.
+    for _ in range(50):
+        with contextlib.suppress(OSError, ValidationError):
+            holder = _Holder.model_validate_json(os.pread(descriptor, 4096, 0))
+            return f"process {holder.process} on {holder.host} since {holder.since}"
+        time.sleep(0.01)
+    return "another process"

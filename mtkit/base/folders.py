@@ -1,0 +1,142 @@
+"""Atomic creation of folders.
+
+A folder is created under a hidden name next to its place, with a lock, and renamed when complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from mtkit.base.errors import LostWorkerError, MtkitError
+from mtkit.base.files import lock, resolved
+
+SCRATCH = "scratch"
+KEY = "key"
+_PARTIAL, _DRY_RUN = ".partial", ".dry-run"
+
+
+def check_writable(
+    path: Path,
+    *,
+    force: bool,
+    kind: str,
+    place: str,
+    is_kind: Callable[[Path], bool],
+) -> None:
+    """Refuse, before any work is done, a folder that exists or cannot be created.
+
+    Args:
+        path: the output folder.
+        force: allow it to replace another folder of its kind, or an empty one.
+        kind: the kind of folder, in words.
+        place: the option or argument that names it.
+        is_kind: whether a folder is of that kind.
+
+    Raises:
+        MtkitError: with the reason, and what to do.
+    """
+    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
+        if Path.cwd().is_relative_to(resolved(path)):
+            raise MtkitError(
+                f"{path}: is the current folder or contains it, so it cannot be replaced; "
+                f"give another {place}"
+            )
+    if path.exists() and not force:
+        raise MtkitError(f"{path}: exists already; give --force to replace it, or another {place}")
+    if path.exists() and not (path.is_dir() and (is_kind(path) or not any(path.iterdir()))):
+        # --force replaces only folders made by mtkit, and not for example a home folder.
+        raise MtkitError(
+            f"{path}: is not {kind}, so --force does not replace it; give another {place}"
+        )
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise MtkitError(f"{path}: cannot be written, because {parent} is not a writable folder")
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iterator[Path]:
+    """A hidden folder next to `path`, which is renamed to `path` when it is complete.
+
+    After an error nothing is changed, and also not after an interrupt, unless there is a key and
+    `keep` is set; then the hidden folder stays.
+
+    Args:
+        path: the output folder.
+        key: with the same key, the hidden folder is the one that a stopped run left.
+        keep: whether to keep the result.
+
+    Raises:
+        MtkitError: if it cannot be written, or another process is writing it.
+    """
+    # A dry run has another name, so that it does not delete the work of a stopped run.
+    partial = path.with_name(f".{path.name}{_PARTIAL if keep else _DRY_RUN}")
+    made = [parent for parent in path.parents if not parent.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        holding = path.with_name(f"{partial.name}.lock")
+        with lock(holding, what=path, doing="written"):
+            try:
+                partial.mkdir(exist_ok=True)
+                _take_up(partial, key)
+                yield partial
+                if keep:
+                    _put_in_place(partial, path)
+            except (KeyboardInterrupt, LostWorkerError):
+                if key is None or not keep:
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            if not keep:
+                shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise MtkitError(f"{error.filename or path}: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):  # a folder is not empty, so all is well
+            for parent in made:
+                parent.rmdir()
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether it is the hidden folder of `new_folder`."""
+    return path.name.startswith(".") and path.suffix in (_PARTIAL, _DRY_RUN)
+
+
+def _take_up(folder: Path, key: str | None) -> None:
+    """Empty the folder, unless it is from a run with the same key."""
+    key_file = folder / SCRATCH / KEY
+    if key is not None and key_file.is_file() and key_file.read_text(encoding="utf-8") == key:
+        return
+    for left in list(folder.iterdir()):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+    if key is not None:
+        key_file.parent.mkdir()
+        key_file.write_text(key, encoding="utf-8")
+
+
+def _put_in_place(partial: Path, path: Path) -> None:
+    replaced = path.with_name(f".{path.name}.replaced")
+    try:
+        if path.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            path.rename(replaced)
+        partial.rename(path)
+    except BaseException:
+        if not path.exists():
+            with contextlib.suppress(OSError):
+                replaced.rename(path)
+        raise
+    # A run that was killed between the two steps may also have left it.
+    shutil.rmtree(replaced, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""Settings as users write them: the value of `--set`, and what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
+
+
+def parse_value(override: str, text: str) -> Any:
+    """The value of an override, read as YAML.
+
+    Args:
+        override: all of it, for the message.
+        text: of the value.
+
+    Raises:
+        MtkitError: if it is not YAML.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # The form in which Python passes invalid UTF-8 from the shell.
+        raise MtkitError(f"--set {cut(override)}: is not UTF-8") from None
+    try:
+        return parse_yaml(text)
+    except NotYamlError:
+        form = ""
+        if not set(text) & {"'", '"'}:
+            form = f""", as in --set '{cut(override.partition("=")[0])}="{cut(text)}"'"""
+        raise MtkitError(
+            f"--set {cut(override)}: {shown(text)} is not a YAML value; quote it{form}"
+        ) from None
+
+
+def explain(error: ValidationError) -> str:
+    """The first mistake of some settings in one line, with its dotted key."""
+    first = error.errors()[0]
+    path = [cut(str(part)) for part in first["loc"]]
+    key = ".".join(path)
+    value = first.get("input")
+    kind = first["type"]
+    if kind == "extra_forbidden":
+        return f"unknown key {key}"
+    if kind == "value_error":
+        # Our own checks name the key inside their section themselves.
+        return ".".join([*path, str(first["ctx"]["error"])])
+    if kind == "string_pattern_mismatch":
+        return f"{key}: {shown(value)} cannot be the name of a folder"
+    if kind in ("tuple_type", "string_too_short"):
+        return f"{key}: expected a name, or a list of names, not {shown(value)}"
+    expected = first["msg"].removeprefix("Input should be ")
+    return f"{key}: expected {expected}, not {shown(value)}"

@@ -1,0 +1,284 @@
+"""Applies a function to many items in several processes, with the results in order.
+
+`concurrent.futures` is not used: its parent can wait forever if a worker dies while it answers, and
+busy workers keep running after an error. A new process imports the main script again, as always
+with Python's `spawn`: a script must do its work under `if __name__ == "__main__":`.
+
+A worker ends at once when its parent ends, because then its input pipe is closed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from mtkit.base.errors import LostWorkerError, MtkitError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Items that a worker has at a time: the current one and the next one.
+_AT_A_TIME = 2
+# With at most this many items no process is started, which takes half a second.
+_FEW = 2
+# The exit status of a new process whose main script starts processes when it is imported. Neither
+# Python nor a shell uses this status.
+_IMPORTING = 86
+# The signals that the parent handles for its workers.
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+# Seconds until a worker that has closed its pipe has ended.
+_PATIENCE = 5.0
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def malloc_trim() -> None:
+    """Return freed memory to the system, if its C library keeps it (glibc does)."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], *, workers: int
+) -> Iterator[tuple[Item, Result]]:
+    """Each item with its result, in the order of the items.
+
+    Only the items in work are read, so memory is bounded. With one worker, or only one or two
+    items, everything is done in this process.
+
+    Args:
+        function: sent to each worker once. It may keep a state between items, as long as its
+            results do not depend on that.
+        items: read when they are needed.
+        workers: number of processes.
+
+    Raises:
+        LostWorkerError: if a worker ended.
+        MtkitError: if a worker met this error, or if the main script works when it is imported.
+    """
+    waiting = iter(items)
+    first = list(itertools.islice(waiting, _FEW + 1))
+    waiting = itertools.chain(first, waiting)
+    if workers == 1 or len(first) <= _FEW:
+        for item in waiting:
+            yield item, function(item)
+        return
+    started: list[Worker[Item, Result]] = []
+    try:
+        started.extend(Worker(function) for _ in range(workers))
+        # Items are sent to the workers in turn, and results are read in the same order.
+        turns = itertools.cycle(started)
+        sent: deque[Item] = deque()
+        for item, worker in zip(
+            itertools.islice(waiting, _AT_A_TIME * workers), itertools.cycle(started), strict=False
+        ):
+            worker.send(item)
+            sent.append(item)
+        while sent:
+            worker = next(turns)
+            result = worker.receive()
+            if isinstance(result, Exception):
+                raise result
+            yield sent.popleft(), result
+            for item in itertools.islice(waiting, 1):
+                worker.send(item)
+                sent.append(item)
+    finally:
+        for worker in started:
+            worker.end()
+
+
+class Worker(Generic[Item, Result]):
+    """The parent's view of a process that applies a function.
+
+    Args:
+        function: the function.
+        what: the name of the process in error messages.
+        advice: which settings need less memory.
+
+    Attributes:
+        pipe: the pipe of its results, to wait for.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Item], Result],
+        *,
+        what: str = "a worker",
+        advice: str = "fewer --workers need less",
+    ) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            # Python would print a long traceback here and in the parent.
+            os._exit(_IMPORTING)
+        self._what = what
+        self._advice = advice
+        self.pipe, its_end = _spawn.Pipe()
+        # Daemonic, so that Python does not wait for it at exit.
+        self._process = _spawn.Process(target=_serve, args=(its_end, function, what), daemon=True)
+        # Python's resource tracker, started with the first process, would unblock the interrupt.
+        resource_tracker.ensure_running()
+        try:
+            with _interrupt_delayed():
+                self._process.start()
+        except BrokenPipeError:
+            raise self._lost() from None
+        except BaseException:
+            if self._process.pid is not None:
+                # An interrupt came meanwhile, so the caller will never get this worker.
+                self.end()
+            raise
+        finally:
+            # Then only the worker has this end of the pipe, and it closes with the worker.
+            its_end.close()
+        # Python ends it by SIGTERM, which is blocked there.
+        atexit.register(self._process.kill)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid or 0
+
+    def send(self, item: Item) -> None:
+        """Send it an item.
+
+        Raises:
+            LostWorkerError: if it has ended.
+        """
+        try:
+            self.pipe.send(item)
+        except OSError:
+            raise self._lost() from None
+
+    def receive(self) -> Result | Exception:
+        """Its next result, or the exception that the function raised.
+
+        Raises:
+            LostWorkerError: if it has ended.
+        """
+        try:
+            answer: Result | Exception = self.pipe.recv()
+        except (OSError, EOFError):
+            raise self._lost() from None
+        return answer
+
+    def end(self) -> None:
+        """Kill it; no data is lost."""
+        atexit.unregister(self._process.kill)
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        self.pipe.close()
+
+    def _lost(self) -> MtkitError:
+        code = None
+        if self._process.pid is not None:
+            self._process.join(_PATIENCE)
+            code = self._process.exitcode
+        if code == _IMPORTING:
+            return MtkitError(
+                "this script starts workers when it is imported, and every worker imports it: "
+                'put its code under `if __name__ == "__main__":`'
+            )
+        how = f"status {code}"
+        if code is None:
+            how = "it closed its pipe"
+        elif code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
+        return LostWorkerError(
+            f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
+        )
+
+
+def given_rank() -> int | None:
+    """The rank of this process; None if it was not started as a worker.
+
+    This is the only place that checks whether this process is a worker.
+    """
+    if all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")):
+        return int(os.environ["RANK"])
+    return None
+
+
+def given_world_size() -> int:
+    """The number of workers started together; 1 if this process is not a worker."""
+    return 1 if given_rank() is None else int(os.environ["WORLD_SIZE"])
+
+
+@contextmanager
+def _interrupt_delayed() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM while a process is started, and block them in the new process.
+
+    The parent handles them, and ends its workers. A blocked signal stays blocked in a new process
+    from its start. Another thread of the parent may still receive it, and Python would then raise
+    in the main thread while it sends data to the new process.
+    """
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    # Only the main thread may set a handler, and only there Python raises. A handler that was not
+    # set from Python (None here) could not be restored.
+    if threading.current_thread() is threading.main_thread():
+        for one in _INTERRUPTS:
+            if signal.getsignal(one) is not None:
+                handlers[one] = signal.signal(one, wait)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received[:1]:
+            signal.raise_signal(number)
+
+
+def _serve(pipe: Connection[Any, Any], function: Callable[[Any], Any], what: str) -> None:
+    """Apply the function to the items from the pipe; exit when it is closed."""
+    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    # A thread reads, so that the end of the parent is noticed at once, and so that parent and
+    # worker never wait for each other while both are sending.
+    threading.Thread(target=_read_items, args=(pipe, items), daemon=True).start()
+    while True:
+        item = items.get()
+        answer: Any
+        try:
+            answer = function(item)
+        except MtkitError as error:
+            answer = error
+        except Exception:
+            # Not every exception can be sent, but its text can.
+            answer = RuntimeError(f"in {what}:\n\n{traceback.format_exc()}")
+        try:
+            pipe.send(answer)
+        except OSError:
+            os._exit(0)  # the parent has ended
+
+
+def _read_items(pipe: Connection[Any, Any], items: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            items.put(pipe.recv())
+    finally:
+        os._exit(0)

@@ -1,0 +1,173 @@
+"""Text files, plain or compressed, and the codes of their languages."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import contextlib
+import gzip
+import logging
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from mtkit.base.errors import MtkitError, one_line
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+log = logging.getLogger(__name__)
+
+_WORD = re.compile(r"\w")
+
+
+# The exceptions of reading a file; the last three are from damaged compression.
+_DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
+
+
+def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
+    """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
+
+    Args:
+        path: its ending, in any case, gives the compression.
+        raw: the open file, for a caller that needs the position in it; the caller closes it.
+
+    Raises:
+        MtkitError: if it cannot be opened.
+    """
+    place = path if raw is None else raw
+    try:
+        match path.suffix.lower():
+            case ".gz":
+                return gzip.open(place)  # type: ignore[return-value]
+            case ".bz2":
+                return bz2.open(place)
+            case ".xz":
+                return lzma.open(place)
+            case ".zst":
+                return zstd.open(place)  # type: ignore[return-value, unused-ignore]
+            case _:
+                return path.open("rb") if raw is None else raw
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # the name is not possible
+        raise MtkitError(f"{path}: {error}") from error
+
+
+def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
+    """A stream to write plain bytes to, which go to `raw` with the compression of a path.
+
+    Equal bytes give an equal file: no time and no file name is stored.
+
+    Args:
+        path: its ending, in any case, gives the compression, as in `open_binary`.
+        raw: the open file; the caller closes it, after the stream.
+    """
+    match path.suffix.lower():
+        case ".gz":
+            return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[return-value]
+        case ".bz2":
+            return bz2.BZ2File(raw, "wb")
+        case ".xz":
+            return lzma.LZMAFile(raw, "wb")
+        case ".zst":
+            return zstd.ZstdFile(raw, "wb")  # type: ignore[return-value, unused-ignore]
+        case _:
+            return contextlib.nullcontext(raw)
+
+
+@contextlib.contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Report errors while the file is read, such as damaged compression, in one line."""
+    try:
+        yield
+    except _DAMAGE as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise MtkitError(f"{path}: cannot be read: {reason}") from error
+
+
+def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False) -> Iterator[str]:
+    r"""The lines of a byte stream, which end only at \n.
+
+    A byte-order mark at the start and the \r of a \r\n are not part of a line. A stream without
+    any \n that has several \r is one line; this gives a warning.
+
+    Args:
+        stream: chunks that end after each \n, as binary files yield them.
+        name: of the stream, for messages.
+        keeps_mark: leave a byte-order mark in the first line, with a warning, as sacreBLEU does.
+
+    Raises:
+        MtkitError: for the first line that is not UTF-8, with its number.
+    """
+    for number, raw in enumerate(stream, start=1):
+        if number == 1 and has_old_line_ends(raw):
+            log.warning("%s: %s; it is read as one line", one_line(name), OLD_LINE_ENDS)
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if number == 1 and raw.startswith(codecs.BOM_UTF8):
+            if keeps_mark:
+                log.warning("%s: %s", one_line(name), _MARK_IS_SCORED)
+            else:
+                raw = raw.removeprefix(codecs.BOM_UTF8)
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise not_utf8(f"{name}, line {number}", error) from None
+
+
+_MARK_IS_SCORED = (
+    "begins with a byte-order mark, which sacreBLEU takes for a part of the first word; remove it"
+)
+# The message about such text; the command can be pasted into a shell.
+OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
+
+
+def has_old_line_ends(text: bytes) -> bool:
+    r"""Whether all line ends of a text are \r, as on old Macs."""
+    return text.count(b"\r") > 1 and b"\n" not in text
+
+
+def not_utf8(place: str, error: UnicodeDecodeError) -> MtkitError:
+    """The error for invalid UTF-8."""
+    return MtkitError(
+        f"{place}: not UTF-8 (byte 0x{error.object[error.start]:02x} at position "
+        f"{error.start + 1}); convert the file, with iconv for example"
+    )
+
+
+def read_lines(path: Path, *, keeps_mark: bool = False) -> Generator[str, None, None]:
+    """The lines of a plain or compressed text file, one at a time, as from `decode_lines`.
+
+    Raises:
+        MtkitError: if the file is missing, damaged or not UTF-8.
+    """
+    with open_binary(path) as stream, damage_reported(path):
+        yield from decode_lines(stream, name=str(path), keeps_mark=keeps_mark)
+
+
+def check_language(option: str, language: str) -> None:
+    """Refuse text that does not have the form of a language code.
+
+    Raises:
+        MtkitError: naming the option.
+    """
+    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
+        raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
+    if one_line(language) != language:
+        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit; without one there is nothing to translate."""
+    return _WORD.search(text) is not None
+
+
+def base_language(code: str) -> str:
+    """The language of a code, without script and region: `pt` for `pt-BR` and `PT_br`."""
+    return code.replace("_", "-").partition("-")[0].lower()

@@ -1,0 +1,223 @@
+"""Labelled bracketing scores of trees, by the rules of evalb with COLLINS.prm.
+
+evalb (Sekine and Collins 1997) is the scorer of the literature, and of Table 4 of the paper as far
+as is known. A tree is a multiset of brackets: label, first and last word. Its rules:
+
+- Words with the tags of punctuation, and phrases of nothing else, are taken out before words are
+  counted in spans.
+- A bracket with the label `TOP`, or with a tag of punctuation as its label, does not count. `PRT`
+  is the same label as `ADVP`. Part-of-speech tags do not count.
+- Precision, recall and F1 are those of the brackets of all sentences together.
+- The length of a sentence, for the limit of 40 words, includes punctuation.
+
+Three rules are ours. evalb leaves such sentences out, and so a parser can look better than it is:
+
+- A sentence without a tree counts as a flat tree. The number of these sentences is printed.
+- The tags of the gold tree say which words are punctuation, in both trees. A parser need not
+  predict tags. evalb uses the tags of each tree, and leaves out a sentence if its two trees then
+  have different words.
+- A sentence of punctuation alone has no brackets, and is an exact match.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+import mtkit
+from mtkit.base.arrays import IntArray
+from mtkit.base.errors import MtkitError
+from mtkit.parsing.trees import Tree
+
+# COLLINS.prm: DELETE_LABEL, EQ_LABEL, and the length of "short" sentences.
+# The first list is for tags of words and for labels of phrases alike.
+_DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
+_SAME_LABEL = {"PRT": "ADVP"}
+SHORT = 40
+# As sacreBLEU has them for other metrics.
+_SAMPLES = 1000
+_SEED = 12345
+
+
+class SentenceCounts(NamedTuple):
+    """The brackets of a sentence: matched, in the gold tree, and in the other tree."""
+
+    matched: int
+    gold: int
+    found: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all brackets match."""
+        return self.matched == self.gold == self.found
+
+
+@dataclass(frozen=True)
+class BracketingScore:
+    """The scores of some sentences, in percent; 0 where nothing could be counted.
+
+    Attributes:
+        sentences: their number.
+        precision: the share of the found brackets that are in the gold trees.
+        recall: the share of the gold brackets that are found.
+        f1: the harmonic mean of precision and recall.
+        exact: the share of the sentences whose brackets are all right.
+        matched, gold, found: numbers of brackets.
+    """
+
+    sentences: int
+    precision: float
+    recall: float
+    f1: float
+    exact: float
+    matched: int
+    gold: int
+    found: int
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a set of trees.
+
+    Attributes:
+        all: of all sentences.
+        short: of those of at most 40 words.
+        s_roots: of those whose gold tree is an `S`.
+        failures: number of sentences without a tree, which count as flat trees.
+        p_value: of the difference of F1 to the baseline; None without a comparison.
+    """
+
+    all: BracketingScore
+    short: BracketingScore
+    s_roots: BracketingScore
+    failures: int
+    p_value: float | None = None
+
+    @property
+    def signature(self) -> str:
+        """What the scores depend on besides the trees, in the notation of sacreBLEU."""
+        return (
+            f"#:{self.all.sentences}|rules:evalb-COLLINS|failures:flat|punct:gold-tags|"
+            f"version:mtkit-{mtkit.__version__}"
+        )
+
+
+def count_brackets(gold: Tree, found: Tree) -> SentenceCounts:
+    """Compare two trees over the same words."""
+    # The number of words before each word that are not punctuation.
+    before = [0]
+    for tag in gold.tags:
+        before.append(before[-1] + (tag not in _DELETED))
+    of_gold, of_found = (
+        Counter(
+            (_SAME_LABEL.get(label, label), before[start], before[end])
+            for label, start, end in tree.phrases
+            if before[start] < before[end] and label not in _DELETED
+        )
+        for tree in (gold, found)
+    )
+    matched = sum((of_gold & of_found).values())
+    return SentenceCounts(matched, sum(of_gold.values()), sum(of_found.values()))
+
+
+def score_trees(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> Scores:
+    """Score trees against gold trees; None is a sentence without a tree.
+
+    Raises:
+        MtkitError: if there are none, or another number of gold trees, or other words; with the
+            number of the sentence.
+    """
+    return _scores(_counts(trees, golds), golds, trees)
+
+
+def compare_trees(systems: Sequence[Sequence[Tree | None]], golds: Sequence[Tree]) -> list[Scores]:
+    """Score several systems, and test the difference of each in F1 to the first.
+
+    The test is paired bootstrap resampling over sentences (Koehn 2004), as sacreBLEU does it: with
+    1,000 samples, the share of those in which the difference is at least as far from its mean as
+    the difference of the scores is from zero.
+
+    Raises:
+        MtkitError: as `score_trees`.
+    """
+    if len(systems) < 2:
+        raise ValueError("a comparison takes a baseline and at least one other system")
+    counts = [_counts(trees, golds) for trees in systems]
+    random = np.random.default_rng(_SEED)
+    samples = random.integers(len(golds), size=(_SAMPLES, len(golds)))
+    resampled = [np.array([_f1(c[sample].sum(0)) for sample in samples]) for c in counts]
+    results = []
+    for trees, of_system, f1s in zip(systems, counts, resampled, strict=True):
+        p_value = None
+        if of_system is not counts[0]:
+            actual = abs(_f1(of_system.sum(0)) - _f1(counts[0].sum(0)))
+            differences = f1s - resampled[0]
+            far = np.abs(differences - differences.mean()) >= actual
+            p_value = (int(far.sum()) + 1) / (_SAMPLES + 1)
+        results.append(_scores(of_system, golds, trees, p_value))
+    return results
+
+
+def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
+    """(n, 3): the `SentenceCounts` of each sentence."""
+    if len(trees) != len(golds):
+        raise MtkitError(f"{len(trees)} trees do not line up with {len(golds)} gold trees")
+    if not golds:
+        raise MtkitError("there is nothing to score: 0 trees")
+    rows = []
+    for number, (tree, gold) in enumerate(zip(trees, golds, strict=True), 1):
+        if tree is not None and tree.words != gold.words:
+            raise MtkitError(f"sentence {number}: {different_words(tree, gold)}")
+        rows.append(count_brackets(gold, tree or Tree.flat(gold.words)))
+    return np.array(rows, np.int64)
+
+
+def different_words(tree: Tree, gold: Tree) -> str:
+    """How the words of a tree differ from those of the gold tree."""
+    for place, (word, wanted) in enumerate(zip(tree.words, gold.words, strict=False), 1):
+        if word != wanted:
+            return f"word {place} is {word!r}, and {wanted!r} in the gold tree"
+    return f"{len(tree.words)} words, and {len(gold.words)} in the gold tree"
+
+
+def _scores(
+    counts: IntArray,
+    golds: Sequence[Tree],
+    trees: Sequence[Tree | None],
+    p_value: float | None = None,
+) -> Scores:
+    return Scores(
+        _total(counts, [True] * len(golds)),
+        _total(counts, [len(gold.words) <= SHORT for gold in golds]),
+        _total(counts, [gold.root == "S" for gold in golds]),
+        sum(tree is None for tree in trees),
+        p_value,
+    )
+
+
+def _total(counts: IntArray, chosen: Iterable[bool]) -> BracketingScore:
+    """The scores of the chosen sentences."""
+    some = counts[np.fromiter(chosen, np.bool_)]
+    matched, gold, found = some.sum(0).tolist()
+    exact = int(((some[:, 0] == some[:, 1]) & (some[:, 0] == some[:, 2])).sum())
+    return BracketingScore(
+        len(some),
+        100 * matched / max(found, 1),
+        100 * matched / max(gold, 1),
+        _f1((matched, gold, found)),
+        100 * exact / max(len(some), 1),
+        matched,
+        gold,
+        found,
+    )
+
+
+def _f1(counts: Sequence[int] | IntArray) -> float:
+    """F1 in percent, from the brackets that match, of the gold trees, and of the others."""
+    matched, gold, found = map(int, counts)
+    # The harmonic mean of matched / gold and matched / found.
+    return 200 * matched / max(gold + found, 1)

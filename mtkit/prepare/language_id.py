@@ -1,0 +1,116 @@
+"""Which language a text is in, by py3langid, without a network.
+
+Its model knows 140 languages. It is loaded when it is first needed, once in a process: that
+takes half a second, 85 MB of memory, and for a moment 70 MB in the folder of temporary files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import langcodes
+
+from mtkit.base.processes import malloc_trim
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+# Lines are identified together, so many at a time. Of 8,400 samples of 10 lines or more, from 28
+# files in German, English and French, each was identified correctly; of single lines 98 to 100 %.
+SAMPLE_LINES = 50
+FEWEST_LINES = 10
+# Languages at this distance by CLDR (0 to 134) or nearer are hard to tell apart, such as Croatian
+# and Bosnian (9), Norwegian and Danish (12), Indonesian and Malay (14). Czech and Slovak have 24.
+_SIMILAR = 14
+# What the model calls a text that is in no language.
+_NO_LANGUAGE = "zxx"
+
+_lock = threading.Lock()
+
+
+def load() -> None:
+    """Load the model, in a thread for example, so that later calls do not wait for it.
+
+    An error is raised by these calls.
+    """
+    with contextlib.suppress(OSError):
+        _identifier()
+
+
+def unload() -> None:
+    """Give the memory of the model back; it is loaded again when it is needed."""
+    with _lock:
+        _loaded.cache_clear()
+    malloc_trim()
+
+
+def is_language_tag(code: str) -> bool:
+    """Whether a code is a valid language tag of BCP 47; `x-…` is one for private use."""
+    return langcodes.tag_is_valid(code.replace("_", "-"))
+
+
+def is_same_tag(one: str, other: str) -> bool:
+    """Whether two codes have the same meaning, as `en` and `eng` have."""
+    return one == other or (
+        is_language_tag(one)
+        and is_language_tag(other)
+        and langcodes.standardize_tag(one, macro=True)
+        == langcodes.standardize_tag(other, macro=True)
+    )
+
+
+def can_identify(code: str) -> bool:
+    """Whether the language of a code is one that can be identified.
+
+    Raises:
+        OSError: if the model cannot be loaded, as when there is no room for temporary files.
+    """
+    return _has_distance(code, _identifier().labels, at_most=1)
+
+
+def languages(lines: Sequence[str]) -> list[str]:
+    """The languages of a text, for each `SAMPLE_LINES` of its lines the code of one.
+
+    Too few lines, and lines that are in no language, have none.
+    """
+    identify = _identifier().classify
+    parts = [lines[at : at + SAMPLE_LINES] for at in range(0, len(lines), SAMPLE_LINES)]
+    found = [identify("\n".join(part))[0] for part in parts if len(part) >= FEWEST_LINES]
+    return [language for language in found if language != _NO_LANGUAGE]
+
+
+def looks_like(found: str, code: str) -> bool:
+    """Whether a language that `languages` has found can be that of a code."""
+    return _has_distance(code, [found], at_most=_SIMILAR)
+
+
+def _has_distance(code: str, languages: Sequence[str], *, at_most: int) -> bool:
+    if not is_language_tag(code):
+        return False
+    # The same script for all, because only the languages are compared.
+    language = langcodes.get(code.replace("_", "-")).language
+    return any(
+        min(
+            langcodes.tag_distance(f"{language}-Latn", f"{other}-Latn"),
+            langcodes.tag_distance(f"{other}-Latn", f"{language}-Latn"),
+        )
+        <= at_most
+        for other in languages
+    )
+
+
+def _identifier() -> LanguageIdentifier:
+    # One thread loads it, and others wait.
+    with _lock:
+        return _loaded()
+
+
+@functools.cache
+def _loaded() -> LanguageIdentifier:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

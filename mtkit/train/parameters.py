@@ -1,0 +1,209 @@
+"""What of a model is trained: all weights, some of them, or a low-rank change of its matrices.
+
+Also the exponential moving average of the weights. Whatever is trained, the model itself always has
+ordinary weights, so the forward pass, validation, and everything that reads a checkpoint know
+nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from mtkit.base.errors import MtkitError
+from mtkit.checkpoint import Tensors
+from mtkit.config import TrainConfig
+
+# Kinds of tensors in the state of a training, behind the name of a parameter.
+_VALUE, _BASE = "value", "base"
+
+
+class TrainedParameters:
+    """The parameters of a model that the optimizer trains.
+
+    With `train.lora_rank` (LoRA, Hu et al. 2022, https://arxiv.org/abs/2106.09685) a matrix W is
+    W₀ + (α/r)·B·A, of which only A and B are trained. A has r rows and B has r columns. Instead of
+    composing W in the forward pass, W is composed after each update, and the gradient of W gives
+    those of A and B by the chain rule, which is the same: dA = (α/r)·Bᵀ·dW, dB = (α/r)·dW·Aᵀ.
+
+    Args:
+        model: with its initial weights; parameters that are not trained lose their gradient.
+        settings: of the training.
+
+    Raises:
+        MtkitError: for a name in `train.freeze` or `train.lora_matrices` that no parameter has, and
+            if nothing is left to train.
+    """
+
+    def __init__(self, model: nn.Module, settings: TrainConfig) -> None:
+        self._model = model
+        self._ema = settings.ema
+        parameters = dict(model.named_parameters())
+        frozen = _matching(parameters, settings.freeze, key="train.freeze")
+        self._low_rank: dict[str, _LowRank] = {}
+        if settings.lora_rank:
+            chosen = _matching(parameters, settings.lora_matrices, key="train.lora_matrices")
+            matrices = [n for n in parameters if n in chosen - frozen and parameters[n].ndim == 2]
+            if not matrices:
+                raise MtkitError("train.lora_matrices: no matrix is left to train")
+            alpha = settings.lora_alpha or 2.0 * settings.lora_rank
+            self._low_rank = {
+                name: _LowRank(name, parameters[name], settings.lora_rank, alpha)
+                for name in matrices
+            }
+            frozen = parameters.keys() - matrices
+        for name in frozen:
+            parameters[name].requires_grad_(False)
+        # By name: what the optimizer changes.
+        self.named: dict[str, nn.Parameter] = {}
+        for name, parameter in parameters.items():
+            if name in self._low_rank:
+                self.named[f"{name}.lora_a"] = self._low_rank[name].a
+                self.named[f"{name}.lora_b"] = self._low_rank[name].b
+            elif name not in frozen:
+                self.named[name] = parameter
+        if not self.named:
+            raise MtkitError("train.freeze: nothing is left to train")
+        self._changing = {n: p for n, p in parameters.items() if p.requires_grad}
+        self._means: Tensors = {}
+        if self._ema:
+            self._means = {name: p.detach().clone() for name, p in self._changing.items()}
+
+    @property
+    def count(self) -> int:
+        """The number of trained values."""
+        return sum(parameter.numel() for parameter in self.named.values())
+
+    @torch.no_grad()
+    def before_update(self) -> None:
+        """Give the optimizer the gradients of what it changes."""
+        for low_rank in self._low_rank.values():
+            low_rank.take_gradient()
+
+    @torch.no_grad()
+    def after_update(self, step: int) -> None:
+        """Change the weights of the model as the optimizer changed what it trains.
+
+        Args:
+            step: updates made, this one included.
+        """
+        for low_rank in self._low_rank.values():
+            low_rank.compose()
+        if self._ema:
+            # Early updates count less, as in TensorFlow's ExponentialMovingAverage.
+            share = min(self._ema, (1 + step) / (10 + step))
+            for name, mean in self._means.items():
+                mean.lerp_(self._changing[name], 1.0 - share)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within it, the model has the moving average of its weights, if there is one."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, mean in self._means.items():
+            weight = self._changing[name]
+            kept = weight.clone()
+            weight.copy_(mean)
+            mean.copy_(kept)
+
+    def weights(self) -> Tensors:
+        """The weights to translate with, by name: the moving average, if there is one."""
+        return {**self._model.state_dict(), **self._means}
+
+    def state(self) -> Iterator[tuple[str, Tensor]]:
+        """What a training needs to resume, besides `weights` and the optimizer's state."""
+        for name, low_rank in self._low_rank.items():
+            yield f"{name}.{_BASE}", low_rank.base
+            yield f"{name}.lora_a.{_VALUE}", low_rank.a
+            yield f"{name}.lora_b.{_VALUE}", low_rank.b
+        for name in self._means:
+            if name not in self._low_rank:
+                yield f"{name}.{_VALUE}", self._changing[name]
+
+    @torch.no_grad()
+    def load(self, weights: Tensors, state: Tensors) -> None:
+        """Load the results of `weights` and `state`, which may have the optimizer's tensors too."""
+        self._model.load_state_dict(weights)
+        for name, mean in self._means.items():
+            mean.copy_(weights[name])
+        for name, low_rank in self._low_rank.items():
+            low_rank.base.copy_(state[f"{name}.{_BASE}"])
+        for name, tensor in state.items():
+            owner, _, kind = name.rpartition(".")
+            if kind == _VALUE:
+                self.named[owner].copy_(tensor)
+        for low_rank in self._low_rank.values():
+            low_rank.compose()
+
+
+def is_of_optimizer(name: str) -> bool:
+    """Whether a saved tensor belongs to the optimizer, and not to `TrainedParameters.state`."""
+    return name.rpartition(".")[2] not in (_VALUE, _BASE)
+
+
+class _LowRank:
+    """A matrix with a low-rank change.
+
+    Attributes:
+        base: W₀ (out, in), which stays.
+        a: (rank, in), random at first.
+        b: (out, rank), zeros at first, so that W is W₀.
+    """
+
+    def __init__(self, name: str, matrix: nn.Parameter, rank: int, alpha: float) -> None:
+        rows, columns = matrix.shape
+        if rank > min(rows, columns):
+            raise MtkitError(
+                f"train.lora_rank: {rank} is more than the smaller side of {name}, which is {rows} "
+                f"by {columns}"
+            )
+        self._matrix, self._scale = matrix, alpha / rank
+        self.base = matrix.detach().clone()
+        self.a = nn.Parameter(torch.empty(rank, columns, device=matrix.device))
+        self.b = nn.Parameter(torch.zeros(rows, rank, device=matrix.device))
+        nn.init.kaiming_uniform_(self.a, a=5**0.5)
+
+    def take_gradient(self) -> None:
+        gradient = self._matrix.grad
+        assert gradient is not None
+        self.a.grad = self._scale * (self.b.t() @ gradient)
+        self.b.grad = self._scale * (gradient @ self.a.t())
+
+    def compose(self) -> None:
+        torch.addmm(self.base, self.b, self.a, alpha=self._scale, out=self._matrix)
+
+
+def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set[str]:
+    """The names that a pattern matches, or that begin with a pattern as whole parts.
+
+    Raises:
+        MtkitError: for a pattern without any name.
+    """
+    names = list(names)
+    found: set[str] = set()
+    for pattern in patterns:
+        matched = {
+            name
+            for name in names
+            if fnmatchcase(name, pattern) or name.startswith(pattern.rstrip(".") + ".")
+        }
+        if not matched:
+            parts = ", ".join(dict.fromkeys(name.partition(".")[0] for name in names))
+            # A matrix, which all settings of names may have.
+            example = next((name for name in names if name.startswith("encoder.")), names[0])
+            raise MtkitError(
+                f"{key}: no parameter has the name {pattern}; they begin with {parts}, for example "
+                f"{example}"
+            )
+        found |= matched
+    return found

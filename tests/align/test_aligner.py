@@ -1,0 +1,287 @@
+"""Word alignments from attention weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mtkit.align.aligner import (
+    Aligner,
+    AlignmentHead,
+    AlignmentSettings,
+    WordAttention,
+    all_heads,
+    choose_heads,
+    default_heads,
+    links_of,
+)
+from mtkit.align.attention_weights import AttentionWeights, LayerWeights
+from mtkit.align.links import METHODS, Gold, Method
+from mtkit.base.errors import MtkitError
+from mtkit.config import ModelConfig
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+PAD = 0
+
+
+# ---------------------------------------------------------------------------------------------
+# From subwords to words
+
+
+TEXTS = [
+    "Zwei  Männer \u00a0stehen am ﬁsch 日本語 x\u0301 .",
+    "\ufeffa\u200bb  \U0001f600 c",
+    "ｶﾞ ½ K\u2028l\u0085m",
+    "\x1ca\x1cb\x00 c",
+    "שלום עולם, مرحبا",
+    "你好，世界。再见",
+]
+
+
+@pytest.mark.parametrize("line", TEXTS)
+def test_spans_of_subwords_lie_within_the_line_and_in_its_order(line: str, tiny_data: PreparedData):
+    tokenizer = tiny_data.tokenizers().src
+    (found,) = tokenizer.encode_with_spans([line])
+    assert found.ids == tokenizer.encode(line)
+    assert len(found.spans) == len(found.ids)
+    assert all(0 <= start <= end <= len(line) for start, end in found.spans)
+    starts = [start for start, _ in found.spans]
+    assert starts == sorted(starts)
+
+
+def attention_of(rows: list[list[float]]) -> WordAttention:
+    """The last column is for EOS."""
+    matrix = np.array(rows)
+    return WordAttention(matrix, list(range(matrix.shape[1] - 1)), list(range(len(matrix))))
+
+
+def test_words_are_linked_to_their_best_partners_unless_that_is_the_end():
+    forward = attention_of([[0.7, 0.1, 0.2], [0.1, 0.2, 0.7], [0.2, 0.5, 0.3]])
+    # The best source words are 0 for target word 0 and 1 for 2; target word 1 attends to EOS. The
+    # best target words are 0 and 2.
+    for method in METHODS:
+        assert links_of(forward, method=method) == {(0, 0): 0.7, (1, 2): 0.5}
+
+
+def test_two_models_are_joined_by_the_geometric_mean_of_their_weights():
+    # Rows are target words, and the last column is EOS.
+    forward = attention_of([[0.7, 0.1, 0.2], [0.1, 0.2, 0.7], [0.2, 0.5, 0.3]])
+    # Rows are source words.
+    backward = attention_of([[0.6, 0.2, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1]])
+    # The products, by hand: 0.42 and 0.01; 0.02 and 0.12; 0.02 and 0.10. Target word 1 has no
+    # partner, because EOS has 0.7 and its best partner √0.12; but it is that of source word 1.
+    assert links_of(forward, backward, "intersection").keys() == {(0, 0)}
+    union = links_of(forward, backward, "union")
+    assert union.keys() == {(0, 0), (1, 1), (1, 2)}
+    assert union == pytest.approx({(0, 0): 0.42**0.5, (1, 1): 0.12**0.5, (1, 2): 0.10**0.5})
+
+
+def test_words_that_only_one_of_two_models_has_read_have_no_links():
+    forward = WordAttention(np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]]), src=[0, 2], tgt=[0, 1])
+    backward = WordAttention(np.array([[0.8, 0.2], [0.7, 0.3]]), src=[1], tgt=[1, 2])
+    # Both have source word 2 and target word 1.
+    assert links_of(forward, backward) == pytest.approx({(2, 1): (0.7 * 0.7) ** 0.5})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_target_word_that_attends_most_to_the_end_has_no_link(method: Method):
+    assert links_of(attention_of([[0.3, 0.7]]), method=method) == {}
+
+
+class Attending:
+    """Stands for the pass over pairs: cross-attention with given weights in every layer."""
+
+    def __init__(self, *by_head: list[list[float]]) -> None:
+        self.weights = torch.tensor(by_head)[None]
+
+    def __call__(
+        self, model: Transformer, src: Tensor, tgt_in: Tensor, *, cross: set[int]
+    ) -> AttentionWeights:
+        weights = self.weights.expand(len(src), -1, -1, -1)
+        return AttentionWeights(cross=dict.fromkeys(cross, LayerWeights(weights, None)))
+
+
+def aligner_of(translator: Translator, *heads: AlignmentHead) -> Aligner:
+    return translator.aligner(heads)
+
+
+def words_of_subwords(translator: Translator, count: int) -> list[str]:
+    """Words that have so many subwords, all of them different."""
+    tokenizer = translator.tokenizer
+    letters = [tokenizer.piece(i).strip("▁") for i in range(260, len(tokenizer))]
+    words = dict.fromkeys(one + two for one in letters for two in ("", *letters))
+    return [word for word in words if word.isalpha() and len(tokenizer.encode(word)) == count]
+
+
+def test_each_step_reads_its_row_of_the_decoder(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    one, two, three, *_ = words_of_subwords(translator, 1)
+    # Rows: inputs BOS, first and second target word. Columns: three source words and EOS.
+    rows = [[0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.7, 0.1, 0.1, 0.1]]
+    monkeypatch.setattr("mtkit.align.aligner.weights_of_pairs", Attending(rows))
+    source, target = f"{one} {two} {three}", f"{two} {one}"
+    for step, links in (("prediction", {(1, 0), (2, 1)}), ("input", {(2, 0), (0, 1)})):
+        head = AlignmentHead(layer=1, head=1, step=step)
+        (found,) = aligner_of(translator, head).align([source], [target], method="intersection")
+        assert found.links == links
+
+
+def test_subwords_of_a_source_word_are_added_and_those_of_a_target_word_averaged(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    short, long = words_of_subwords(translator, 1)[0], words_of_subwords(translator, 2)[0]
+    # Columns: a source word of one subword, one of two, EOS. Rows: inputs BOS, the two subwords of
+    # one target word.
+    first = [[0.3, 0.2, 0.4, 0.1], [0.5, 0.3, 0.1, 0.1], [0, 0, 0, 1.0]]
+    second = [[0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.2, 0.6], [0, 0, 0, 1.0]]
+    monkeypatch.setattr("mtkit.align.aligner.weights_of_pairs", Attending(first, second))
+    heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
+    (found,) = aligner_of(translator, *heads).align([f"{short} {long}"], [long], method="union")
+    # Source word 1: (0.6 + 0.4 + 0.8 + 0.3) / 4; source word 0: (0.3 + 0.5 + 0.1 + 0.1) / 4.
+    assert found.weights == pytest.approx({(0, 0): 0.25, (1, 0): 0.525})
+
+
+def test_the_heads_that_agree_with_the_gold_alignment_are_chosen(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    one, two, *_ = words_of_subwords(translator, 1)
+    good = [[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]]
+    bad = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    monkeypatch.setattr("mtkit.align.aligner.weights_of_pairs", Attending(bad, good))
+    heads = [AlignmentHead(layer=1, head=head, step="prediction") for head in (1, 2)]
+    gold = Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))
+    pairs = [f"{one} {two}"] * 3, [f"{two} {one}"] * 3
+    chosen = choose_heads(aligner_of(translator, *heads), *pairs, [gold] * 3)
+    assert chosen == ([heads[1]], 0.0, [])
+    known = [[heads[0]], [heads[1]]]
+    chosen = choose_heads(aligner_of(translator, *heads), *pairs, [gold] * 3, known=known)
+    assert chosen == ([heads[1]], 0.0, [1.0, 0.0])
+
+
+def test_a_known_choice_is_kept_where_adding_heads_one_by_one_is_worse(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    rates = {(0,): 0.5, (1,): 0.6, (2,): 0.7, (0, 1): 0.5, (0, 2): 0.8, (1, 2): 0.1}
+    monkeypatch.setattr(
+        "mtkit.align.aligner._error_rate", lambda found, chosen, golds: rates[tuple(chosen)]
+    )
+    aligner = translator.aligner(all_heads(translator.model)[:3])
+    one, two, three = aligner.heads
+    assert choose_heads(aligner, [], [], []) == ([one], 0.5, [])
+    assert choose_heads(aligner, [], [], [], known=[[one], [two, three]]) == (
+        ([two, three], 0.1, [0.5, 0.1])
+    )
+
+
+def test_heads_and_methods_that_do_not_exist_are_errors(translator: Translator):
+    with pytest.raises(ValueError, match="heads: give one or more"):
+        translator.aligner([])
+    with pytest.raises(ValueError, match=r"heads: the model does not have 9\.1 \(input\)"):
+        translator.aligner([AlignmentHead(layer=9, head=1, step="input")])
+    with pytest.raises(ValueError, match=r"method: one of grow-diag-final-and, .*, not 'all'"):
+        list(translator.align(["a"], ["b"], method="all"))  # type: ignore[arg-type]
+
+
+def test_without_tuning_the_upper_half_of_the_layers_aligns():
+    config = ModelConfig(d_model=8, n_heads=2, encoder_layers=1, decoder_layers=3, d_ff=8)
+    found = default_heads(Transformer(config, 30, PAD))
+    assert [(head.layer, head.head, head.step) for head in found] == [
+        *((layer, head, "prediction") for layer in (2, 3) for head in (1, 2)),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------
+# A translator
+
+
+@pytest.fixture(scope="module")
+def translator(tiny_run: Run) -> Iterator[Translator]:
+    with Translator.load(tiny_run, prepared=False, device="cpu") as loaded:
+        yield loaded
+
+
+lines = st.text(max_size=40) | st.sampled_from(TEXTS) | st.just("word " * 300)
+
+
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.tuples(lines, lines), min_size=1, max_size=6))
+def test_every_pair_has_links_within_its_lines_whatever_is_beside_it(
+    translator: Translator, pairs: list[tuple[str, str]]
+):
+    sources, targets = map(list, zip(*pairs, strict=True))
+    found = list(translator.align(sources, targets))
+    assert len(found) == len(pairs)
+    for alignment, (source, target) in zip(found, pairs, strict=True):
+        sizes = len(source.split()), len(target.split())
+        assert all(0 <= i < sizes[0] and 0 <= j < sizes[1] for i, j in alignment.links)
+        assert all(0 <= weight <= 1.0001 for weight in alignment.weights.values())
+        if not all(sizes):
+            assert not alignment.links
+        (alone,) = translator.align([source], [target])
+        assert alone.links == alignment.links
+        for link, weight in alone.weights.items():
+            assert weight == pytest.approx(alignment.weights[link], abs=1e-5)
+
+
+def test_more_lines_on_one_side_are_an_error(translator: Translator):
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        list(translator.align(["a", "b"], ["a"]))
+    with pytest.raises(TypeError, match="list of lines"):
+        translator.align("a", ["a"])
+
+
+def test_an_ensemble_has_the_attention_of_each_of_its_models(untrained: Run, also_untrained: Run):
+    src, tgt = ["one two three", "nine"], ["eins zwei", "neun vier"]
+    matrices = []
+    for runs in ([untrained], [also_untrained], [untrained, also_untrained]):
+        with Translator.load(runs, prepared=False, device="cpu") as loaded:
+            by_pair = loaded.aligner().by_head(src, tgt)
+        matrices.append([[one.matrix for one in by_head] for by_head in by_pair])
+    for first, second, both in zip(*matrices, strict=True):
+        assert len(first) + len(second) == len(both)
+        for expected, found in zip([*first, *second], both, strict=True):
+            assert np.allclose(expected, found, rtol=0, atol=1e-6)
+    assert not np.allclose(matrices[0][0][0], matrices[1][0][0], rtol=0, atol=1e-3)
+
+
+def test_an_ensemble_aligns_by_the_mean_of_its_models(tiny_run: Run, translator: Translator):
+    src, tgt = ["The old woman buys a red umbrella."], ["Die alte Frau kauft einen Schirm."]
+    with Translator.load([tiny_run, tiny_run], prepared=False, device="cpu") as two:
+        (one,), (both,) = translator.align(src, tgt), two.align(src, tgt)
+    assert one.links == both.links
+    for link, weight in one.weights.items():
+        assert both.weights[link] == pytest.approx(weight, abs=1e-6)
+
+
+def test_a_run_that_was_tuned_aligns_with_its_heads(begun: Path):
+    run = Run.open(begun)
+    with Translator.load(run, device="cpu") as loaded:
+        model = loaded.model
+        assert loaded.aligner().heads == default_heads(model)
+        chosen = all_heads(model)[1]
+        AlignmentSettings(heads=[chosen], error_rate=0.5, pairs=3, reference="gold").save(begun)
+        assert loaded.aligner().heads == [chosen]
+        other = AlignmentHead(layer=99, head=1, step="input")
+        AlignmentSettings(heads=[other], error_rate=0.5, pairs=3, reference="gold").save(begun)
+        with pytest.raises(MtkitError, match=r"alignment\.json: names heads that the model does"):
+            loaded.aligner()
+        (begun / "alignment.json").write_text("{}")
+        with pytest.raises(MtkitError, match=r"alignment\.json.*align --tune again"):
+            loaded.aligner()
+        (begun / "alignment.json").unlink()
+        (begun / "alignment.json").symlink_to("nowhere")
+        with pytest.raises(MtkitError, match=r"alignment\.json: No such file"):
+            loaded.aligner()

@@ -1,0 +1,168 @@
+"""Attention weights of given pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtkit.align.attention_weights import weights_of_pairs
+from mtkit.config import ModelConfig
+from mtkit.model import Transformer
+
+PAD = 0
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre"},
+    {"positions": "learned", "max_positions": 32},
+    {"attention_window": 2},
+    {"d_k": 3, "d_v": 5},
+    {"n_heads": 1},
+    {"norm": "pre", "attention_window": 1, "d_k": 6},
+]
+
+
+def plain_weights(q: Tensor, k: Tensor, sees: Any) -> Tensor:
+    """Softmax of q·k/√d_k over the keys that a query sees, a number at a time."""
+    heads, queries, width = q.shape
+    weights = torch.zeros(heads, queries, k.shape[1])
+    for h in range(heads):
+        for t in range(queries):
+            seen = [s for s in range(k.shape[1]) if sees(t, s)]
+            scores = [
+                math.exp(sum(q[h, t, i] * k[h, s, i] for i in range(width)) / math.sqrt(width))
+                for s in seen
+            ]
+            for s, score in zip(seen, scores, strict=True):
+                weights[h, t, s] = score / sum(scores)
+    return weights
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
+    torch.manual_seed(1)
+    given_ = {"d_model": 12, "n_heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 8}
+    config = ModelConfig(**(given_ | shape))
+    model = Transformer(config, 30, PAD).eval()
+    lengths, target_lengths = (7, 4), (5, 6)
+    src, tgt_in = torch.zeros(2, 7, dtype=torch.int64), torch.zeros(2, 6, dtype=torch.int64)
+    for row in range(2):
+        src[row, : lengths[row]] = torch.randint(4, 30, (lengths[row],))
+        tgt_in[row, : target_lengths[row]] = torch.randint(4, 30, (target_lengths[row],))
+    projected: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    for name in ("encoder", "decoder"):
+        for layer in getattr(model, name):
+            own = layer.self_attention
+            keep = projected.setdefault(name, [])
+            own.register_forward_pre_hook(
+                lambda module, args, kwargs, keep=keep: keep.append(module.project(args[0])[:2]),
+                with_kwargs=True,
+            )
+    for layer in model.decoder_layers():
+        keep = projected.setdefault("cross", [])
+        layer.cross_attention.register_forward_pre_hook(
+            lambda module, args, kwargs, keep=keep: keep.append(
+                (module._heads(module.q_proj(args[0])), args[1][0])
+            ),
+            with_kwargs=True,
+        )
+    layers = range(2)
+    found = weights_of_pairs(model, src, tgt_in, encoder=layers, decoder=layers, cross=layers)
+    window = config.attention_window or 100
+    rules = {
+        "encoder": (lengths, lengths, lambda t, s: abs(t - s) <= window),
+        "decoder": (target_lengths, target_lengths, lambda t, s: 0 <= t - s <= window),
+        "cross": (target_lengths, lengths, lambda t, s: True),
+    }
+    for name, (queries, keys, sees) in rules.items():
+        of_stack = getattr(found, name)
+        assert sorted(of_stack) == [0, 1]
+        for layer in layers:
+            q, k = projected[name][layer]
+            for row in range(2):
+                T, S = queries[row], keys[row]
+                weights = of_stack[layer].weights[row, :, :T]
+                expected = plain_weights(q[row, :, :T], k[row, :, :S], sees)
+                assert torch.allclose(weights[..., :S], expected, rtol=0, atol=1e-10)
+                assert (weights[..., S:] == 0).all()
+                assert torch.allclose(weights.sum(-1), torch.ones(()), rtol=0, atol=1e-12)
+
+
+def random_model(shape: dict[str, Any]) -> Transformer:
+    """A model of one layer in each stack, with weights of a seed."""
+    torch.manual_seed(1)
+    small = {"d_model": 12, "n_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 8}
+    return Transformer(ModelConfig(**(small | shape)), 30, PAD).eval()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_weights_times_the_values_are_what_attention_returns(shape: dict[str, Any]):
+    model = random_model(shape)
+    layer = model.decoder_layers()[0]
+    x, memory = torch.randn(3, 6, 12), torch.randn(3, 9, 12)
+    mask = (torch.arange(9) < torch.tensor([9, 1, 5])[:, None])[:, None, None]
+    own, cross = layer.self_attention, layer.cross_attention
+    values = own.project(x)[2]
+    for how in ({"causal": True}, {"visible": mask[..., :6]}, {}):
+        wanted = own(x, **how)
+        found = own._join(own.weights(x, **how) @ values)
+        real = torch.ones(3, 6, dtype=torch.bool)
+        if "visible" in how:
+            real = mask[:, 0, 0, :6]
+        assert torch.allclose(found[real], wanted[real], rtol=0, atol=1e-10)
+    memory_kv = cross.project_memory(memory)
+    found = cross._join(cross.weights(x, memory_kv, mask) @ memory_kv[1])
+    assert torch.allclose(found, cross(x, memory_kv, mask), rtol=0, atol=1e-10)
+
+
+def test_only_the_wanted_layers_are_returned_and_the_model_is_left_as_it_was():
+    config = ModelConfig(d_model=8, n_heads=2, encoder_layers=3, decoder_layers=3, d_ff=8)
+    model = Transformer(config, 30, PAD).eval()
+    src, tgt_in = torch.randint(4, 30, (2, 5)), torch.randint(4, 30, (2, 4))
+    before = model(src, tgt_in)
+    found = weights_of_pairs(model, src, tgt_in, encoder=[2], cross=[0, 1])
+    assert (set(found.encoder), set(found.decoder), set(found.cross)) == ({2}, set(), {0, 1})
+    assert found.encoder[2].weights.shape == (2, 2, 5, 5)
+    assert found.cross[0].weights.shape == (2, 2, 4, 5)
+    assert torch.equal(model(src, tgt_in), before)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_size_of_a_head_is_the_norm_of_what_it_adds(shape: dict[str, Any]):
+    model = random_model(shape)
+    src, tgt_in = torch.randint(4, 30, (1, 5)), torch.randint(4, 30, (1, 4))
+    layers = {"encoder": [0], "decoder": [0], "cross": [0]}
+    found = weights_of_pairs(model, src, tgt_in, **layers, sizes=True)
+    attention = model.decoder_layers()[0].cross_attention
+    added: list[Tensor] = []
+    attention.register_forward_hook(lambda module, args, out: added.append(out[0]))
+    heads = attention.n_heads
+    width = attention.out_proj.weight.shape[1] // heads
+    for head in range(heads):
+        # Without the columns of a head in the output matrix, its part is missing.
+        kept = attention.out_proj.weight.detach().clone()
+        model(src, tgt_in)
+        with torch.no_grad():
+            attention.out_proj.weight[:, head * width : (head + 1) * width] = 0
+            model(src, tgt_in)
+            attention.out_proj.weight.copy_(kept)
+        whole, rest = added[-2:]
+        sizes = found.cross[0].sizes
+        assert sizes is not None
+        assert torch.allclose((whole - rest).norm(dim=-1), sizes[0, head], rtol=0, atol=1e-10)

@@ -1,0 +1,163 @@
+"""What there is to compute on: which arithmetic is native, and what running out of memory is."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtkit.base import devices
+from mtkit.base.devices import is_out_of_memory, memory_explained, select_matmul_backend
+from mtkit.base.errors import MtkitError
+from mtkit.convert.exporting import export
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        MemoryError("std::bad_alloc"),
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_memory_that_ran_out_is_known_by_what_pytorch_and_python_say(error: Exception) -> None:
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "could not create a primitive",
+        "could not create a primitive descriptor for a matmul primitive",
+        "could not create a memory object",
+        "could not execute a primitive",
+    ],
+)
+def test_onednn_fails_for_want_of_memory_only_where_there_is_none(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "AMPLE", 4096)
+    assert not is_out_of_memory(RuntimeError(text))
+    monkeypatch.setattr(devices, "AMPLE", 2**62)
+    assert is_out_of_memory(RuntimeError(text))
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits its memory as Linux does")
+def test_under_a_limit_to_its_memory_a_process_knows_that_it_is_short() -> None:
+    program = (
+        "import resource; from mtkit.base.devices import is_out_of_memory, disable_malloc_trim\n"
+        "disable_malloc_trim()\n"
+        "error = RuntimeError('could not create a primitive')\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)\n"
+        "assert is_out_of_memory(error)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+
+
+def test_memory_that_runs_out_is_one_line_and_another_error_keeps_its_traceback() -> None:
+    with (
+        pytest.raises(MtkitError, match=r"^out of memory doing this; do that$"),
+        memory_explained("doing this; do that"),
+    ):
+        raise MemoryError
+    with pytest.raises(RuntimeError, match="shapes"), memory_explained("doing this"):
+        raise RuntimeError("shapes do not match")
+
+
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64"), reason="these are names of x86 CPUs"
+)
+@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE", "avx512_core_vnni"])
+def test_bf16_is_not_chosen_where_onednn_is_kept_from_its_units(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # oneDNN reads this once, hence another process.
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    program = (
+        "import torch; from mtkit.base.devices import choose_precision\n"
+        "print(choose_precision('auto', torch.device('cpu')))\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=100, text=True)
+    assert done.stdout == "fp32\n"
+
+
+@pytest.mark.parametrize(
+    ("able", "onednn", "native"),
+    [
+        ({"avx2": True}, True, False),
+        # AVX-512 alone: oneDNN takes bfloat16, and computes in float32.
+        ({"avx2": True, "avx512_f": True, "avx512_vnni": True}, True, False),
+        ({"avx512_bf16": True}, True, True),
+        ({"amx_bf16": True}, True, True),
+        ({"avx512_bf16": True, "amx_bf16": True}, False, False),
+        # Arm, where oneDNN is not the one to ask.
+        ({"bf16": True}, False, True),
+        ({}, True, False),
+    ],
+)
+def test_bf16_is_native_where_the_cpu_has_units_that_onednn_may_use(
+    able: dict[str, bool], onednn: bool, native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
+    assert devices.has_native_bf16(torch.device("cpu")) == native
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["one two", "three four"], "translating 2 sentences at a time; lower decode.batch_tokens"),
+        (["one two"], "translating a sentence of"),
+    ],
+)
+def test_memory_that_runs_out_while_translating_is_one_line_with_what_to_lower(
+    lines: list[str], message: str, untrained: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
+
+    with Translator.load(untrained, device="cpu") as translator:
+        monkeypatch.setattr("mtkit.translate.decoder.beam_search", no_room)
+        with pytest.raises(MtkitError, match=r"^out of memory translating") as error:
+            list(translator.translate(lines))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
+    untrained: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("mtkit.translate.loading.Transformer", no_room)
+    with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
+        Translator.load(untrained, device="cpu")
+    monkeypatch.undo()
+    monkeypatch.setattr("mtkit.convert.exporting._check_text", no_room)
+    with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
+        export(untrained, tmp_path / "out", format="safetensors")
+
+
+def test_attention_on_a_gpu_is_not_computed_by_cudnn():
+    # It would compile a plan for each new shape. The switch exists without a GPU too.
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        assert select_matmul_backend(torch.device("cuda")) == "cuBLAS"
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)

@@ -1,0 +1,208 @@
+"""Writing files whole, JSON that is checked when it is read, and locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field
+from support.command_line import full_disk
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import (
+    FileName,
+    Record,
+    json_text,
+    lock,
+    read_record,
+    write_record,
+    write_whole,
+)
+
+
+class Thing(Record):
+    kind: Literal["thing"] = "thing"
+    count: int = Field(ge=0)
+    share: float = 0.5
+    names: list[FileName] = []  # noqa: RUF012 - pydantic copies it
+    more: dict[str, Any] = {}  # noqa: RUF012
+
+
+class Other(Record):
+    kind: Literal["other"] = "other"
+
+
+def read(path: Path) -> Thing:
+    return read_record(path, Thing, advice="do it again")
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(MtkitError) as error:
+        read(path)
+    assert "\n" not in str(error.value)
+    assert str(path.parent) in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        Thing(count=3),
+        Thing(count=0, share=1e-7, names=["a", "ü", "\udcff\n"], more={"x": None, "y": [1, "é"]}),
+        Thing(count=1, share=float("inf")),
+    ],
+)
+def test_a_record_comes_back_as_it_was_written(thing: Thing, tmp_path: Path):
+    write_record(tmp_path / "file", thing)
+    assert read(tmp_path / "file") == thing
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_record_is_readable_json_with_its_checksum(tmp_path: Path):
+    write_record(tmp_path / "file", Thing(count=3, names=["ü"]))
+    assert '"ü"' in (tmp_path / "file").read_text(encoding="utf-8")
+    content = json.loads((tmp_path / "file").read_text(encoding="utf-8"))
+    # printf '{"count":3,"names":["\\u00fc"]}' | sha256sum
+    assert content == {
+        "count": 3,
+        "names": ["ü"],
+        "checksum": "952b4a0c9b175c2e1aff52998725fcd4dfb1fac9479a71f7e2f8bcdc8fba81fc",
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff", b"[]", b"{}", b"null", b"3", b"[" * 100_000, b'{"count": ' + b"9" * 5000],
+)
+def test_a_file_that_is_not_such_json_is_refused_in_one_line(content: bytes, tmp_path: Path):
+    (tmp_path / "file").write_bytes(content)
+    assert "do it again" in refused(tmp_path / "file")
+
+
+def test_each_changed_byte_is_noticed(tmp_path: Path):
+    path = tmp_path / "file"
+    thing = Thing(count=31, share=0.25, names=["one"])
+    write_record(path, thing)
+    content = path.read_bytes()
+    unnoticed = []
+    for place in range(len(content)):
+        for byte in (content[place] ^ 1, ord("7"), ord('"')):
+            changed = content[:place] + bytes([byte]) + content[place + 1 :]
+            path.write_bytes(changed)
+            try:
+                assert read(path) == thing
+                unnoticed.append(changed)
+            except MtkitError:
+                pass
+    # What is left has the same meaning: nothing but white space and what was there was changed.
+    assert all(json.loads(changed) == json.loads(content) for changed in unnoticed)
+
+
+def test_a_file_of_another_kind_of_folder_is_named(tmp_path: Path):
+    write_record(tmp_path / "file", Other(kind="other"))
+    assert f"{tmp_path}: is a other, not a thing" in refused(tmp_path / "file")
+
+
+def test_a_record_of_another_version_names_the_key(tmp_path: Path):
+    class Newer(Thing):
+        extra: int = 0
+
+    write_record(tmp_path / "file", Newer(count=1, extra=2))
+    assert "another version of mtkit (extra:" in refused(tmp_path / "file")
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_whole(tmp_path / "file", "old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_whole(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_error_of_a_write_that_fails_names_the_file(tmp_path: Path):
+    with full_disk(0), pytest.raises(OSError, match="File too large") as caught:
+        write_whole(tmp_path / "file", "new")
+    assert caught.value.filename == str(tmp_path / "file")
+    with pytest.raises(FileNotFoundError) as missing:
+        write_whole(tmp_path / "no" / "file", "new")
+    assert missing.value.filename == str(tmp_path / "no" / "file")
+
+
+def test_names_that_are_not_utf8_can_be_written_as_json():
+    assert json.loads(json_text(["\udcff", "ü"])) == ["\udcff", "ü"]
+    assert json_text(["ü"]) == '["ü"]'
+
+
+# ---------------------------------------------------------------------------------------------
+# Locks
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from mtkit.base.files import lock
+with lock(Path(sys.argv[1]), what=Path("x"), doing="used"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_names_its_holder_and_ends_with_it_even_if_that_is_killed(tmp_path: Path):
+    path = tmp_path / ".lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with (
+        pytest.raises(MtkitError, match=rf"^x: is being used by process {holder.pid} on \S+ s"),
+        lock(path, what=Path("x"), doing="used"),
+    ):
+        pytest.fail("it was held twice")
+    holder.send_signal(signal.SIGKILL)
+    holder.wait(timeout=60)
+    holder.stdout.close()
+    with lock(path, what=Path("x"), doing="used"):
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_lock_can_be_taken_again_and_again_by_one_process(tmp_path: Path):
+    for _ in range(3):
+        with (
+            lock(tmp_path / ".lock", what=Path("x"), doing="used"),
+            pytest.raises(MtkitError),
+            lock(tmp_path / ".lock", what=Path("x"), doing="used"),
+        ):
+            pytest.fail("it was held twice")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_in_a_folder_that_is_not_there_is_one_line(tmp_path: Path):
+    with (
+        pytest.raises(MtkitError, match="No such file"),
+        lock(tmp_path / "nowhere" / ".lock", what=Path("x"), doing="used"),
+    ):
+        pytest.fail("it was held")
+
+
+def test_without_locks_in_the_file_system_a_warning_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with lock(tmp_path / ".lock", what=Path("x"), doing="used"):
+        assert "has no locks" in caplog.text

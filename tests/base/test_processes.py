@@ -1,0 +1,321 @@
+"""Several processes: the order is kept, nothing runs ahead, and however it ends nobody is left."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.processes import Worker, available_cores, ordered_map
+
+HERE = Path(__file__).parent
+
+
+def squared(number: int) -> tuple[int, int]:
+    return number * number, os.getpid()
+
+
+def slow_if_even(number: int) -> int:
+    time.sleep(0.02 if number % 2 == 0 else 0)
+    return number
+
+
+def refuses_five(number: int) -> int:
+    if number == 5:
+        error = MtkitError("five: is refused; take six")
+        error.status = 7
+        raise error
+    return number
+
+
+class UnsendableError(Exception):
+    """An exception that cannot be made again from its text."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def breaks_at_five(number: int) -> int:
+    if number == 5:
+        raise UnsendableError(1, 2)
+    return number
+
+
+def dies_at_five(number: int, *, how: str) -> int:
+    if number == 5:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(3)
+    return number
+
+
+def sleeps(number: int) -> int:
+    if number:
+        time.sleep(1000)  # longer than a test may last
+    return number
+
+
+def counted(taken: list[int], limit: int = 1000) -> Iterator[int]:
+    for number in range(limit):
+        taken.append(number)
+        yield number
+
+
+@pytest.fixture(autouse=True)
+def _nobody_is_left() -> Iterator[None]:
+    yield
+    assert active_children() == []
+
+
+def test_results_come_in_the_order_of_the_items_from_several_processes():
+    found = list(ordered_map(squared, range(100), workers=3))
+    expected = [(number, number * number) for number in range(100)]
+    assert [(number, square) for number, (square, _) in found] == expected
+    processes = {process for _, (_, process) in found}
+    assert len(processes) == 3
+    assert os.getpid() not in processes
+
+
+def test_results_are_in_order_even_if_some_take_longer():
+    found = list(ordered_map(slow_if_even, range(40), workers=2))
+    assert found == [(number, number) for number in range(40)]
+
+
+@pytest.mark.parametrize(("workers", "count"), [(1, 50), (4, 2), (4, 1), (4, 0)])
+def test_one_worker_or_few_items_need_no_process(workers: int, count: int):
+    found = list(ordered_map(squared, range(count), workers=workers))
+    expected = [(number, number * number) for number in range(count)]
+    assert [(number, square) for number, (square, _) in found] == expected
+    assert {process for _, (_, process) in found} <= {os.getpid()}
+
+
+def test_there_may_be_more_workers_than_items():
+    found = ordered_map(squared, range(3), workers=4)
+    assert [(number, square) for number, (square, _) in found] == [(0, 0), (1, 1), (2, 4)]
+
+
+@pytest.mark.parametrize(("workers", "ahead"), [(1, 3), (2, 4)])
+def test_no_more_items_are_taken_than_are_worked_on(workers: int, ahead: int):
+    taken: list[int] = []
+    for done, _ in enumerate(ordered_map(squared, counted(taken, 60), workers=workers)):
+        # So many have been received, and two of each worker may be under way; without another
+        # process, three are asked for to see whether it is worth one.
+        assert len(taken) <= max(done + ahead, 3)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_a_user_arrives_as_itself(workers: int):
+    results = ordered_map(refuses_five, range(100), workers=workers)
+    assert [next(results) for _ in range(5)] == [(number, number) for number in range(5)]
+    with pytest.raises(MtkitError, match="five: is refused; take six") as caught:
+        next(results)
+    assert caught.value.status == 7
+    assert active_children() == []
+
+
+def test_another_exception_arrives_with_its_text_and_place():
+    with pytest.raises(RuntimeError, match="UnsendableError: 1 and 2") as caught:
+        list(ordered_map(breaks_at_five, range(100), workers=2))
+    assert "in breaks_at_five" in str(caught.value)
+
+
+@pytest.mark.parametrize(("how", "says"), [("killed", "killed by SIGKILL"), ("left", "status 3")])
+def test_a_worker_that_ends_is_reported_in_one_line(how: str, says: str):
+    dies = functools.partial(dies_at_five, how=how)
+    with pytest.raises(MtkitError) as caught:
+        list(ordered_map(dies, range(100), workers=2))
+    assert says in str(caught.value)
+    assert "--workers" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_lost_worker_is_reported_also_when_it_is_sent_an_item():
+    worker: Worker[int, int] = Worker(sleeps)
+    os.kill(worker._process.pid or 0, signal.SIGKILL)
+    worker._process.join()
+    with pytest.raises(MtkitError, match="killed by SIGKILL"):
+        worker.send(0)
+    worker.end()
+
+
+def test_who_has_enough_ends_all_processes_busy_as_they_are():
+    results = ordered_map(sleeps, [0, *range(1, 100)], workers=2)
+    assert next(results) == (0, 0)
+    assert len(active_children()) == 2
+    results.close()  # type: ignore[attr-defined]
+    assert active_children() == []
+
+
+def test_an_error_among_the_items_ends_all_processes():
+    def items() -> Iterator[int]:
+        yield from range(20)
+        raise MtkitError("line 21: is bad")
+
+    with pytest.raises(MtkitError, match="line 21"):
+        list(ordered_map(squared, items(), workers=2))
+    assert active_children() == []
+
+
+def test_items_may_be_larger_than_what_a_pipe_holds():
+    items = [bytes([number]) * 1_000_000 for number in range(8)]
+    assert list(ordered_map(bytes, items, workers=2)) == [(item, item) for item in items]
+
+
+def test_cores_are_those_this_process_may_use():
+    assert 1 <= available_cores() <= (os.cpu_count() or 1)
+
+
+STOPPED = """
+import sys
+sys.path.insert(0, {here!r})
+from test_processes import sleeps
+from mtkit.base.processes import ordered_map
+if __name__ == "__main__":
+    for number in ordered_map(sleeps, range(100), workers=2):
+        from multiprocessing import active_children
+        print(*(child.pid for child in active_children()), flush=True)
+"""
+
+
+def test_sigterm_to_a_group_of_processes_is_handled_by_the_parent():
+    worker = Worker(squared)
+    os.kill(worker.pid, signal.SIGTERM)
+    worker.send(3)
+    assert worker.receive() == (9, worker.pid)
+    worker.end()
+
+
+AT_EXIT = """
+import sys
+sys.path.insert(0, {here!r})
+from mtkit.base.processes import Worker
+from test_processes import squared
+if __name__ == "__main__":
+    worker = Worker(squared)
+    worker.send(3)
+    print(worker.receive()[0])
+"""
+
+
+def test_a_worker_that_nobody_ended_ends_at_the_exit(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(AT_EXIT.format(here=str(HERE)))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
+
+
+UNGUARDED = """
+import sys
+sys.path.insert(0, {here!r})
+from test_processes import squared
+from mtkit.base.processes import Worker, ordered_map
+{work}
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "print(list(ordered_map(squared, range(100), workers=2)))",
+        "print(list(ordered_map(squared, [bytes(10**6)] * 9, workers=2)))",
+        "worker = Worker(squared)\nworker.send(1)\nprint(worker.receive())",
+    ],
+)
+def test_a_script_that_starts_workers_at_import_gets_advice(work: str, tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(here=str(HERE), work=work))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("Traceback") == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "mtkit.base.errors.MtkitError: this script starts workers when it is imported"
+    )
+    assert last.endswith('put its code under `if __name__ == "__main__":`')
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_however_the_parent_ends_its_workers_do_and_print_nothing(
+    how: signal.Signals, tmp_path: Path
+):
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED.format(here=str(HERE)))
+    parent: Any = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    workers = [int(word) for word in parent.stdout.readline().split()]
+    assert len(workers) == 2
+    if how == signal.SIGINT:
+        # As a terminal does, to all of them.
+        os.killpg(parent.pid, how)
+    else:
+        parent.send_signal(how)
+    _, errors = parent.communicate(timeout=30)
+    assert parent.returncode == -how
+    if how == signal.SIGINT:
+        assert errors.count("Traceback") == 1
+        assert errors.rstrip().endswith("KeyboardInterrupt")
+    deadline = time.monotonic() + 10
+    while any(is_running(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+INTERRUPTED_AT_A_START = """
+import multiprocessing, multiprocessing.util, os, signal, sys, threading, time
+sys.path.insert(0, {here!r})
+from mtkit.base.processes import Worker
+from test_processes import squared
+spawn = multiprocessing.util.spawnv_passfds
+def spawn_and_interrupt(*arguments):
+    process = spawn(*arguments)
+    os.kill(os.getpid(), {number})
+    time.sleep(0.2)
+    return process
+if __name__ == "__main__":
+    # A second thread: the signal reaches the process although its first thread blocks it.
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+    signal.signal({number}, signal.default_int_handler)
+    Worker(squared).end()  # starts what all workers share
+    multiprocessing.util.spawnv_passfds = spawn_and_interrupt
+    try:
+        Worker(squared)
+    except KeyboardInterrupt:
+        print("interrupted", multiprocessing.active_children())
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize("number", [int(signal.SIGINT), int(signal.SIGTERM)])
+def test_an_interrupt_waits_until_a_worker_has_started(number: int, tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED_AT_A_START.format(here=str(HERE), number=number))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted []\n", "")
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # Ended, and nobody has asked how: that is for who took it over.
+    status = Path(f"/proc/{process}/stat")
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -1,0 +1,132 @@
+"""Sentences: where they end, and that together they are the text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.hostile import hostile_lines
+
+import mtkit.base.sentences
+from mtkit.base.sentences import LineFacts, separator, split
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", ["Dr. Smith came at 5 p.m. on Monday. ", "Did he stay? ", "No!"]),
+        ("de", ["Am 3. Mai kam Dr. Müller z. B. nach Berlin. ", "Er blieb."]),
+        ("fr", ["Mme Dupont est là. ", "Et vous ? ", "Non."]),
+        ("ja", ["これは文です。", "次の文。"]),
+        ("hi", ["यह घर है। ", "वह बड़ा है।"]),
+        ("en", ["One sentence without an end"]),
+        # Not even two spaces are lost.
+        ("en", ["One.  ", "Two."]),
+    ],
+)
+def test_a_text_is_cut_where_its_sentences_end(language: str, expected: list[str]):
+    assert split("".join(expected), language) == expected
+
+
+@pytest.mark.parametrize("language", ["en-GB", "EN", "en_US"])
+def test_a_region_does_not_change_the_language(language: str):
+    text = "Dr. Smith came. He stayed."
+    assert split(text, language) == split(text, "en") == ["Dr. Smith came. ", "He stayed."]
+
+
+@pytest.mark.parametrize("language", ["words", "xx", "", "src", "🦊", "../en"])
+def test_an_unknown_language_is_also_split(language: str):
+    assert split("One two. Three four? Yes.", language) == ["One two. ", "Three four? ", "Yes."]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t", "\u2028"])
+def test_a_blank_text_is_one_blank_sentence(text: str):
+    assert split(text, "en") == [text]
+
+
+@pytest.mark.parametrize("language", ["de", "ko", ""])
+def test_most_languages_are_written_with_spaces_between_sentences(language: str):
+    assert separator(language) == " "
+
+
+@pytest.mark.parametrize("language", ["ja", "zh", "zh-CN", "ZH_TW", "yue"])
+def test_chinese_and_japanese_have_no_space_between_sentences(language: str):
+    assert separator(language) == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("en", ["1. A man sits. ", "2. A dog runs."]),
+        ("en", ["II. The end. ", "It was long."]),
+        ("fr", ["M. Dupont est là. ", "Il dort."]),
+        ("en", ["One. 2."]),
+        ("en", ["1. 2. Two numbers."]),
+        ("en", ["He came in 1999. ", "He left."]),
+    ],
+)
+def test_a_number_of_a_list_belongs_to_the_sentence_behind_it(language: str, expected: list[str]):
+    assert split("".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["Im 19. Jahrhundert war es kalt. ", "Dann nicht mehr."],
+        ["Er wohnt in der 6. Klasse. ", "Gut."],
+        ["Es war 1999. ", "Dann nicht mehr."],
+    ],
+)
+def test_a_german_ordinal_number_does_not_end_a_sentence(expected: list[str]):
+    assert split("".join(expected), "de") == expected
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(["en", "de", "ja", "xx"]))
+def test_sentences_together_are_the_text(text: str, language: str):
+    assert "".join(split(text, language)) == text
+
+
+def test_the_sentences_of_hostile_lines_together_are_the_line():
+    for line in hostile_lines(3000, seed=2):
+        text = line.decode()
+        for language in ("en", "de", "xx"):
+            assert "".join(split(text, language)) == text
+
+
+def test_the_library_is_given_a_long_text_in_parts(monkeypatch: pytest.MonkeyPatch):
+    # For Chinese it takes 16 times as long for a text of four times the length.
+    segment, sizes = mtkit.base.sentences.sentencex.segment, []
+    monkeypatch.setattr(
+        mtkit.base.sentences.sentencex,
+        "segment",
+        lambda code, text: sizes.append(len(text)) or segment(code, text),
+    )
+    assert split("你好。" * 20_000, "zh") == ["你好。"] * 20_000
+    assert max(sizes) <= 10_000
+
+
+@pytest.mark.parametrize("words", [1, 5000, 50_000])
+def test_a_sentence_longer_than_a_part_stays_whole(words: int):
+    sentence = "word " * words + "end. "
+    assert split(sentence * 3, "en") == [sentence] * 3
+
+
+def test_a_text_that_the_library_would_change_stays_whole(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        mtkit.base.sentences.sentencex, "segment", lambda _, text: [text[:3], text[4:]]
+    )
+    assert split("One. Two.", "en") == ["One. Two."]
+
+
+@pytest.mark.parametrize(
+    ("facts", "single"),
+    [
+        (LineFacts(), True),
+        (LineFacts(sampled=1000, several=99), True),
+        (LineFacts(sampled=1000, several=100), False),
+    ],
+)
+def test_lines_are_single_sentences_if_fewer_than_one_in_ten_has_several(
+    facts: LineFacts, single: bool
+):
+    assert facts.has_single_sentences is single

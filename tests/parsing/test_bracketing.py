@@ -1,0 +1,261 @@
+"""The scores of trees: evalb's, worked by hand, and by two other programs."""
+
+from __future__ import annotations
+
+import random
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from support.treebank import TREEBANK, needs_treebank, small_trees
+
+from mtkit.base.errors import MtkitError
+from mtkit.parsing.bracketing import compare_trees, count_brackets, score_trees
+from mtkit.parsing.trees import Tree, linearise, parse_trees, read_trees, restore
+
+GOLD = (
+    "(S (NP (DT the) (NN dog)) (, ,) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN with) (NP (NNS "
+    "eyes)))) (. .))"
+)
+
+
+def tree(text: str) -> Tree:
+    (one,) = parse_trees([text], name="some")
+    return one
+
+
+# ---------------------------------------------------------------------------------------------
+# By hand
+
+
+@pytest.mark.parametrize(
+    ("found", "matched", "gold", "other"),
+    [
+        # S, NP, VP, NP, PP and NP.
+        (GOLD, 6, 6, 6),
+        # A label is wrong.
+        (GOLD.replace("(PP", "(ADVP"), 5, 6, 6),
+        # The PP belongs to the noun: one more NP, over "a cat with eyes".
+        (GOLD.replace("(NP (DT a)", "(NP (NP (DT a)").replace("eyes))))", "eyes)))))"), 6, 6, 7),
+        # Punctuation does not count: the comma in the VP, the full stop in the NP.
+        (
+            GOLD.replace("(, ,) (VP", "(VP (, ,)").replace("eyes)))) (. .))", "eyes) (. .)))))"),
+            6,
+            6,
+            6,
+        ),
+        # A phrase of punctuation is none.
+        (GOLD.replace("(, ,)", "(PRN (, ,))"), 6, 6, 6),
+        # Nor is one with a label of punctuation, which evalb's DELETE_LABEL takes out as well.
+        (GOLD.replace("(NP (DT the) (NN dog))", "(: (NP (DT the) (NN dog)))"), 6, 6, 6),
+        # Nor is TOP.
+        (f"(TOP {GOLD} (. .))".replace(" (. .)) (. .))", ") (. .))"), 6, 6, 6),
+    ],
+)
+def test_brackets_are_counted_by_the_rules_of_evalb(
+    found: str, matched: int, gold: int, other: int
+):
+    assert count_brackets(tree(GOLD), tree(found)) == (matched, gold, other)
+
+
+def test_brackets_are_a_multiset():
+    twice, once = tree("(S (NP (NP (NN a))) (VB b))"), tree("(S (NP (NN a)) (VB b))")
+    assert count_brackets(twice, once) == (2, 3, 2)
+    assert count_brackets(once, twice) == (2, 2, 3)
+    assert count_brackets(twice, twice) == (3, 3, 3)
+
+
+@pytest.mark.parametrize("wrapper", ["", "TOP", "ROOT", "S1"])
+def test_a_bracket_around_all_parts_of_a_tree_does_not_count(wrapper: str):
+    one = tree(f"({wrapper} (NP (NN a)) (VP (VB b)))")
+    assert count_brackets(one, one) == (2, 2, 2)
+
+
+def test_prt_and_advp_are_the_same_label():
+    one, other = tree("(S (VB go) (PRT (RP on)))"), tree("(S (VB go) (ADVP (RB on)))")
+    assert count_brackets(one, other) == (2, 2, 2)
+
+
+def test_the_gold_tags_say_what_is_punctuation_because_a_parser_has_no_tags():
+    found = restore(linearise(tree(GOLD), tags=False), tree(GOLD).words).tree
+    assert set(found.tags) == {"XX"}
+    assert count_brackets(tree(GOLD), found) == (6, 6, 6)
+
+
+def test_scores_are_those_of_the_brackets_of_all_sentences_together():
+    golds = [tree(GOLD), tree("(S (NP (NN a)) (VP (VB b)))"), tree("(NP (NN a))")]
+    found = [tree(GOLD.replace("(PP", "(ADVP")), tree("(S (NN a) (VP (VB b)))"), golds[2]]
+    scores = score_trees(found, golds)
+    # Matched 5 + 2 + 1; gold 6 + 3 + 1; found 6 + 2 + 1.
+    assert (scores.all.matched, scores.all.gold, scores.all.found) == (8, 10, 9)
+    assert scores.all.precision == pytest.approx(100 * 8 / 9)
+    assert scores.all.recall == pytest.approx(100 * 8 / 10)
+    assert scores.all.f1 == pytest.approx(2 * 8 / 9 * 8 / 10 / (8 / 9 + 8 / 10) * 100)
+    assert scores.all.exact == pytest.approx(100 / 3)
+    # Those whose gold tree is an S.
+    assert (scores.s_roots.sentences, scores.s_roots.matched, scores.s_roots.exact) == (2, 7, 0)
+    assert "rules:evalb-COLLINS" in scores.signature
+
+
+def test_short_sentences_have_at_most_forty_words_with_punctuation():
+    golds = [tree(f"(S {'(NN a) ' * (count - 1)}(. .))") for count in (40, 41)]
+    scores = score_trees(golds, golds)
+    assert (scores.all.sentences, scores.short.sentences) == (2, 1)
+
+
+def test_a_sentence_without_a_tree_counts_as_a_flat_one_and_is_told():
+    golds = [tree(GOLD), tree("(NP (DT a) (NN b))")]
+    scores = score_trees([None, None], golds)
+    # The flat tree is an S over all words: right for the first sentence alone.
+    assert (scores.failures, scores.all.matched, scores.all.found) == (2, 1, 2)
+
+
+def test_nothing_that_matches_is_zero_and_not_an_error():
+    gold, found = tree("(NP (NN a) (NN b))"), tree("(VP (NN a) (NN b))")
+    assert score_trees([found], [gold]).all.f1 == 0
+    punctuation = tree("(X (. .))")
+    assert score_trees([punctuation], [punctuation]).all.f1 == 0
+    assert score_trees([punctuation], [punctuation]).all.exact == 100
+
+
+def test_trees_that_do_not_belong_together_are_refused():
+    gold = tree("(NP (NN a) (NN b))")
+    with pytest.raises(MtkitError, match="sentence 2: word 2 is 'c', and 'b' in the gold tree"):
+        score_trees([gold, tree("(NP (NN a) (NN c))")], [gold, gold])
+    with pytest.raises(MtkitError, match="sentence 1: 1 words, and 2 in the gold tree"):
+        score_trees([tree("(NP (NN a))")], [gold])
+    with pytest.raises(MtkitError, match="1 trees do not line up with 2"):
+        score_trees([gold], [gold, gold])
+    with pytest.raises(MtkitError, match="0 trees"):
+        score_trees([], [])
+
+
+def test_a_difference_on_every_sentence_is_significant_and_none_is_not():
+    golds = list(map(tree, small_trees(100, seed=1)))
+    flat = [Tree.flat(gold.words) for gold in golds]
+    baseline, same, better = compare_trees([flat, list(flat), golds], golds)
+    assert baseline.p_value is None
+    assert same.p_value == 1.0
+    # (0 + 1) / (1,000 + 1), the least that 1,000 samples give.
+    assert better.p_value == pytest.approx(1 / 1001)
+    assert better.all.f1 == 100
+
+
+# ---------------------------------------------------------------------------------------------
+# By other programs
+
+
+def perturbed(golds: Sequence[Tree], seed: int) -> Iterator[Tree]:
+    """Trees over the same words and tags, more or less wrong."""
+    rng = random.Random(seed)
+    labels = ["NP", "VP", "PP", "S", "ADVP", "PRT", "SBAR"]
+    for gold in golds:
+        tokens = linearise(gold, tags=False).split()
+        for _ in range(rng.randint(0, 6)):
+            place, label = rng.randrange(len(tokens)), rng.choice(labels)
+            match rng.randrange(4):
+                case 0:
+                    tokens[place : place + 1] = []
+                case 1:
+                    tokens.insert(place, rng.choice([label, f"z{label}"]))
+                case 2 if tokens[place] != "XX":
+                    tokens[place] = f"z{label}" if tokens[place][0] == "z" else label
+                case _:
+                    other = rng.randrange(len(tokens))
+                    tokens[place], tokens[other] = tokens[other], tokens[place]
+        yield replace(restore(" ".join(tokens), gold.words).tree, tags=gold.tags)
+
+
+def evalb(gold: str, found: str) -> tuple[int, int, int]:
+    """The brackets that match, and of both trees, read and counted from text as evalb does."""
+    punctuation = {",", ":", "``", "''", "."}
+
+    def brackets(text: str) -> list[list[object]]:
+        result: list[list[object]] = []
+        begun: list[list[object]] = []
+        words = 0
+        for label, word, _ in re.findall(r"\(([^\s()]*)(?:\s+([^\s()]+)\s*\))?|(\))", text):
+            if word:
+                words += label not in punctuation
+            elif label:
+                begun.append([label, words, -1])
+                result.append(begun[-1])
+            else:
+                begun.pop()[2] = words
+        deleted = {"TOP", "-NONE-", *punctuation}
+        return [one for one in result if one[1] != one[2] and one[0] not in deleted]
+
+    def are_same(one: list[object], other: list[object]) -> bool:
+        labels = {one[0], other[0]}
+        return one[1:] == other[1:] and (len(labels) == 1 or labels == {"ADVP", "PRT"})
+
+    wanted, rest = brackets(gold), brackets(found)
+    sizes = len(wanted), len(rest)
+    matched = 0
+    for one in wanted:
+        for other in rest:
+            if are_same(one, other):
+                rest.remove(other)
+                matched += 1
+                break
+    return matched, *sizes
+
+
+def without_punctuation(text: str) -> str:
+    """A tree as evalb sees it: without punctuation and what is empty then, PRT as ADVP."""
+    text = re.sub(r"\((?:,|:|``|''|\.) [^\s()]+\)", "", text.replace("(PRT ", "(ADVP "))
+    while (shorter := re.sub(r"\([^\s()]+\s*\)", "", text)) != text:
+        text = shorter
+    return text
+
+
+def check_against_both(golds: Sequence[Tree], pairs: int) -> None:
+    """Compare scores of pairs of gold and perturbed trees with evalb's rules and with PYEVALB."""
+    golds = golds[:pairs]
+    found = list(perturbed(golds, seed=19))
+    assert len(golds) == pairs
+    assert (
+        0.05 < sum(a.phrases == b.phrases for a, b in zip(golds, found, strict=True)) / pairs < 0.6
+    )
+    for gold, other in zip(golds, found, strict=True):
+        assert count_brackets(gold, other) == evalb(str(gold), str(other))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries that it imports
+        pytest.importorskip("PYEVALB")
+        from PYEVALB import parser, scorer, summary
+    # PYEVALB knows no punctuation, ADVP is not PRT, and its brackets are a set where evalb's are a
+    # multiset: of two equal brackets in a tree it matches one. Such pairs are left out.
+    alike, results = [], []
+    for gold, other in zip(golds, found, strict=True):
+        texts = [without_punctuation(str(one)) for one in (gold, other)]
+        if all(is_set(text) for text in texts):
+            alike.append((other, gold))
+            trees = map(parser.create_from_bracket_string, texts)
+            results.append(scorer.Scorer().score_trees(*trees))
+    assert len(alike) > pairs / 2
+    theirs = summary.summary(results)
+    ours = score_trees(*zip(*alike, strict=True)).all
+    printed = (ours.recall, ours.precision, ours.f1, ours.exact)
+    expected = theirs.bracket_recall, theirs.bracket_prec, theirs.bracker_fmeasure
+    assert [f"{value:.2f}" for value in printed] == [
+        f"{value:.2f}" for value in (*expected, theirs.complete_match)
+    ]
+
+
+def is_set(text: str) -> bool:
+    """Whether PYEVALB can score a tree: there are brackets, and no two are equal."""
+    if not text.strip() or not re.search(r"\([^\s()]+ \(", text):
+        return False
+    phrases = tree(text).phrases
+    return len(set(phrases)) == len(phrases)
+
+
+def test_the_scores_of_2000_pairs_equal_those_of_evalbs_rules_and_of_pyevalb():
+    check_against_both(list(map(tree, small_trees(2000, seed=4))), 2000)
+
+
+@needs_treebank
+def test_the_scores_of_2000_pairs_of_a_treebank_equal_those_of_other_programs():
+    check_against_both(list(read_trees(TREEBANK / "dev.clean.trees.gz")), 2000)

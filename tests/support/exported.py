@@ -1,0 +1,103 @@
+"""What the other libraries make of a model, in a process of its own: exported.py WHAT ARGUMENTS.
+
+CTranslate2 changes how its process computes, and PyTorch's results with it, in the last digits.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from mtkit.base.errors import MtkitError
+from mtkit.convert import exporting
+from mtkit.run_folder import Run
+from mtkit.translate import Translator
+
+
+def damage(file: Path, how: str) -> None:
+    """Change a written file as a disk or a bug might."""
+    content = bytearray(file.read_bytes())
+    if how == "cut off":
+        del content[len(content) // 2 :]
+    elif how == "zeros":
+        content[-4096:] = bytes(4096)
+    else:
+        # The same numbers, in another order.
+        content[-4096:] = content[-4096:-2048][::-1] + content[-2048:]
+    file.write_bytes(content)
+
+
+def refusals(run: str, out: str, format: str) -> list[str]:
+    """What `export` says when the weights are damaged as soon as they are written."""
+    original = exporting._write
+    messages = []
+    for how in ("cut off", "zeros", "another order"):
+
+        def write(*arguments: Any, how: str = how) -> None:
+            original(*arguments)
+            (weights,) = arguments[2].rglob("model.[bs]*")
+            damage(weights, how)
+
+        exporting._write = write
+        try:
+            exporting.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
+            messages.append("it was written")
+        except MtkitError as error:
+            messages.append(str(error))
+    return messages
+
+
+def round_trips(folder: str, texts: str) -> list[dict[str, Any]]:
+    """Ids, and the text they decode to, by the tokenizer of a folder for Hugging Face."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    lines = json.loads(Path(texts).read_text(encoding="utf-8"))
+    rows = tokenizer(lines)["input_ids"]
+    # As the model puts them out: begun, and padded.
+    decoded = tokenizer.batch_decode([[1, *ids, 0] for ids in rows], skip_special_tokens=True)
+    return [{"ids": ids, "text": text} for ids, text in zip(rows, decoded, strict=True)]
+
+
+def both_sides(folder: str, texts: str) -> list[dict[str, Any]]:
+    """Ids of texts as source and as target, and the text that the latter decode to."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    lines = json.loads(Path(texts).read_text(encoding="utf-8"))
+    sources = tokenizer(lines)["input_ids"]
+    targets = tokenizer(text_target=lines)["input_ids"]
+    decoded = tokenizer.batch_decode([[1, *ids, 0] for ids in targets], skip_special_tokens=True)
+    return [
+        {"src": src, "tgt": tgt, "text": text}
+        for src, tgt, text in zip(sources, targets, decoded, strict=True)
+    ]
+
+
+def quantized(run: str, folder: str) -> dict[str, Any]:
+    """Bytes of the weights for CTranslate2 by type, and whether the model is what it was."""
+    translator = Translator.load(run, device="cpu", prepared=False)
+    model = translator.model
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    size = {}
+    for kind in ("float32", "float16", "int8"):
+        place = Path(folder) / kind
+        exporting.write_ctranslate2(
+            model, translator.vocabularies, place, longest=100, quantization=kind
+        )
+        size[kind] = (place / "model.bin").stat().st_size
+    after = model.state_dict()
+    return {"bytes": size, "unchanged": all(v.equal(after[k]) for k, v in before.items())}
+
+
+if __name__ == "__main__":
+    jobs = {
+        "refusals": refusals,
+        "round_trips": round_trips,
+        "both_sides": both_sides,
+        "quantized": quantized,
+    }
+    what = jobs[sys.argv[1]]
+    print(json.dumps(what(*sys.argv[2:])))

@@ -1,0 +1,106 @@
+"""A translator of HTML without a model: it copies words, or drops, repeats and moves them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from mtkit.align.aligner import Aligner, Alignment
+from mtkit.align.links import word_spans
+from mtkit.translate import Translation, Translator, Window, markup_windows, translate_markup
+
+Change = Callable[[list[str]], list[int]]
+
+
+def copied(words: list[str]) -> list[int]:
+    """The number of each word in turn."""
+    return list(range(len(words)))
+
+
+def shuffled(seed: int) -> Change:
+    """Words that are dropped, repeated and moved, each text in the same way every time."""
+
+    def change(words: list[str]) -> list[int]:
+        choose = random.Random(f"{seed} {' '.join(words)}")
+        kept = [i for i in range(len(words)) for _ in range(choose.choice([0, 1, 1, 1, 1, 2]))]
+        for _ in range(choose.choice([0, 0, 1, 3])):
+            if kept:
+                word = kept.pop(choose.randrange(len(kept)))
+                kept.insert(choose.randint(0, len(kept)), word)
+        return kept
+
+    return change
+
+
+class FakeTranslator:
+    """Writes the words of a text again, as `change` says, and links them.
+
+    Args:
+        change: the words of a translation, by their numbers in the text.
+        splits: whether sentences are translated one by one.
+        word: the translation of a word.
+        share_linked: of the words that have a link.
+    """
+
+    def __init__(
+        self,
+        change: Change = copied,
+        *,
+        splits: bool = False,
+        word: Callable[[str], str] = str,
+        share_linked: float = 1.0,
+    ) -> None:
+        self._change, self._splits, self._word = change, splits, word
+        self._share = share_linked
+        self.texts: list[str] = []
+        self.numbers: list[int] = []
+
+    def translate_windows(
+        self, windows: Iterable[Window]
+    ) -> Iterator[tuple[Window, list[list[Translation]]]]:
+        for window in windows:
+            self.texts += window.lines
+            self.numbers += [window.number_of(i) for i in range(len(window.lines))]
+            yield window, [[self._translated(line)] for line in window.lines]
+
+    def _translated(self, line: str) -> Translation:
+        words = line.split()
+        return Translation(" ".join(self._word(words[i]) for i in self._change(words)), 0.0, 0.0)
+
+    def align(
+        self, sources: Sequence[str], translations: Sequence[str], **_: Any
+    ) -> list[Alignment]:
+        return list(map(self._aligned, sources, translations))
+
+    def _aligned(self, source: str, translation: str) -> Alignment:
+        src, tgt = word_spans(source), word_spans(translation)
+        order = self._change(source.split())
+        choose = random.Random(source)
+        weights = {
+            (i, j): 0.5
+            for j, i in enumerate(order[: len(tgt)])
+            if self._share == 1 or choose.random() < self._share
+        }
+        return Alignment(weights, src, tgt)
+
+
+def translated_html(lines: Sequence[str], fake: FakeTranslator | None = None) -> list[str]:
+    """The translation of some lines of HTML."""
+    fake = fake or FakeTranslator()
+    translator, aligner = cast(Translator, fake), cast(Aligner, fake)
+    found: list[str] = []
+    for window in markup_windows([list(lines)]):
+        found += translate_markup(
+            translator, aligner, window, first_line=len(found) + 1, state=window.state
+        )
+    return found
+
+
+TAG = re.compile(r"<!--.*?-->|<(script|style)\b.*?</\1>|</?[a-zA-Z!][^<>]*>", re.DOTALL)
+
+
+def tags_of(text: str) -> list[str]:
+    """Tags, comments, scripts and styles, sorted."""
+    return sorted(match[0] for match in TAG.finditer(text))

@@ -1,0 +1,134 @@
+"""One worker of a training run, as `torchrun` would start it: worker.py FACTS, a file of JSON.
+
+Facts are the places of `config`, `data` and `run`, and `init_from`; or `arguments` of the command
+line, which then handles errors too. A worker can be made to misbehave.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtkit import cli
+from mtkit.base.errors import MtkitError
+from mtkit.base.processes import given_rank
+from mtkit.checkpoint import Checkpoint
+from mtkit.config import load_config
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train import distributed, launcher
+from mtkit.train.trainer import Trainer
+
+
+def fail() -> None:
+    """An error with an explanation."""
+    raise MtkitError("the disk of worker 1 is on fire")
+
+
+def crash() -> None:
+    """An error without one."""
+    raise ValueError("a bug")
+
+
+def lose_contact() -> None:
+    """What PyTorch raises when another worker is gone, and sometimes for other reasons."""
+    raise RuntimeError("NCCL error: the cable is loose\nand many lines more")
+
+
+def exhaust() -> None:
+    """What PyTorch raises when a device is full."""
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+HOW: dict[str, Callable[[], None]] = {
+    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "hang": lambda: time.sleep(1000),
+    "fail": fail,
+    "crash": crash,
+    "lose contact": lose_contact,
+    "exhaust": exhaust,
+    "abort at exit": lambda: atexit.register(os.abort),
+}
+WHERE: dict[str, tuple[Any, str]] = {
+    "start": (Trainer, "__init__"),
+    "update": (Trainer, "update"),
+    "save": (Run, "save"),
+    "read": (Checkpoint, "load_weights"),
+}
+
+
+def misbehave(
+    how: str, *, rank: int | None = None, where: str = "update", step: int = 5, once: bool = False
+) -> None:
+    """Have a worker do what workers should not.
+
+    Args:
+        how: what it does.
+        rank: of whom; None is everybody.
+        where: before what.
+        step: of the update.
+        once: not when started again.
+    """
+    if rank not in (None, given_rank() or 0) or (once and launcher.is_restarted()):
+        return
+    owner, name = WHERE[where]
+    original = getattr(owner, name)
+
+    def patched(self: Any, *arguments: Any, **options: Any) -> Any:
+        if where != "update" or self.step + 1 == step:
+            HOW[how]()
+        return original(self, *arguments, **options)
+
+    setattr(owner, name, patched)
+
+
+def see_otherwise(rank: int, what: str) -> None:
+    """Have a worker see other data, or no checkpoints."""
+    if given_rank() != rank:
+        return
+    if what == "data":
+        PreparedData.fingerprint = "another"  # type: ignore[assignment,method-assign]
+    else:
+        Run.checkpoints = lambda _: []  # type: ignore[assignment,method-assign]
+
+
+def train_as_described(facts_file: Path) -> None:
+    """Train as the facts say."""
+    facts = json.loads(facts_file.read_text(encoding="utf-8"))
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(1)
+    torch.set_default_dtype(getattr(torch, facts.get("dtype", "float32")))
+    if "misbehaviour" in facts:
+        misbehave(**facts["misbehaviour"])
+    if "sees" in facts:
+        see_otherwise(*facts["sees"])
+    if "meeting" in facts:
+        distributed._MEETING = timedelta(seconds=facts["meeting"])
+    if "arguments" in facts:
+        sys.argv = ["mtkit", *facts["arguments"]]
+        cli.main()
+    data = PreparedData.open(Path(facts["data"]))
+    train.run(
+        load_config(facts["config"]),
+        data,
+        Path(facts["run"]),
+        device="cpu",
+        init_from=facts.get("init_from"),
+    )
+
+
+if __name__ == "__main__":
+    train_as_described(Path(sys.argv[-1]))
