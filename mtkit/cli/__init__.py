@@ -16,8 +16,14 @@ import click
 from mtkit import __version__
 from mtkit.base.errors import MtkitError
 from mtkit.cli import align, export, import_model, inspect, prepare, score, train, translate
-from mtkit.cli.console import configure_logging, is_later_worker, is_worker, say, say_error
-from mtkit.cli.streams import standard_streams
+from mtkit.cli.console import (
+    configure_logging,
+    is_later_worker,
+    is_worker,
+    say,
+    say_error,
+    standard_streams,
+)
 
 # Variables that set how threads wait for each other, and the values that mtkit sets if the user
 # sets none of them: spin for a moment, then sleep, so that other programs get the core. With the

@@ -15,7 +15,6 @@ import click
 
 from mtkit.align import METHODS
 from mtkit.base.errors import MtkitError
-from mtkit.cli.console import need_output
 from mtkit.cli.options import (
     Command,
     DecodeOptions,
@@ -158,8 +157,6 @@ def align(
     else:
         refuse_given(["reference_path"], "requires --tune")
         check_output(output, {"SRC": src_path, "TGT": tgt_path}, restart=restart)
-        if output is None:
-            need_output()
     run = open_run(run_path)
     refuse_parser(run, "mtkit align")
     reverse = None if reverse_path is None else open_run(reverse_path)

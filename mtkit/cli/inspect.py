@@ -8,12 +8,12 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.console import need_output, print_text
+from mtkit.cli.console import Output, print_text
 from mtkit.cli.options import (
     Command,
     DecodeOptions,
@@ -260,10 +260,7 @@ def _check_output(
     output: Path | None, inputs: Mapping[str, Path | None], *, is_folder: bool, force: bool
 ) -> None:
     """Refuse an output that cannot be written, before anything is computed."""
-    if output is None:
-        need_output()
-        return
-    if is_folder:
+    if is_folder and output is not None:
         from mtkit.base.folders import check_writable
 
         check_writable(
@@ -291,10 +288,7 @@ def _print(output: Path | None, parts: Iterable[str]) -> None:
             print_text(part)
         return
     if output.exists() and not output.is_file():
-        from mtkit.cli.streams import output_file
-
-        stream: IO[bytes]
-        with output_file(output) as stream:
+        with Output(output, str(output)) as stream:
             for part in parts:
                 stream.write(part.encode())
     else:

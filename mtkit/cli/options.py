@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.streams import standard_input
+from mtkit.cli.console import standard_input
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mtkit.cli.console import need_output, print_text, say, width
+from mtkit.cli.console import print_text, say, width
 from mtkit.cli.options import (
     DATA_ROOT,
     Command,
@@ -261,7 +261,6 @@ def prepare(
     from mtkit.cli import tables
 
     if list_corpora or list_settings:
-        need_output()
         printed = tables.catalogue if list_corpora else tables.preparation_settings
         print_text(printed(width=width()))
         return
@@ -281,8 +280,6 @@ def prepare(
     directions = _directions(pair, data) if pair else []
     own = _OwnData(**data)
     is_own = not is_treebank and not directions and own.is_given()
-    if dry_run:
-        need_output()
     target = out or DATA_ROOT / name
     from mtkit.prepare import (
         prepare_corpus,

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.streams import output_file
+from mtkit.cli.console import Output
 
 if TYPE_CHECKING:
     from mtkit.cli.progress import Progress
@@ -128,7 +128,7 @@ def write_output(
     with ExitStack() as stack:
         stream: IO[bytes] = sys.stdout.buffer
         if output is not None:
-            stream = stack.enter_context(output_file(output))
+            stream = stack.enter_context(Output(output, str(output)))
         try:
             for _, text in outputs(_numbered(recut(typed or ready_lines(lines)))):
                 stream.write(text)

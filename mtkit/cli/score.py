@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from mtkit.base.errors import MtkitError, one_line
-from mtkit.cli.console import need_output, print_text, width
+from mtkit.cli.console import print_text, width
 from mtkit.cli.options import (
     Command,
     DecodeOptions,
@@ -214,7 +214,6 @@ def score(
     Several files or several runs give a table. For runs that differ only in their seed, the table
     also has the mean and standard deviation.
     """
-    need_output()
     options = DecodeOptions.parse(**decode)
     if given("model_score", "src_path", "hyp_path"):
         if not (model_score and src_path and hyp_path):

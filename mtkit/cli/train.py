@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.console import is_later_worker, need_output, print_text, say, width
+from mtkit.cli.console import is_later_worker, print_text, say, width
 from mtkit.cli.options import (
     DATA_ROOT,
     RUNS_ROOT,
@@ -151,7 +151,6 @@ def train(
     if list_presets or list_settings:
         from mtkit.cli import tables
 
-        need_output()
         printed = tables.presets if list_presets else tables.training_settings
         print_text(printed(width=width()))
         return 0
@@ -185,7 +184,6 @@ def train(
         if needs_base:
             raise no_base
         if not is_later_worker():
-            need_output()
             print_text(_forecast(config, data_path, device, count, init_from))
         return 0
     data = open_data(data_path)

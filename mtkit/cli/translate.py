@@ -41,7 +41,6 @@ from mtkit.cli.options import (
     well_formed_option,
 )
 from mtkit.cli.resuming import check_output, output_of, write_output
-from mtkit.cli.streams import has_input, has_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -337,10 +336,6 @@ def _check_files(files: dict[str, Path | None], output: Path | None, *, restart:
         output: None is standard output.
         restart: whether `--restart` was given.
     """
-    if files["--input"] == Path("-") and not has_input():
-        raise click.UsageError("standard input is closed; give --input")
-    if output is None and not has_output():
-        raise click.UsageError("standard output is closed; give --output")
     refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output, files, restart=restart)
 

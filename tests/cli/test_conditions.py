@@ -1,70 +1,142 @@
-"""Every command, whatever a shell or a system does to it: no traceback, one error line at most."""
+"""Commands whose streams are closed, full or of another encoding, and files of odd names."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.conditions import CONDITIONS, OUTPUTS, Outcome, commands
+import torch
+from conftest import TinyText
+from support.command_line import Place, prepare_arguments
+from support.forked import PIPE, Forked
 
+from mtkit import cli
 from mtkit.run_folder import Run
 
 HERE = Path(__file__).parents[1]
-CELLS = [(command, condition) for condition in CONDITIONS for command in commands("tiny")]
+NOBODY = 65534
+TEXT = "one two\n\nthree ü\n"
+
+COMMANDS = {
+    "--help": ["--help"],
+    "train --list": ["train", "--list"],
+    "score": ["score", "in.txt", "--reference", "in.txt"],
+    "translate": ["translate", "--device=cpu"],
+    "translate --output": ["translate", "--device=cpu", "--input=in.txt", "--output=out.txt"],
+    "align": ["align", "in.txt", "in.txt", "--device=cpu"],
+    "inspect": ["inspect", "one two", "--json", "--device=cpu"],
+    "inspect --output": ["inspect", "one two", "--output=out.txt", "--device=cpu"],
+}
+WRITE = {"translate --output", "inspect --output"}
+PRINT = COMMANDS.keys() - WRITE
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Outcome]:
-    """What became of each, by command and condition."""
-    file = tmp_path_factory.mktemp("conditions") / "outcomes.json"
-    path = os.pathsep.join([str(HERE), str(HERE.parent), *filter(None, sys.path)])
-    subprocess.run(
-        [sys.executable, HERE / "support/conditions.py", file],
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        check=True,
-    )
-    found = [Outcome(**one) for one in json.loads(file.read_text(encoding="utf-8"))]
-    return {(one.command, one.condition): one for one in found}
+def close(descriptor: int, name: str) -> None:
+    """As a program finds it that a shell has started with this one closed."""
+    os.close(descriptor)
+    setattr(sys, name, None)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("command", "condition"), CELLS)
+def lose_reader() -> None:
+    """As behind `| head -1`, when that has seen its line."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+
+
+def cannot_write() -> None:
+    """As an ordinary user in a folder of another user."""
+    os.chmod(".", 0o555)
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+# What happens to a process before the program begins, and the commands that cannot do their work.
+CONDITIONS: dict[str, tuple[Callable[[], object], set[str]]] = {
+    "plain": (lambda: None, set()),
+    "stdin closed": (lambda: close(0, "stdin"), {"translate"}),
+    "stdout closed": (lambda: close(1, "stdout"), PRINT),
+    "stderr closed": (lambda: close(2, "stderr"), set()),
+    "stdout full": (lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1), PRINT),
+    "stderr full": (lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 2), set()),
+    "reader gone": (lose_reader, PRINT),
+    "read-only": (cannot_write, WRITE),
+}
+
+
+def run(folder: Path, condition: str, arguments: list[str]) -> None:
+    """The program under a condition, and what Python does at its exit."""
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    CONDITIONS[condition][0]()
+    sys.argv = ["mtkit", *arguments]
+    try:
+        cli.main()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=[] if c == "score" else pytest.mark.slow) for c in COMMANDS],
+)
 def test_a_command_does_its_work_or_says_in_one_line_why_not(
-    command: str, condition: str, outcomes: dict[tuple[str, str], Outcome]
+    command: str, condition: str, trained: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, plain = outcomes[command, condition], outcomes[command, "plain"]
-    assert "Traceback" not in found.err
-    assert "Exception ignored" not in found.err
-    assert found.status == found.expected, found.err
-    lines = found.err.split("\n")
-    errors = [line for line in lines if line.startswith("mtkit: error: ")]
-    is_silent = condition in ("reader gone", "all closed", "stderr closed", "stderr full")
-    assert len(errors) == (found.status != 0 and not is_silent), found.err
-    if errors:
-        # Nothing comes after it.
-        assert lines[-2:] == [errors[0], ""]
-    elif found.status == 0:
-        found.out.encode()  # It is UTF-8, whatever the locale.
-        if CONDITIONS[condition].name == "tiny":
-            assert data_of(found) == data_of(plain)
-        # A page has the name of its run.
-        if command in OUTPUTS and command != "inspect --output":
-            assert found.written == plain.written
+    for folder in (trained.folder, *trained.folder.parents[:2]):
+        folder.chmod(0o755)
+    trained.write("in.txt", TEXT)
+    monkeypatch.chdir(trained.folder)
+    expected = trained.mtkit(*COMMANDS[command], stdin=TEXT.encode())
+    written = [path.read_bytes() for path in trained.folder.glob("out.txt")]
+    for path in trained.folder.glob("out.txt"):
+        path.unlink()
+    streams = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
+    with Forked(run, trained.folder, condition, COMMANDS[command], **streams) as process:
+        out, err = (text.decode() for text in process.communicate(TEXT.encode()))
+    fails = command in CONDITIONS[condition][1]
+    assert process.returncode == fails, err
+    assert "Traceback" not in err
+    errors = [line for line in err.splitlines() if line.startswith("mtkit: error: ")]
+    assert errors == err.splitlines()[-1:] * (fails and condition != "reader gone")
+    if not fails:
+        assert out == expected.out
+        assert [path.read_bytes() for path in trained.folder.glob("out.txt")] == written
 
 
-def data_of(outcome: Outcome) -> list[str]:
-    """What a command prints, without the comments of a forecast, which measures memory."""
-    lines = outcome.out.split("\n")
-    return [line for line in lines if not line.startswith("#")]
+@pytest.mark.parametrize("name", ["caf\udce9", "a\nb", "a\tb", "-x y"])
+def test_files_and_folders_may_have_any_name(
+    name: str, trained: Place, tiny_text: TinyText
+) -> None:
+    run, text = trained.folder / "runs" / name, trained.folder / name
+    (trained.folder / "runs" / "tiny").rename(run)
+    text.write_text(TEXT, encoding="utf-8")
+    options = ["--run", run, "--device", "cpu"]
+    for command in (
+        ["translate", *options, "--input", text, "--output", f"{text}.out"],
+        ["align", text, text, *options, "--output", f"{text}.links"],
+        ["inspect", "one two", *options, "--output", f"{text}.html"],
+        ["score", text, "--reference", text],
+        ["export", run, f"{text}.export", "--format", "safetensors", "--check", text],
+        [*prepare_arguments(tiny_text, test=(text, text)), "--out", f"{text}.data"],
+    ):
+        outcome = trained.mtkit(*command)
+        assert outcome.status == 0, outcome.err
+    for ending in ("out", "links", "html"):
+        assert Path(f"{text}.{ending}").stat().st_size
 
 
 # ---------------------------------------------------------------------------------------------
-# What cannot be had in a fork: an interpreter that starts in another locale
+# An interpreter that starts in another locale
 
 
 LOCALES = {
