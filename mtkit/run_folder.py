@@ -29,7 +29,7 @@ from torch import nn
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import (
-    Held,
+    FileLock,
     Record,
     json_text,
     lock,
@@ -126,9 +126,9 @@ class Run:
         self.path = path
         self.config = config
         self.manifest = manifest
-        self._held: Held | None = None
+        self._held: FileLock | None = None
 
-    def guard(self, held: Held) -> None:
+    def attach_lock(self, held: FileLock) -> None:
         """From now on, write only while the folder is the one that was locked."""
         self._held = held
 
@@ -195,7 +195,7 @@ class Run:
 
     @staticmethod
     @contextlib.contextmanager
-    def lock(path: Path) -> Iterator[Held]:
+    def lock(path: Path) -> Iterator[FileLock]:
         """Lock a run folder for training; it is created if needed.
 
         A folder that was created here and is still empty at the end is removed.

@@ -242,8 +242,8 @@ def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -
 # Locks
 
 
-class _Holder(Record):
-    """The holder of a lock, as written in the lock file."""
+class _Owner(Record):
+    """The owner of a lock, as written in the lock file."""
 
     process: int
     host: str
@@ -251,7 +251,7 @@ class _Holder(Record):
 
 
 @dataclass(frozen=True)
-class Held:
+class FileLock:
     """A lock that this process holds.
 
     Attributes:
@@ -264,11 +264,14 @@ class Held:
 
     def is_in_place(self) -> bool:
         """Whether the file under the path is still the one that is held."""
-        return _is_same(self.path, self.descriptor)
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), os.stat(self.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
 
 @contextlib.contextmanager
-def lock(path: Path, *, what: Path, doing: str) -> Iterator[Held]:
+def lock(path: Path, *, what: Path, doing: str) -> Iterator[FileLock]:
     """Hold a lock file, which exists while the lock is held.
 
     The lock is the kernel's (flock), so it always ends with the process. It works between machines
@@ -283,69 +286,56 @@ def lock(path: Path, *, what: Path, doing: str) -> Iterator[Held]:
         MtkitError: if another process holds it, naming process, host and time; if the file cannot
             be written.
     """
-    held = Held(path, _locked(path, what, doing))
-    try:
-        yield held
-    finally:
-        # While it is still held: a process that has the file open sees its deletion and retries.
-        if held.is_in_place():
-            with contextlib.suppress(OSError):
-                path.unlink()
-        os.close(held.descriptor)
-
-
-def _locked(path: Path, what: Path, doing: str) -> int:
-    """A descriptor that holds the lock."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as refusal:
-            raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise MtkitError(
-                    f"{what}: is being {doing} by {_holder(descriptor)}; wait until it ends"
-                ) from None
-            except OSError as refusal:
-                if refusal.errno not in _NO_LOCKS:
-                    raise MtkitError(f"{what}: cannot be locked: {refusal.strerror}") from refusal
-                log.warning(
-                    "%s: this file system has no locks; let no other process write there",
-                    path.parent,
-                )
-            if _is_same(path, descriptor):
-                _sign(descriptor)
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        # The last holder removed the file after it was opened here.
-        os.close(descriptor)
+            file = path.open("a+b", buffering=0)
+        except OSError as error:
+            raise MtkitError(f"{what}: cannot be locked: {error.strerror}") from error
+        with file:
+            held = FileLock(path, file.fileno())
+            _take(held, what, doing)
+            # Else the last owner removed the file after it was opened here.
+            if held.is_in_place():
+                _write_owner(held)
+                try:
+                    yield held
+                finally:
+                    # While it is held: a process that has the file open sees that it is gone.
+                    if held.is_in_place():
+                        with contextlib.suppress(OSError):
+                            path.unlink()
+                return
 
 
-def _is_same(path: Path, descriptor: int) -> bool:
+def _take(held: FileLock, what: Path, doing: str) -> None:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise MtkitError(
+            f"{what}: is being {doing} by {_owner(held)}; wait until it ends"
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise MtkitError(f"{what}: cannot be locked: {error.strerror}") from error
+        log.warning(
+            "%s: this file system has no locks; let no other process write there", held.path.parent
+        )
 
 
-def _sign(descriptor: int) -> None:
-    """Write the holder to the lock file; errors such as a full disk are ignored."""
+def _write_owner(held: FileLock) -> None:
+    """Write this process to the lock file; errors such as a full disk are ignored."""
     now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
-    holder = _Holder(process=os.getpid(), host=socket.gethostname(), since=now)
+    owner = _Owner(process=os.getpid(), host=socket.gethostname(), since=now)
     with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, holder.model_dump_json().encode(), 0)
+        os.ftruncate(held.descriptor, 0)
+        os.pwrite(held.descriptor, owner.model_dump_json().encode(), 0)
 
 
-def _holder(descriptor: int) -> str:
+def _owner(held: FileLock) -> str:
     # A process that has just taken the lock writes its name a moment later.
     for _ in range(50):
         with contextlib.suppress(OSError, ValidationError):
-            holder = _Holder.model_validate_json(os.pread(descriptor, 4096, 0))
-            return f"process {holder.process} on {holder.host} since {holder.since}"
+            owner = _Owner.model_validate_json(os.pread(held.descriptor, 4096, 0))
+            return f"process {owner.process} on {owner.host} since {owner.since}"
         time.sleep(0.01)
     return "another process"

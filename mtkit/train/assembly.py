@@ -17,7 +17,7 @@ import torch
 import mtkit
 from mtkit.base.devices import choose_device, describe_device, disable_malloc_trim, memory_explained
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import Held
+from mtkit.base.files import FileLock
 from mtkit.config import (
     MAY_CHANGE,
     Config,
@@ -166,7 +166,7 @@ def _run_locked(
     place: torch.device,
     workers: Workers,
     initial: Initial | None,
-    held: Held | None,
+    held: FileLock | None,
     *,
     restart: bool,
     command: list[str] | None,
@@ -214,7 +214,7 @@ def _run_locked(
                 warn_of_start(initial, config)
             folder = Run.create(run_path, config, trainer.vocabularies, manifest=manifest)
     if held is not None:
-        folder.guard(held)
+        folder.attach_lock(held)
     if existing is not None:
         if workers.is_rank_zero:
             folder.restore_tokenizers(trainer.vocabularies, data.path)
