@@ -21,12 +21,4 @@ if TYPE_CHECKING:
 __all__ = ["DecodeConfig", "Tokenizer", "Transformer", "Translator", "__version__"]
 
 # On first use, because `mtkit --help` must not wait for PyTorch.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "DecodeConfig": "mtkit.config",
-        "Tokenizer": "mtkit.tokenizer",
-        "Transformer": "mtkit.model",
-        "Translator": "mtkit.translate",
-    },
-)
+__getattr__ = lazy_names(__name__, __all__, "config", "tokenizer", "model", "translate")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import graphlib
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -249,3 +250,22 @@ def test_importing_the_package_loads_no_library():
     }
     direct |= {(n.module or "").split(".")[0] for n in top if isinstance(n, ast.ImportFrom)}
     assert direct <= {"__future__", "importlib", "typing", "mtkit"}
+
+
+@pytest.mark.parametrize("package", ["", "align", "parsing", "prepare", "train"])
+def test_a_name_that_is_loaded_on_first_use_is_that_of_the_module_that_it_is_imported_from(
+    package: str,
+):
+    door = importlib.import_module(f"mtkit.{package}".rstrip("."))
+    homes = {
+        alias.name: node.module or ""
+        for node in ast.walk(parsed(MODULES[package]))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mtkit.")
+        for alias in node.names
+        if alias.name != "lazy_names"
+    }
+    assert homes.keys() == {*door.__all__} - {"__version__"}
+    for name, home in homes.items():
+        assert getattr(door, name) is getattr(importlib.import_module(home), name)
+    with pytest.raises(AttributeError, match="has no attribute 'missing'"):
+        _ = door.missing

@@ -60,31 +60,5 @@ __all__ = [
     "words_of_subwords",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Aligner": "mtkit.align.aligner",
-        "Alignment": "mtkit.align.aligner",
-        "AlignmentHead": "mtkit.align.aligner",
-        "AlignmentScore": "mtkit.align.links",
-        "AlignmentSettings": "mtkit.align.aligner",
-        "Gold": "mtkit.align.links",
-        "LayerWeights": "mtkit.align.attention_weights",
-        "Link": "mtkit.align.links",
-        "Links": "mtkit.align.links",
-        "METHODS": "mtkit.align.links",
-        "Method": "mtkit.align.links",
-        "Spans": "mtkit.align.aligner",
-        "alignment_score": "mtkit.align.links",
-        "all_heads": "mtkit.align.aligner",
-        "choose_heads": "mtkit.align.aligner",
-        "default_heads": "mtkit.align.aligner",
-        "heads_of": "mtkit.align.aligner",
-        "parse_gold": "mtkit.align.links",
-        "parse_links": "mtkit.align.links",
-        "swapped": "mtkit.align.links",
-        "weights_of_pairs": "mtkit.align.attention_weights",
-        "word_spans": "mtkit.align.links",
-        "words_of_subwords": "mtkit.align.links",
-    },
-)
+# The aligner loads PyTorch, so it is last.
+__getattr__ = lazy_names(__name__, __all__, "links", "attention_weights", "aligner")

@@ -39,23 +39,5 @@ __all__ = [
     "treebank_words",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "BracketTokens": "mtkit.parsing.mask",
-        "Phrase": "mtkit.parsing.trees",
-        "Scores": "mtkit.parsing.bracketing",
-        "Tree": "mtkit.parsing.trees",
-        "TreeMask": "mtkit.parsing.mask",
-        "compare_trees": "mtkit.parsing.bracketing",
-        "different_words": "mtkit.parsing.bracketing",
-        "linearise": "mtkit.parsing.trees",
-        "model_source": "mtkit.parsing.trees",
-        "parse_trees": "mtkit.parsing.trees",
-        "read_bracket": "mtkit.parsing.trees",
-        "restore": "mtkit.parsing.trees",
-        "score_trees": "mtkit.parsing.bracketing",
-        "split_words": "mtkit.parsing.trees",
-        "treebank_words": "mtkit.parsing.trees",
-    },
-)
+# The mask loads PyTorch, so it is last.
+__getattr__ = lazy_names(__name__, __all__, "trees", "bracketing", "mask")

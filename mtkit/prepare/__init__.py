@@ -37,18 +37,6 @@ __all__ = [
 
 __getattr__ = lazy_names(
     __name__,
-    {
-        "CATALOGUE": "mtkit.prepare.catalogue",
-        "Report": "mtkit.prepare.report",
-        "Source": "mtkit.prepare.source",
-        "Treebank": "mtkit.prepare.treebank",
-        "check_page": "mtkit.prepare.statistics",
-        "parallel_files": "mtkit.prepare.readers",
-        "parse_source": "mtkit.prepare.readers",
-        "prepare_corpus": "mtkit.prepare.pipeline",
-        "prepare_files": "mtkit.prepare.pipeline",
-        "prepare_multilingual": "mtkit.prepare.pipeline",
-        "prepare_trees": "mtkit.prepare.pipeline",
-        "write_page": "mtkit.prepare.statistics",
-    },
+    __all__,
+    *("catalogue", "source", "report", "treebank", "readers", "statistics", "pipeline"),
 )

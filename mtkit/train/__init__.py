@@ -20,14 +20,4 @@ __all__ = [
     "run",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "BROKEN": "mtkit.train.launcher",
-        "forecast": "mtkit.train.dry_run",
-        "forecast_without_data": "mtkit.train.dry_run",
-        "is_launched": "mtkit.train.launcher",
-        "launch": "mtkit.train.launcher",
-        "run": "mtkit.train.assembly",
-    },
-)
+__getattr__ = lazy_names(__name__, __all__, "launcher", "dry_run", "assembly")
