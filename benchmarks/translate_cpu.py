@@ -161,9 +161,10 @@ def mtkit(setting: Setting) -> Engine:
     from mtkit.base.devices import choose_device, disable_malloc_trim, select_matmul_backend
     from mtkit.config import DecodeConfig
     from mtkit.translate import Translator
+    from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.linear import pack_weights
-    from mtkit.translate.search import Constraints, beam_search
+    from mtkit.translate.search import beam_search
 
     device = choose_device("cpu")
     precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]

@@ -21,11 +21,12 @@ from mtkit.model import Transformer
 from mtkit.parsing import BracketTokens, TreeMask
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from mtkit.translate.constrained import constrained_search, slots_for
+from mtkit.translate.constraints import Constraints
 from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.phrases import constrained_search, slots_for
 from mtkit.translate.placement import Draft, Plan, Planner
 from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Constraints, Hypothesis, beam_search
+from mtkit.translate.search import Hypothesis, beam_search
 from mtkit.translate.terms import Demand, TermSpeller
 
 Range = tuple[int, int]

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from mtkit.model import Transformer
-from mtkit.translate.constrained import Deadline, Tracker, fitting
+from mtkit.translate.constraints import Array
 from mtkit.translate.engine import given_log_probs
-from mtkit.translate.search import Array
+from mtkit.translate.phrases import Deadline, Tracker, fitting
 from mtkit.translate.terms import Demand, TermSpeller
 
 # A word depends on a term if erasing the term lowers its log-probability by this or more.

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.search import (
-    Array,
     Cache,
-    Constraints,
     Hypothesis,
     PenaltyForm,
     Step,
@@ -118,9 +117,9 @@ def sample(
     B, W, T = uniforms_BWT.shape
     numbers = uniforms_BWT.reshape(B * W, T)
 
-    def choose(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array, Array]:
-        falls_at = torch.as_tensor(numbers[own_R, done], device=device)
-        tokens_R = _draw(log_probs_RV, falls_at, sampling)
+    def choose(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:
+        falls_at = torch.as_tensor(numbers[hypotheses_R, done], device=device)
+        tokens_R = _draw_tokens(log_probs_RV, falls_at, sampling)
         gains_R = log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
         return tokens_R.cpu().numpy(), gains_R.cpu().numpy()
 
@@ -138,7 +137,7 @@ def sample(
     )
 
 
-def _draw(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:
+def _draw_tokens(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:
     """A token for each row, (R,), on the same device.
 
     Args:

@@ -9,16 +9,17 @@ selection is made in float64 on the host, where ties are always resolved in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+
+from mtkit.translate.constraints import Array, Constrainer, Constraints
 
 # With fewer scores than this, two stages are slower than one.
 TWO_STAGES_FROM = 100_000
@@ -26,8 +27,6 @@ BLOCK = 64
 # Finished sentences stay in the batch until they are this share of it: removing them copies all
 # caches, and keeping them costs only their share of attention.
 DONE_PART = 0.25
-
-Array = NDArray[Any]
 
 
 class StepCache(Protocol):
@@ -65,43 +64,6 @@ class Hypothesis:
     token_log_probs: tuple[float, ...]
 
 
-class TokenMask(Protocol):
-    """Which tokens may follow in the hypotheses of one sentence.
-
-    A hypothesis has a state, of any type, which is never changed: the hypotheses that continue it
-    share it.
-    """
-
-    def start(self) -> Any:
-        """The state of a hypothesis without tokens."""
-
-    def advance(self, state: Any, token: int) -> Any:
-        """The state after one more token, which was allowed; EOS never comes here."""
-
-    def allowed(self, state: Any) -> Array:
-        """(V,): whether each token may follow."""
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """Constraints on outputs; the reported probabilities are still the model's.
-
-    Attributes:
-        min_length: minimum number of tokens before EOS.
-        no_repeat_ngram: no n-gram of this size occurs twice in an output; 0 allows all.
-        prefixes: per sentence, the tokens that the output begins with; None for no prefix.
-        masks: per sentence, which tokens may follow, regardless of the other constraints; None to
-            allow all.
-        forbidden: tokens that are never in an output.
-    """
-
-    min_length: int = 0
-    no_repeat_ngram: int = 0
-    prefixes: Sequence[Sequence[int]] | None = None
-    masks: Sequence[TokenMask] | None = None
-    forbidden: Sequence[int] = ()
-
-
 def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> float:
     """The divisor of the log-probability of a hypothesis; the length includes EOS.
 
@@ -134,6 +96,89 @@ def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return top, index.gather(1, at)
 
 
+class Choice(NamedTuple):
+    """What becomes of the hypotheses of B sentences in a decoding step.
+
+    Attributes:
+        ended: those with EOS now, in the order of the batch, the most probable of a sentence first:
+            row of the batch, slot of the hypothesis, log-probability.
+        log_probs: (B, W), of those that continue, most probable first; -inf in an empty slot.
+        tokens: (B, W), their newest tokens.
+        parents: (B, W), the slots of the hypotheses that they continue.
+    """
+
+    ended: Iterable[tuple[int, int, float]]
+    log_probs: Array
+    tokens: Array
+    parents: Array
+
+
+class Chooser:
+    """Chooses the hypotheses that continue: the W most probable of 2·W candidates.
+
+    Args:
+        slots: W, hypotheses kept per sentence.
+        eos_id: the token that ends one.
+        constraints: on outputs.
+    """
+
+    def __init__(self, slots: int, eos_id: int, constraints: Constraints | None) -> None:
+        self.slots = slots
+        self.eos_id = eos_id
+        self.constrainer = Constrainer(constraints, slots, eos_id)
+
+    def choose(
+        self,
+        next_RV: Tensor,
+        rows_R: Array,
+        log_probs_BW: Array,
+        active: Array,
+        history: History,
+    ) -> Choice:
+        """Choose among all continuations of the live hypotheses.
+
+        Args:
+            next_RV: log-probabilities of the next token; they are changed.
+            rows_R: the slots of the live hypotheses among B·W.
+            log_probs_BW: of all hypotheses, -inf for dead ones.
+            active: the sentence of each row of the batch.
+            history: the tokens so far.
+        """
+        W, considered = self.slots, 2 * self.slots
+        B = len(active)
+        self.constrainer.forbid(next_RV, history, active[rows_R // W], rows_R % W)
+        top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
+
+        # The candidates of a sentence, from all its hypotheses.
+        candidates = np.full((B * W, top_RC.shape[1]), -np.inf)
+        candidates[rows_R] = log_probs_BW.flat[rows_R][:, None] + top_RC.double().cpu().numpy()
+        candidates = candidates.reshape(B, -1)
+        ids = np.zeros((B * W, top_RC.shape[1]), dtype=np.int64)
+        ids[rows_R] = ids_RC.cpu().numpy()
+        order_BC = np.argsort(-candidates, axis=1, kind="stable")[:, :considered]
+        top_BC = np.take_along_axis(candidates, order_BC, axis=1)
+        tokens_BC = np.take_along_axis(ids.reshape(B, -1), order_BC, axis=1)
+        parents_BC = order_BC // top_RC.shape[1]
+
+        possible_BC = top_BC > -np.inf
+        ended_BC = (tokens_BC == self.eos_id) & possible_BC
+        ended = [
+            (row, int(parents_BC[row, rank]), float(top_BC[row, rank]))
+            for row, rank in zip(*ended_BC.nonzero(), strict=True)
+        ]
+        # The best W that continue, in order; of 2·W candidates at most W ended.
+        keep_BW = np.argsort(ended_BC | ~possible_BC, axis=1, kind="stable")[:, :W]
+        unfinished = ~np.take_along_axis(ended_BC, keep_BW, axis=1)
+        log_probs_BW = np.where(unfinished, np.take_along_axis(top_BC, keep_BW, axis=1), -np.inf)
+        parents_BW = np.take_along_axis(parents_BC, keep_BW, axis=1)
+        tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
+        rows, slots = (log_probs_BW > -np.inf).nonzero()
+        self.constrainer.advance(
+            active[rows], slots, parents_BW[rows, slots], tokens_BW[rows, slots]
+        )
+        return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
+
+
 def beam_search(
     step: Step[Cache],
     cache: Cache,
@@ -147,6 +192,7 @@ def beam_search(
     n_best: int = 1,
     constraints: Constraints | None = None,
     rank_cut_off: bool = False,
+    chooser: Chooser | None = None,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
@@ -173,6 +219,7 @@ def beam_search(
         constraints: on outputs.
         rank_cut_off: whether hypotheses that the length limit cuts off are ranked among the
             finished ones, for a limit shorter than good outputs; otherwise they come after them.
+        chooser: chooses the hypotheses, and applies the constraints, in place of `Chooser`.
         device: the device of `step`.
 
     Returns:
@@ -182,171 +229,102 @@ def beam_search(
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
     penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
-    if beam_size == 1:
-        return decode_independently(
-            step,
-            cache,
-            _most_probable,
-            max_lengths=max_lengths,
-            slots=1,
-            bos_id=bos_id,
-            eos_id=eos_id,
-            penalty=penalty,
-            constraints=constraints,
-            device=device,
-        )
-    W, considered = beam_size, 2 * beam_size
+    if chooser is None:
+        if beam_size == 1:
+            return decode_independently(
+                step,
+                cache,
+                _most_probable,
+                max_lengths=max_lengths,
+                slots=1,
+                bos_id=bos_id,
+                eos_id=eos_id,
+                penalty=penalty,
+                constraints=constraints,
+                device=device,
+            )
+        chooser = Chooser(beam_size, eos_id, constraints)
     limits = np.array(max_lengths, dtype=np.int64)
-    found = [Finished(n_best) for _ in limits]
-    results: list[list[Hypothesis]] = [[] for _ in limits]
-    history = History(len(limits), W)
-    masks = _Masks.of(constraints, W)
+    finished = [Finished(n_best) for _ in limits]
+    cut_off: list[list[Hypothesis]] = [[] for _ in limits]
+    history = History(len(limits), chooser.slots)
     # The sentence of each row of the batch, and its hypotheses: all begin with the same token, so
     # only the first one is live.
     active = np.arange(len(limits))
-    log_probs_BW = np.full((len(active), W), -np.inf)
+    log_probs_BW = np.full((len(active), chooser.slots), -np.inf)
     log_probs_BW[limits > 0, 0] = 0.0
-    tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
+    tokens_BW = np.full(log_probs_BW.shape, bos_id, dtype=np.int64)
     on_device = partial(torch.as_tensor, device=device)
     while (log_probs_BW > -np.inf).any():
         length = len(history) + 1
-        B = len(active)
         rows_R = np.flatnonzero(log_probs_BW > -np.inf)
         next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
-        if constraints is not None:
-            constrain(next_RV, constraints, history, active[rows_R // W], rows_R % W, eos_id)
-        if masks is not None:
-            masks.forbid(next_RV, active[rows_R // W], rows_R % W)
-        top_RC, ids_RC = top_k(next_RV, min(considered, next_RV.shape[1]))
-
-        # The candidates of a sentence, from all its hypotheses.
-        candidates = np.full((B * W, top_RC.shape[1]), -np.inf)
-        candidates[rows_R] = log_probs_BW.flat[rows_R][:, None] + top_RC.double().cpu().numpy()
-        candidates = candidates.reshape(B, -1)
-        ids = np.zeros((B * W, top_RC.shape[1]), dtype=np.int64)
-        ids[rows_R] = ids_RC.cpu().numpy()
-        order_BC = np.argsort(-candidates, axis=1, kind="stable")[:, :considered]
-        top_BC = np.take_along_axis(candidates, order_BC, axis=1)
-        tokens_BC = np.take_along_axis(ids.reshape(B, -1), order_BC, axis=1)
-        parents_BC = order_BC // top_RC.shape[1]
-
-        possible_BC = top_BC > -np.inf
-        ended_BC = (tokens_BC == eos_id) & possible_BC
-        for place, rank in zip(*ended_BC.nonzero(), strict=True):
-            log_prob = float(top_BC[place, rank])
-            score = log_prob / penalty(length)
-            finished = found[active[place]]
-            if score > finished.worst:
-                slot = parents_BC[place, rank]
-                finished.add(
-                    history.hypothesis(
-                        active[place], slot, length - 1, log_prob, score, finished=True
-                    )
+        choice = chooser.choose(next_RV, rows_R, log_probs_BW, active, history)
+        for row, slot, log_prob in choice.ended:
+            sentence, score = active[row], log_prob / penalty(length)
+            if score > finished[sentence].worst:
+                finished[sentence].add(
+                    history.hypothesis(sentence, slot, length - 1, log_prob, score, finished=True)
                 )
-
-        # The best W that continue, in order; of 2·W candidates at most W ended.
-        keep_BW = np.argsort(ended_BC | ~possible_BC, axis=1, kind="stable")[:, :W]
-        going_on = ~np.take_along_axis(ended_BC, keep_BW, axis=1)
-        log_probs_BW = np.where(going_on, np.take_along_axis(top_BC, keep_BW, axis=1), -np.inf)
-        parents_BW = np.take_along_axis(parents_BC, keep_BW, axis=1)
-        tokens_BW = np.take_along_axis(tokens_BC, keep_BW, axis=1)
+        _, log_probs_BW, tokens_BW, parents_BW = choice
         history.append(active, tokens_BW, parents_BW, log_probs_BW)
-        if masks is not None:
-            places, slots = (log_probs_BW > -np.inf).nonzero()
-            parents, tokens = parents_BW[places, slots], tokens_BW[places, slots]
-            masks.advance(active[places], slots, parents, tokens)
-
-        live = prune(
+        live = _prune(
             log_probs_BW,
             active,
             history,
-            found,
-            results,
+            finished,
+            cut_off,
             limits=limits,
             penalty=penalty,
             rank_cut_off=rank_cut_off,
         )
         if not live.any():
             break
-        active, log_probs_BW, tokens_BW = reordered(
-            cache, parents_BW, live, (active, log_probs_BW, tokens_BW), device=device
-        )
-    return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+        cache.reorder(on_device(parents_BW))
+        if live.mean() <= 1 - DONE_PART:
+            kept = live.nonzero()[0]
+            cache.select(on_device(kept))
+            active, log_probs_BW, tokens_BW = active[kept], log_probs_BW[kept], tokens_BW[kept]
+    return [one.best + rest for one, rest in zip(finished, cut_off, strict=True)]
 
 
-def reordered(
-    cache: StepCache,
-    parents_BW: Array,
-    live: Array,
-    arrays: Sequence[Array],
-    *,
-    device: torch.device | None,
-) -> Sequence[Array]:
-    """Reorder a cache after a decoding step, and remove finished sentences if they are many.
-
-    Args:
-        cache: of the B sentences.
-        parents_BW: for each slot, the slot of the hypothesis that it continues.
-        live: (B,), whether a sentence has live hypotheses.
-        arrays: one row for each sentence.
-        device: of the cache.
-
-    Returns:
-        The arrays, without the rows of the sentences that were removed.
-    """
-    cache.reorder(torch.as_tensor(parents_BW, device=device))
-    if live.mean() > 1 - DONE_PART:
-        return arrays
-    kept = live.nonzero()[0]
-    cache.select(torch.as_tensor(kept, device=device))
-    return [array[kept] for array in arrays]
-
-
-def prune(
+def _prune(
     log_probs_BW: Array,
     active: Array,
     history: History,
-    found: Sequence[Finished],
-    results: Sequence[list[Hypothesis]],
+    finished: Sequence[Finished],
+    cut_off: Sequence[list[Hypothesis]],
     *,
     limits: Array,
     penalty: Callable[[int], float],
     rank_cut_off: bool,
 ) -> Array:
-    """Remove the hypotheses that cannot win any more, and those at the length limit.
+    """Remove, in place, the hypotheses that cannot win any more, and those at the length limit.
 
-    Args:
-        log_probs_BW: of the hypotheses after the newest step; those that are removed become -inf.
-        active: the sentence of each row of the batch.
-        history: of all sentences.
-        found: the finished hypotheses of all sentences; with `rank_cut_off`, also those cut off.
-        results: without `rank_cut_off`, those cut off are appended here.
-        limits: maximum length of each sentence.
-        penalty: from a length to the divisor of a log-probability.
-        rank_cut_off: as in `beam_search`.
+    Those at the limit are added to `cut_off`, or with `rank_cut_off` to `finished`.
 
     Returns:
         Which rows of the batch have a live hypothesis, (B,).
     """
     length = len(history)
     # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
-    worst = np.array([found[sentence].worst for sentence in active])
+    worst = np.array([finished[sentence].worst for sentence in active])
     ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
     log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
 
     at_limit = limits[active] <= length
-    for place in at_limit.nonzero()[0]:
-        alive = np.flatnonzero(log_probs_BW[place] > -np.inf)
-        sentence = active[place]
-        missing = found[sentence].n_best - len(found[sentence].best)
+    for row in at_limit.nonzero()[0]:
+        alive = np.flatnonzero(log_probs_BW[row] > -np.inf)
+        sentence = active[row]
+        missing = finished[sentence].n_best - len(finished[sentence].best)
         for slot in alive if rank_cut_off else alive[:missing]:
-            log_prob = float(log_probs_BW[place, slot])
+            log_prob = float(log_probs_BW[row, slot])
             score = log_prob / penalty(length)
-            cut_off = history.hypothesis(sentence, slot, length, log_prob, score, finished=False)
+            hypothesis = history.hypothesis(sentence, slot, length, log_prob, score, finished=False)
             if rank_cut_off:
-                found[sentence].add(cut_off)
+                finished[sentence].add(hypothesis)
             else:
-                results[sentence].append(cut_off)
+                cut_off[sentence].append(hypothesis)
     log_probs_BW[at_limit] = -np.inf
     live: Array = np.any(log_probs_BW > -np.inf, axis=1)
     return live
@@ -376,29 +354,24 @@ def decode_independently(
     """
     limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
     history = Tokens(len(max_lengths), slots, max(max_lengths, default=0))
-    masks = _Masks.of(constraints, slots)
+    constrainer = Constrainer(constraints, slots, eos_id)
     # The indices of the live hypotheses among all, and their slots in the batch.
-    own_R = rows_R = np.flatnonzero(limits > 0)
-    newest_R = np.full(len(own_R), bos_id)
+    hypotheses_R = rows_R = np.flatnonzero(limits > 0)
+    newest_R = np.full(len(hypotheses_R), bos_id)
     rows = torch.as_tensor(rows_R, device=device)
     in_batch = len(max_lengths)
-    while len(own_R):
+    while len(hypotheses_R):
         log_probs_RV = step(torch.as_tensor(newest_R, device=device), rows, cache)
-        if constraints is not None:
-            sentences_R, slots_R = np.divmod(own_R, slots)
-            constrain(log_probs_RV, constraints, history, sentences_R, slots_R, eos_id)
-        if masks is not None:
-            masks.forbid(log_probs_RV, *np.divmod(own_R, slots))
-        newest_R, gains_R = choose(log_probs_RV, own_R, len(history))
+        constrainer.forbid(log_probs_RV, history, *np.divmod(hypotheses_R, slots))
+        newest_R, gains_R = choose(log_probs_RV, hypotheses_R, len(history))
         possible_R = gains_R > -np.inf
-        history.append(own_R, newest_R, gains_R, possible_R)
-        stays_R = possible_R & (newest_R != eos_id) & (limits[own_R] > len(history))
-        if masks is not None:
-            sentences_R, slots_R = np.divmod(own_R[stays_R], slots)
-            masks.advance(sentences_R, slots_R, slots_R, newest_R[stays_R])
+        history.append(hypotheses_R, newest_R, gains_R, possible_R)
+        stays_R = possible_R & (newest_R != eos_id) & (limits[hypotheses_R] > len(history))
+        sentences_R, slots_R = np.divmod(hypotheses_R[stays_R], slots)
+        constrainer.advance(sentences_R, slots_R, slots_R, newest_R[stays_R])
         if stays_R.all():
             continue
-        own_R, rows_R, newest_R = own_R[stays_R], rows_R[stays_R], newest_R[stays_R]
+        hypotheses_R, rows_R, newest_R = hypotheses_R[stays_R], rows_R[stays_R], newest_R[stays_R]
         sentences_R, slots_R = np.divmod(rows_R, slots)
         live, renumbered_R = np.unique(sentences_R, return_inverse=True)
         if 0 < len(live) <= (1 - DONE_PART) * in_batch:
@@ -409,7 +382,7 @@ def decode_independently(
     return history.hypotheses(eos_id, penalty)
 
 
-def _most_probable(log_probs_RV: Tensor, own_R: Array, done: int) -> tuple[Array, Array]:
+def _most_probable(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:
     """The best token of each row and its log-probability; of equal ones the lowest id."""
     if log_probs_RV.device.type == "cpu":
         # PyTorch's function takes twenty times as long.
@@ -453,12 +426,14 @@ class Tokens:
     def __len__(self) -> int:
         return self._done
 
-    def append(self, own_R: Array, tokens_R: Array, log_probs_R: Array, possible_R: Array) -> None:
+    def append(
+        self, hypotheses_R: Array, tokens_R: Array, log_probs_R: Array, possible_R: Array
+    ) -> None:
         """Append a token to some hypotheses; an impossible token removes its hypothesis."""
-        self._tokens[own_R, self._done] = tokens_R
-        self._log_probs[own_R, self._done] = log_probs_R
+        self._tokens[hypotheses_R, self._done] = tokens_R
+        self._log_probs[hypotheses_R, self._done] = log_probs_R
         self._done += 1
-        self._lengths[own_R] = np.where(possible_R, self._done, 0)
+        self._lengths[hypotheses_R] = np.where(possible_R, self._done, 0)
 
     def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
         """The first `length` tokens of a hypothesis."""
@@ -467,16 +442,16 @@ class Tokens:
     def hypotheses(self, eos_id: int, penalty: Callable[[int], float]) -> list[list[Hypothesis]]:
         """All hypotheses, sentence by sentence."""
         found: list[list[Hypothesis]] = [[] for _ in range(len(self._lengths) // self._slots)]
-        for own in self._lengths.nonzero()[0]:
-            length = int(self._lengths[own])
-            tokens = self._tokens[own, :length].tolist()
-            gains = self._log_probs[own, :length].tolist()
+        for index in self._lengths.nonzero()[0]:
+            length = int(self._lengths[index])
+            tokens = self._tokens[index, :length].tolist()
+            gains = self._log_probs[index, :length].tolist()
             finished = tokens[-1] == eos_id
             if finished:
                 del tokens[-1]
             log_prob = sum(gains)
             score = log_prob / penalty(length)
-            found[own // self._slots].append(
+            found[index // self._slots].append(
                 Hypothesis(tuple(tokens), log_prob, score, finished, tuple(gains))
             )
         return found
@@ -535,76 +510,3 @@ class History:
             totals_backwards.append(float(totals[sentence, slot]))
             slot = parents[sentence, slot]
         return backwards[::-1], totals_backwards[::-1]
-
-
-class _Masks:
-    """The states of all hypotheses in their masks."""
-
-    def __init__(self, masks: Sequence[TokenMask], slots: int) -> None:
-        self._masks = masks
-        self._states = [[mask.start()] * slots for mask in masks]
-
-    @classmethod
-    def of(cls, constraints: Constraints | None, slots: int) -> Self | None:
-        """Those of the constraints; None if there are none."""
-        masks = constraints and constraints.masks
-        return cls(masks, slots) if masks else None
-
-    def forbid(self, log_probs_RV: Tensor, sentences_R: Array, slots_R: Array) -> None:
-        """Forbid, in place, what may not follow in the hypotheses of these slots."""
-        allowed = [
-            self._masks[sentence].allowed(self._states[sentence][slot])
-            for sentence, slot in zip(sentences_R, slots_R, strict=True)
-        ]
-        forbidden_RV = ~torch.from_numpy(np.stack(allowed)).to(log_probs_RV.device)
-        log_probs_RV.masked_fill_(forbidden_RV, -torch.inf)
-
-    def advance(
-        self, sentences_R: Array, slots_R: Array, parents_R: Array, tokens_R: Array
-    ) -> None:
-        """A slot gets the state of the hypothesis of its parent slot, with one more token."""
-        advanced = [
-            self._masks[sentence].advance(self._states[sentence][parent], int(token))
-            for sentence, parent, token in zip(sentences_R, parents_R, tokens_R, strict=True)
-        ]
-        for sentence, slot, state in zip(sentences_R, slots_R, advanced, strict=True):
-            self._states[sentence][slot] = state
-
-
-def constrain(
-    log_probs_RV: Tensor,
-    constraints: Constraints,
-    history: History | Tokens,
-    sentences_R: Array,
-    slots_R: Array,
-    eos_id: int,
-) -> None:
-    """Forbid, in place, the next tokens that the constraints exclude."""
-    done = len(history)
-    if constraints.forbidden:
-        log_probs_RV[:, list(constraints.forbidden)] = -torch.inf
-    forced: dict[int, int] = {}
-    if constraints.prefixes is not None and done < max(map(len, constraints.prefixes), default=0):
-        for row, sentence in enumerate(sentences_R):
-            prefix = constraints.prefixes[sentence]
-            if done < len(prefix):
-                forced[row] = prefix[done]
-    if done < constraints.min_length:
-        log_probs_RV[:, eos_id] = -torch.inf
-    n = constraints.no_repeat_ngram
-    if 0 < n <= done:
-        for row, (sentence, slot) in enumerate(zip(sentences_R, slots_R, strict=True)):
-            tokens = history.tokens(sentence, slot, done)
-            # The tokens that earlier followed the n - 1 newest tokens.
-            newest = tokens[done - n + 1 :]
-            repeats = [
-                tokens[at + n - 1]
-                for at in range(done - n + 1)
-                if tokens[at : at + n - 1] == newest
-            ]
-            if row not in forced:
-                log_probs_RV[row, repeats] = -torch.inf
-    for row, token in forced.items():
-        kept = log_probs_RV[row, token].clone()
-        log_probs_RV[row] = -torch.inf
-        log_probs_RV[row, token] = kept

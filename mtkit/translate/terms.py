@@ -21,7 +21,7 @@ import numpy as np
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import read_lines
 from mtkit.tokenizer import UNK_ID, Tokenizer
-from mtkit.translate.constrained import Phrase, Spelling, WordBreaks
+from mtkit.translate.phrases import Phrase, Spelling, WordBreaks
 
 # Thai, Lao, Myanmar, Khmer, Japanese and Chinese.
 _UNSPACED = re.compile(

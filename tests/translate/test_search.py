@@ -13,8 +13,9 @@ import torch
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 from torch import Tensor
 
+from mtkit.translate.constraints import Constraints
 from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Constraints, Hypothesis, beam_search, length_penalty, top_k
+from mtkit.translate.search import Hypothesis, beam_search, length_penalty, top_k
 
 
 def search(

@@ -15,27 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mtkit.translate.constraints import Array, Constraints
 from mtkit.translate.search import (
-    Array,
     Cache,
-    Constraints,
-    Finished,
+    Choice,
+    Chooser,
     History,
     Hypothesis,
-    PenaltyForm,
     Step,
-    constrain,
-    length_penalty,
-    prune,
-    reordered,
+    beam_search,
     top_k,
 )
 
@@ -277,15 +272,10 @@ def constrained_search(
     *,
     max_lengths: Sequence[int],
     beam_size: int,
-    bos_id: int,
     eos_id: int,
-    alpha: float,
-    penalty_form: PenaltyForm = "gnmt",
-    n_best: int = 1,
     deadlines: Sequence[Sequence[Deadline]] | None = None,
     constraints: Constraints | None = None,
-    rank_cut_off: bool = False,
-    device: torch.device | None = None,
+    **settings: Any,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences that contain their phrases.
 
@@ -297,8 +287,7 @@ def constrained_search(
         step: from tokens, slots and cache to log-probabilities.
         cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
         trackers: of the phrases of each sentence, which must be `fitting`.
-        max_lengths, bos_id, eos_id, alpha, penalty_form, n_best, rank_cut_off, device: as in
-            `beam_search`.
+        max_lengths, eos_id, settings: as in `beam_search`.
         beam_size: with the phrases, it gives the number of slots.
         deadlines: per sentence, when it must have phrases; they must be possible.
         constraints: other constraints; tokens that advance a phrase are exempt from
@@ -307,115 +296,98 @@ def constrained_search(
     Returns:
         For each sentence up to `n_best` hypotheses, best first; all have all phrases.
     """
-    if not 1 <= n_best <= beam_size:
-        raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
-    penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
-    constraints = constraints or Constraints()
-    limits = np.array(max_lengths, dtype=np.int64)
     sentences = [
-        _Sentence(
-            tracker,
-            slots_for(beam_size, tracker.total),
-            beam_size,
-            eos_id,
-            [*of_sentence, Deadline(limit, 0)],
-        )
+        _Sentence(tracker, beam_size, eos_id, [*of_sentence, Deadline(limit, 0)])
         for tracker, of_sentence, limit in zip(
             trackers, deadlines or [()] * len(trackers), max_lengths, strict=True
         )
     ]
-    W = max(sentence.slots for sentence in sentences)
-    prefix_lengths = [len(prefix) for prefix in constraints.prefixes or [()] * len(sentences)]
-    found = [Finished(n_best) for _ in limits]
-    results: list[list[Hypothesis]] = [[] for _ in limits]
-    history = History(len(limits), W)
-    # The sentence of each row of the batch, and its hypotheses; at first one is live.
-    active = np.arange(len(limits))
-    log_probs_BW = np.full((len(active), W), -np.inf)
-    log_probs_BW[limits > 0, 0] = 0.0
-    tokens_BW = np.full((len(active), W), bos_id, dtype=np.int64)
-    states_BW = np.zeros((len(active), W), dtype=np.int64)
-    on_device = partial(torch.as_tensor, device=device)
-    while (log_probs_BW > -np.inf).any():
+    return beam_search(
+        step,
+        cache,
+        max_lengths=max_lengths,
+        beam_size=beam_size,
+        eos_id=eos_id,
+        chooser=_Banks(sentences, beam_size, eos_id, constraints),
+        **settings,
+    )
+
+
+class _Banks(Chooser):
+    """Chooses probable hypotheses of each bank."""
+
+    def __init__(
+        self,
+        sentences: Sequence[_Sentence],
+        beam_size: int,
+        eos_id: int,
+        constraints: Constraints | None,
+    ) -> None:
+        slots = max(sentence.slots for sentence in sentences)
+        super().__init__(slots, eos_id, constraints)
+        self._sentences = sentences
+        self._beam_size = beam_size
+        prefixes = (constraints and constraints.prefixes) or [()] * len(sentences)
+        self._prefix_lengths = list(map(len, prefixes))
+        # Per sentence and slot, the state of its tracker.
+        self._states = np.zeros((len(sentences), slots), dtype=np.int64)
+
+    def choose(
+        self,
+        next_RV: Tensor,
+        rows_R: Array,
+        log_probs_BW: Array,
+        active: Array,
+        history: History,
+    ) -> Choice:
+        """As `Chooser.choose`."""
         length = len(history) + 1
-        rows_R = np.flatnonzero(log_probs_BW > -np.inf)
-        places_R, slots_R = np.divmod(rows_R, W)
-        next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
+        places_R, slots_R = np.divmod(rows_R, self.slots)
+        sentences_R = active[places_R]
         before_R = log_probs_BW.flat[rows_R].tolist()
-        states_R = states_BW.flat[rows_R].tolist()
+        states_R = self._states[sentences_R, slots_R].tolist()
+        trackers_R = [self._sentences[sentence].tracker for sentence in sentences_R]
         # Read before tokens are excluded, except where a prefix leaves no choice.
-        own_R = active[places_R]
         wanted = [
-            sentences[own].tracker.advancing(state) if length > prefix_lengths[own] else ()
-            for own, state in zip(own_R, states_R, strict=True)
+            tracker.advancing(state) if length > self._prefix_lengths[sentence] else ()
+            for sentence, tracker, state in zip(sentences_R, trackers_R, states_R, strict=True)
         ]
         advancing = _gathered(next_RV, wanted)
-        constrain(next_RV, constraints, history, own_R, slots_R, eos_id)
-        lacking = [
-            row
-            for row, (own, state) in enumerate(zip(own_R, states_R, strict=True))
-            if sentences[own].tracker.remaining[state]
-        ]
-        next_RV[lacking, eos_id] = -torch.inf
-        top_RC, ids_RC = top_k(next_RV, min(2 * beam_size, next_RV.shape[1]))
+        self.constrainer.forbid(next_RV, history, sentences_R, slots_R)
+        states = enumerate(zip(trackers_R, states_R, strict=True))
+        lacking = [row for row, (tracker, state) in states if tracker.remaining[state]]
+        next_RV[lacking, self.eos_id] = -torch.inf
+        top_RC, ids_RC = top_k(next_RV, min(2 * self._beam_size, next_RV.shape[1]))
         tops, ids = top_RC.double().tolist(), ids_RC.tolist()
 
-        parents_BW = np.zeros((len(active), W), dtype=np.int64)
-        log_probs_BW = np.full((len(active), W), -np.inf)
+        ended: list[tuple[int, int, float]] = []
+        log_probs_BW = np.full(log_probs_BW.shape, -np.inf)
+        parents_BW = np.zeros(log_probs_BW.shape, dtype=np.int64)
         tokens_BW, states_BW = np.zeros_like(parents_BW), np.zeros_like(parents_BW)
         bounds = np.searchsorted(places_R, np.arange(len(active) + 1)).tolist()
         for place, (start, end) in enumerate(pairwise(bounds)):
-            own = int(active[place])
+            sentence = self._sentences[active[place]]
             candidates: list[_Candidate] = []
             for row in range(start, end):
-                candidates += sentences[own].candidates(
+                candidates += sentence.candidates(
                     before_R[row],
                     states_R[row],
                     int(slots_R[row]),
                     zip(ids[row], tops[row], strict=True),
                     advancing[row],
                     length=length,
-                    is_forced=length <= prefix_lengths[own],
+                    is_forced=length <= self._prefix_lengths[active[place]],
                 )
-            ended, kept = sentences[own].chosen(candidates)
-            for candidate in ended:
-                score = candidate.log_prob / penalty(length)
-                if score > found[own].worst:
-                    found[own].add(
-                        history.hypothesis(
-                            own,
-                            candidate.slot,
-                            length - 1,
-                            candidate.log_prob,
-                            score,
-                            finished=True,
-                        )
-                    )
+            at_end, kept = sentence.chosen(candidates)
+            ended += [(place, candidate.slot, candidate.log_prob) for candidate in at_end]
             if kept:
                 columns = zip(*kept, strict=True)
                 for array, column in zip(
                     (log_probs_BW, tokens_BW, parents_BW, states_BW), columns, strict=True
                 ):
                     array[place, : len(kept)] = column
-        history.append(active, tokens_BW, parents_BW, log_probs_BW)
-
-        live = prune(
-            log_probs_BW,
-            active,
-            history,
-            found,
-            results,
-            limits=limits,
-            penalty=penalty,
-            rank_cut_off=rank_cut_off,
-        )
-        if not live.any():
-            break
-        arrays = active, log_probs_BW, tokens_BW, states_BW
-        active, log_probs_BW, tokens_BW, states_BW = reordered(
-            cache, parents_BW, live, arrays, device=device
-        )
-    return [finished.best + cut_off for finished, cut_off in zip(found, results, strict=True)]
+        self._states[active] = states_BW
+        return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
 
 
 class _Candidate(NamedTuple):
@@ -440,13 +412,12 @@ class _Sentence:
     def __init__(
         self,
         tracker: Tracker,
-        slots: int,
         beam_size: int,
         eos_id: int,
         deadlines: Sequence[Deadline],
     ) -> None:
         self.tracker = tracker
-        self.slots = slots
+        self.slots = slots_for(beam_size, tracker.total)
         self._deadlines = deadlines
         self._eos_id = eos_id
         self._considered = 2 * beam_size if beam_size > 1 else 1

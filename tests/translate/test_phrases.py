@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 
-from mtkit.translate.constrained import (
+from mtkit.translate.constraints import Constraints
+from mtkit.translate.phrases import (
     MOST_SLOTS,
     Deadline,
     Phrase,
@@ -22,7 +23,7 @@ from mtkit.translate.constrained import (
     fitting,
     slots_for,
 )
-from mtkit.translate.search import Constraints, Hypothesis
+from mtkit.translate.search import Hypothesis
 
 VOCAB = 5
 # Every token is a word.
