@@ -35,7 +35,7 @@ from mtkit.cli.options import (
     refuse_stdin_twice,
     run_option,
 )
-from mtkit.cli.resuming import check_output, output_of, refuse_torchrun, write_output
+from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment, Gold, Method
@@ -147,13 +147,13 @@ def align(
     With --output, partial results are kept next to the output file until it is complete. To resume
     an interrupted run, run the same command again.
     """
+    refuse_torchrun("mtkit align")
     refuse_stdin_twice([src_path, tgt_path, reference_path])
     output = output_of(output_path)
     if tune:
         refuse_given(["output_path", "as_json", "restart", "method"], "does nothing with --tune")
         if (reference_path is None) == (reverse_path is None):
             raise click.UsageError("--tune requires --reference or --reverse, one of them")
-        refuse_torchrun("--tune")
     else:
         refuse_given(["reference_path"], "requires --tune")
         check_output(output, {"SRC": src_path, "TGT": tgt_path}, restart=restart)

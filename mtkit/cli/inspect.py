@@ -32,7 +32,7 @@ from mtkit.cli.options import (
     refuse_stdin_twice,
     run_option,
 )
-from mtkit.cli.resuming import check_output, output_of, refuse_torchrun
+from mtkit.cli.output import check_output, output_of, refuse_torchrun
 
 if TYPE_CHECKING:
     from mtkit.inspect import Inspection, StackName
@@ -271,7 +271,7 @@ def _check_output(
             is_kind=lambda path: (path / "index.html").is_file(),
         )
         return
-    check_output(output, inputs, restart=False)
+    check_output(output, inputs)
 
 
 def _json(inspection: Inspection) -> str:

@@ -368,21 +368,16 @@ class DecodeOptions:
             tokenized: whether the lines for a parser are words already.
         """
         from mtkit.base.devices import workers_wanted
-        from mtkit.base.processes import given_rank
         from mtkit.config import change_decoding
         from mtkit.translate import Translator
 
         config = change_decoding(runs[0].config.decode, self.changes)
-        workers = workers or self.workers
-        if workers is None:
-            # A worker among others has its GPU already.
-            workers = workers_wanted(self.device) if given_rank() is None else 1
         return Translator.load(
             runs,
             checkpoint=self.checkpoint,
             config=config,
             device=self.device,
-            workers=workers,
+            workers=workers or self.workers or workers_wanted(self.device),
             glossary=glossary,
             tokenized=tokenized,
             src_lang=self.src_lang,

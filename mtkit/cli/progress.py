@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,21 +26,33 @@ _CHUNK = 1 << 20
 class Progress:
     """Counts the lines that are done, and moves the progress bar if there is one.
 
+    Args:
+        first_line: number of the first line of the input, from 1.
+        bar: to move.
+
     Attributes:
+        lines: number of lines that were read.
         done: number of lines that are done, counted from the first line without a gap.
     """
 
-    def __init__(self, bar: tqdm[Any] | None = None) -> None:
-        self.done = 0
+    def __init__(self, first_line: int = 1, bar: tqdm[Any] | None = None) -> None:
+        self.lines = self.done = 0
+        self._first_line = first_line
         self._bar = bar
         self._begun = False
+
+    def numbered(self, windows: Iterable[list[str]]) -> Iterator[tuple[int, list[str]]]:
+        """Each window with the number of its first line."""
+        for window in windows:
+            self.lines += len(window)
+            yield self._first_line + self.lines - len(window), window
 
     def begin(self, first_line: int) -> None:
         """Start with a window; the first one follows what an earlier run has done."""
         if self._begun:
             return
         self._begun = True
-        self.done = first_line - 1
+        self.done = first_line - self._first_line
         if self._bar is not None:
             # The speed is that of this run.
             self._bar.initial = self._bar.n = self.done
@@ -53,15 +65,16 @@ class Progress:
 
     def finish(self, last_line: int) -> None:
         """Count every line up to this one as done."""
-        self.done = last_line
+        self.done = last_line + 1 - self._first_line
         if self._bar is not None:
-            self._bar.update(last_line - self._bar.n)
+            self._bar.update(self.done - self._bar.n)
 
 
 @contextmanager
 def shown_progress(
     total: int | None,
     *,
+    first_line: int = 1,
     what: str = "translating",
     unit: str = " lines",
     is_wanted: bool | None = None,
@@ -70,6 +83,7 @@ def shown_progress(
 
     Args:
         total: number of lines, if it is known.
+        first_line: number of the first.
         what: is done.
         unit: of what is counted.
         is_wanted: whether to show a bar; by default, if notes are shown (without `-q`).
@@ -77,7 +91,7 @@ def shown_progress(
     if is_wanted is None:
         is_wanted = log.isEnabledFor(logging.INFO)
     if not is_wanted or not sys.stderr.isatty():
-        yield Progress()
+        yield Progress(first_line)
         return
     from tqdm import tqdm
 
@@ -93,7 +107,7 @@ def shown_progress(
         miniters=0,
         bar_format=form if total else None,
     ) as bar:
-        yield Progress(bar)
+        yield Progress(first_line, bar)
 
 
 def lines_to_show(source: Path | None, output: Path | None) -> int | None:
@@ -104,17 +118,21 @@ def lines_to_show(source: Path | None, output: Path | None) -> int | None:
     """
     # A bar would be in the way of results that are printed on the same terminal.
     is_wanted = sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())
-    if not is_wanted or not log.isEnabledFor(logging.INFO):
-        return None
-    return count_lines(source) if source is not None and source.is_file() else None
+    if is_wanted and log.isEnabledFor(logging.INFO) and source is not None and source.is_file():
+        with suppress(MtkitError):  # which its reader reports
+            return count_lines(source)
+    return None
 
 
-def count_lines(path: Path) -> int | None:
-    """Lines of a plain or compressed file; None if it cannot be read, which its reader reports."""
+def count_lines(path: Path) -> int:
+    """Lines of a plain or compressed file.
+
+    Raises:
+        MtkitError: if it cannot be read.
+    """
     count, last = 0, b"\n"
-    with suppress(MtkitError), damage_reported(path), open_binary(path) as file:
+    with open_binary(path) as file, damage_reported(path):
         while chunk := file.read(_CHUNK):
             count += chunk.count(b"\n")
             last = chunk[-1:]
-        return count + (last != b"\n")
-    return None
+    return count + (last != b"\n")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import logging
 import os
+import re
 import shlex
 import sys
 from collections import Counter
@@ -40,7 +42,7 @@ from mtkit.cli.options import (
     search_option,
     well_formed_option,
 )
-from mtkit.cli.resuming import check_output, output_of, write_output
+from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -51,6 +53,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 sampling_option = option_group("Sampling")
+
+
+def _shard(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """The numbers of `I/N`."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise click.UsageError(
+            f"--shard: expected I/N with I from 1 to N, as in 2/8, not {value!r}"
+        )
+    return index, count
 
 
 @click.command(
@@ -79,6 +96,13 @@ sampling_option = option_group("Sampling")
     metavar="FILE",
     help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
     " standard output.",
+)
+@in_out_option(
+    "--shard",
+    metavar="I/N",
+    callback=_shard,
+    help="Translate the I-th of N parts of --input. The outputs of all parts, in order, are the"
+    " output of the whole file.",
 )
 @in_out_option(
     "--nbest",
@@ -202,6 +226,7 @@ def translate(
     run_paths: tuple[Path, ...],
     input_path: Path | None,
     output_path: Path | None,
+    shard: tuple[int, int] | None,
     nbest: int | None,
     as_json: bool,
     alignments: bool,
@@ -222,9 +247,12 @@ def translate(
     Options of search and sampling that are not given have the values of the run's configuration.
 
     \b
-    To translate a file on several machines, start this on each, with torchrun:
-      torchrun OPTIONS -m -- mtkit translate --input FILE --output FILE
+    To divide a file among machines or processes, translate its parts and join them:
+      mtkit translate --input FILE --shard 1/2 --output part.1
+      mtkit translate --input FILE --shard 2/2 --output part.2
+      cat part.1 part.2
     """
+    refuse_torchrun("mtkit translate", advice="give each process another --shard I/N")
     if words := click.get_current_context().args:
         raise click.UsageError(_how_text_is_given(words))
     runs = [open_run(path) for path in run_paths or (None,)]
@@ -232,9 +260,11 @@ def translate(
     _refuse_useless(runs[0], options)
     _check_task(runs[0])
     if format_ == "html":
-        one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path")
+        one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path", "shard")
         refuse_given(one_text_per_line, "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
+    if shard and not (input_path and (input_path.is_file() or not input_path.exists())):
+        raise click.UsageError("--shard requires --input, and a file there")
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
     _check_files(files | {"--glossary": glossary_path}, output_path, restart=restart)
@@ -252,14 +282,22 @@ def translate(
         if prefixes is not None:
             names = name_of(input_path or Path("-")), str(prefix_path)
             lines = (line for line, _ in in_step(lines, prefixes, names=names))
+        first_line, total = 1, lines_to_show(input_path, output_path)
+        if shard and input_path:
+            first_line, count = _part(input_path, *shard)
+            # The last part reads to the end, for an error of --target-prefix there.
+            end = None if shard[0] == shard[1] else first_line - 1 + count
+            lines = itertools.islice(lines, first_line - 1, end)
+            total = None if total is None else count
         translator = stack.enter_context(
             options.load(runs, glossary=glossary_path, tokenized=tokenized)
         )
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
-        total = lines_to_show(input_path, output_path)
-        progress = stack.enter_context(shown_progress(total, is_wanted=total is not None))
+        progress = stack.enter_context(
+            shown_progress(total, first_line=first_line, is_wanted=total is not None)
+        )
         line_translator = _LineTranslator(
             translator,
             progress,
@@ -279,7 +317,7 @@ def translate(
             lines,
             line_translator.outputs,
             progress,
-            settings=_settings(runs, line_translator),
+            settings=_settings(runs, line_translator, shard),
             restart=restart,
             typed=typed,
             recut=markup_windows if format_ == "html" else iter,
@@ -338,6 +376,15 @@ def _check_files(files: dict[str, Path | None], output: Path | None, *, restart:
     """
     refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output, files, restart=restart)
+
+
+def _part(path: Path, index: int, count: int) -> tuple[int, int]:
+    """The first line of the `index`-th of `count` parts of a file, and the number of its lines."""
+    from mtkit.cli.progress import count_lines
+
+    lines = count_lines(path)
+    before, end = (lines * number // count for number in (index - 1, index))
+    return before + 1, end - before
 
 
 # ---------------------------------------------------------------------------------------------
@@ -529,7 +576,9 @@ def _objects(
     ).encode()
 
 
-def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str, str]:
+def _settings(
+    runs: Sequence[Run], line_translator: _LineTranslator, shard: tuple[int, int] | None
+) -> dict[str, str]:
     """Everything that the output depends on besides its input; a resumed run must have the same."""
     from mtkit.base.files import sha256_of_json
 
@@ -553,6 +602,7 @@ def _settings(runs: Sequence[Run], line_translator: _LineTranslator) -> dict[str
         "--tokenized": str(translator.trees is not None and translator.trees.tokenized),
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
         "--glossary": translator.glossary.digest if translator.glossary is not None else "none",
+        **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
     }
 
 

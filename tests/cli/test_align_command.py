@@ -250,22 +250,6 @@ def test_a_killed_alignment_resumes_to_the_same_output(tiny_run: Run, tmp_path: 
     assert names == ["out", "src.txt", "tgt.txt", "whole"]
 
 
-def test_several_processes_share_files_only(pairs: Place, monkeypatch: pytest.MonkeyPatch):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
-        monkeypatch.setenv(name, value)
-    align = ("align", "src.txt", "tgt.txt")
-    pairs.write("gold.txt", "0-0\n" * 4)
-    output = ("--output", "links.txt")
-    for command, message in (
-        (align, "standard output, or a device, cannot be combined with torchrun"),
-        (("align", "-", "tgt.txt", *output), "standard input cannot be combined with torchrun"),
-        ((*align, *output, "--restart"), "--restart cannot be combined with torchrun"),
-        ((*align, "--tune", "--reference", "gold.txt"), "--tune cannot be combined with torchrun"),
-        (("translate", *output), "standard input cannot be combined with torchrun"),
-    ):
-        assert message in pairs.refused(*command)
-
-
 def test_align_refuses_a_reverse_run_of_the_same_direction(pairs: Place):
     error = pairs.refused("align", "src.txt", "tgt.txt", "--reverse", "runs/tiny")
     assert "which is not the reverse of runs/tiny" in error

@@ -48,7 +48,7 @@ def command(folder: Path, arguments: list[str], held_up: bool) -> None:
 
     if held_up:
         hold_up(Trainer, "fit")
-        hold_up(ResumableOutput, "_run")
+        hold_up(ResumableOutput, "_translate_and_join")
     sys.argv = ["mtkit", "-q", *arguments]
     cli.main()
 

@@ -64,13 +64,6 @@ def test_a_link_stays_a_link(trained: Place):
     assert (trained.folder / "real.html").is_file()
 
 
-def test_several_processes_do_not_write_one_page(trained: Place, monkeypatch: pytest.MonkeyPatch):
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
-        monkeypatch.setenv(name, value)
-    error = trained.refused("inspect", TEXT, "--json")
-    assert "mtkit inspect cannot be combined with torchrun" in error
-
-
 def test_json_has_a_line_for_each_sentence(trained: Place):
     outcome = trained.mtkit("-q", "inspect", TEXT, "nine", "--json")
     assert (outcome.status, outcome.err) == (0, "")

@@ -1,4 +1,4 @@
-"""A long translation that is stopped, killed, shared out, or gone on with by mistake."""
+"""A long translation that is stopped, killed, or resumed by mistake."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import lzma
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,7 @@ from mtkit.cli import main
 from mtkit.run_folder import Run
 from mtkit.translate.resumable import ResumableOutput
 
-WINDOWS = [["one", "two"], ["", "a\u2028b"], ["three"]]
+WINDOWS = [(1, ["one", "two"]), (3, ["", "a\u2028b"]), (5, ["three"])]
 HOW = {"run": "a", "decode.beam_size": "4"}
 
 
@@ -125,12 +123,12 @@ def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
     ("how", "windows", "message"),
     [
         (HOW | {"decode.beam_size": "5"}, WINDOWS, "started with decode.beam_size 4, not 5"),
-        (HOW, [["one", "two"], ["other"], ["three"]], r"different input \(from line 3 on\)"),
+        (HOW, [WINDOWS[0], (3, ["other"])], r"different input \(from line 3 on\)"),
         (HOW, WINDOWS[:1], "started with more input"),
     ],
 )
 def test_something_else_is_never_mixed_in(
-    how: dict[str, str], windows: list[list[str]], message: str, tmp_path: Path
+    how: dict[str, str], windows: Windows, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
@@ -146,149 +144,6 @@ def test_restart_begins_again(tmp_path: Path) -> None:
         ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
     ResumableOutput(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
     assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
-
-
-def test_several_processes_share_the_windows_out(tmp_path: Path) -> None:
-    done: list[tuple[int, int]] = []
-
-    def work(rank: int) -> None:
-        def translate(windows: Windows) -> Iterator[tuple[int, bytes]]:
-            for first_line, window in windows:
-                done.append((rank, first_line))
-                yield from upper([(first_line, window)])
-
-        ResumableOutput(tmp_path / "out", HOW, rank=rank, world_size=2).run(WINDOWS, translate)
-
-    # The first comes early and waits for the parts of the other.
-    first = threading.Thread(target=work, args=(0,))
-    first.start()
-    time.sleep(0.1)
-    work(1)
-    first.join(timeout=100)
-    assert sorted(done) == [(0, 1), (0, 5), (1, 3)]
-    assert (tmp_path / "out").read_text() == WHOLE
-    assert names(tmp_path) == ["out"]
-
-
-@contextmanager
-def in_background(rank: int, folder: Path, how: dict[str, str]) -> Iterator[threading.Thread]:
-    """One of two processes that write an output, which has ended at the end of the context."""
-    output = ResumableOutput(folder / "out", how, rank=rank, world_size=2)
-    thread = threading.Thread(target=output.run, args=(WINDOWS[:1], upper), daemon=True)
-    thread.start()
-    yield thread
-    thread.join(timeout=100)
-    assert not thread.is_alive()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def still_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[threading.Thread], None]:
-    """Assert that a process looks three more times, and does not end."""
-    looks: list[int] = []
-
-    def sleep(seconds: float) -> None:
-        looks.append(threading.get_ident())
-        original(seconds)
-
-    original = time.sleep
-    monkeypatch.setattr("mtkit.translate.resumable.time.sleep", sleep)
-
-    def check(thread: threading.Thread) -> None:
-        assert thread.ident is not None
-        before = looks.count(thread.ident)
-        wait_until(lambda: looks.count(thread.ident or 0) >= before + 3)
-        assert thread.is_alive()
-
-    return check
-
-
-def test_a_process_may_start_when_the_output_is_complete_without_it(tmp_path: Path) -> None:
-    # The only window is that of the first process.
-    with in_background(0, tmp_path, HOW):
-        wait_until((tmp_path / "out").exists)
-        ResumableOutput(tmp_path / "out", HOW, rank=1, world_size=2).run(WINDOWS[:1], upper)
-    assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("has_part", [True, False])
-def test_the_first_process_waits_for_others_that_had_ended_before_a_kill(
-    has_part: bool, tmp_path: Path, still_waits: Callable[[threading.Thread], None]
-) -> None:
-    parts = tmp_path / ".out.parts"
-    parts.mkdir()
-    for name in ("launch", "ended-1"):
-        (parts / name).write_text("an earlier start")
-    if has_part:
-        with pytest.raises(KeyboardInterrupt):
-            ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(3))
-    with in_background(0, tmp_path, HOW) as thread:
-        wait_until((tmp_path / "out").exists)
-        still_waits(thread)
-        with in_background(1, tmp_path, HOW):
-            pass
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_process_waits_for_the_first_one_to_change_the_settings(
-    tmp_path: Path, still_waits: Callable[[threading.Thread], None]
-) -> None:
-    # A kill before the first part leaves the settings of then.
-    (tmp_path / ".out.parts").mkdir()
-    (tmp_path / ".out.parts" / "launch").write_text("an earlier start")
-    (tmp_path / ".out.parts" / "job.json").write_text("other settings")
-    with in_background(1, tmp_path, HOW) as second:
-        still_waits(second)
-        with in_background(0, tmp_path, HOW):
-            pass
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_process_that_resumes_ends_after_the_first_one_has_begun(
-    tmp_path: Path, still_waits: Callable[[threading.Thread], None]
-) -> None:
-    # All parts are there, from one process alone.
-    with pytest.raises(KeyboardInterrupt):
-        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(3))
-    with in_background(1, tmp_path, HOW) as second:
-        still_waits(second)
-        with in_background(0, tmp_path, HOW):
-            pass
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_process_ends_with_its_own_lines_when_the_first_one_fails(tmp_path: Path) -> None:
-    both_at_work, done = threading.Barrier(2), []
-
-    def fails(windows: Windows) -> Iterator[tuple[int, bytes]]:
-        both_at_work.wait(timeout=100)
-        raise OSError("the disk is full")
-        yield from upper(windows)
-
-    def works(windows: Windows) -> Iterator[tuple[int, bytes]]:
-        both_at_work.wait(timeout=100)
-        for first_line, text in upper(windows):
-            done.append(first_line)
-            yield first_line, text
-
-    outputs = [ResumableOutput(tmp_path / "out", HOW, rank=r, world_size=2) for r in range(2)]
-    other = threading.Thread(target=outputs[1].run, args=(WINDOWS, works), daemon=True)
-    other.start()
-    with pytest.raises(OSError, match="the disk is full"):
-        outputs[0].run(WINDOWS, fails)
-    other.join(timeout=100)
-    assert not other.is_alive()
-    assert done == [3]
-    # What is done stays, and one process can finish the rest.
-    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
-    assert (tmp_path / "out").read_text() == WHOLE
 
 
 def translate_in_short_windows(folder: Path, arguments: list[str]) -> None:
@@ -331,7 +186,10 @@ def test_a_killed_translation_resumes_to_the_same_output(
     assert names(tmp_path) == ["in", "out", "whole"]
 
 
-def test_before_a_part_is_done_a_job_may_begin_otherwise(tmp_path: Path) -> None:
+def test_before_a_part_is_done_the_settings_may_change(tmp_path: Path) -> None:
     # As a kill leaves it that comes before the first part.
-    ResumableOutput(tmp_path / "out", HOW)
-    ResumableOutput(tmp_path / "out", HOW | {"decode.beam_size": "9"})
+    (tmp_path / ".out.parts").mkdir()
+    (tmp_path / ".out.parts" / "job.json").write_text("other settings")
+    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
+    assert (tmp_path / "out").read_text() == WHOLE
+    assert names(tmp_path) == ["out"]
