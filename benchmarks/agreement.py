@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import platform
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from common import markdown, versions
 from torch import Tensor, nn
 
-import mtkit
 from mtkit.base.text import read_lines
 from mtkit.config import ModelConfig
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
@@ -146,27 +145,16 @@ def compare_logits(model: Transformer, src: Tensor, tgt_in: Tensor, data: str) -
     return rows
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Two translations of a sentence with their log-probabilities in float64."""
-
-    source: str
-    ours: str
-    theirs: str
-    our_log_prob: float
-    their_log_prob: float
-
-
 def compare_translations(
     translator: Translator, lines: list[str], *, beam_size: int
-) -> tuple[Comparison, list[Difference]]:
+) -> tuple[Comparison, list[str]]:
     """Translations by mtkit and by CTranslate2, both in float32.
 
     With a beam both rank by log-probability alone, because their length penalties differ; and
     because they end their searches by different rules, only greedy search has a bound.
 
     Returns:
-        The row of the table, and what differs.
+        The row of the table, and what differs, with log-probabilities in float64.
     """
     import ctranslate2
 
@@ -182,14 +170,14 @@ def compare_translations(
         theirs = CTranslate2Model(place, ours.vocabularies, config).translate(lines)
     model, *_ = real_case(ours, lines[:1])
     exact = Translator(model, tgt, config, device=device, src_tokenizer=src)
-    different = []
+    different, better = [], 0
     for source, one, other in zip(lines, mine, theirs, strict=True):
         if one != other:
-            scores = [scored.log_prob for scored in exact.score_given([source] * 2, [one, other])]
-            different.append(Difference(source, one, other, *scores))
+            a, b = (scored.log_prob for scored in exact.score_given([source] * 2, [one, other]))
+            different.append(f"{source}\n  mtkit {a:.4f}: {one}\n  other {b:.4f}: {other}")
+            better += a > b
     result = f"{len(lines) - len(different):,} equal"
     if different and beam_size > 1:
-        better = sum(d.our_log_prob > d.their_log_prob for d in different)
         result += f"; mtkit's the more probable in {better:,} of the other {len(different):,}"
     row = Comparison(
         "greedy translations" if beam_size == 1 else f"translations with beam {beam_size}, alpha 0",
@@ -249,7 +237,7 @@ def main() -> int:
     if (arguments.run is None) != (arguments.input is None):
         parser.error("--run and --input go together")
     rows = compare_logits(*random_case(), "small random weights, padding")
-    different: dict[str, list[Difference]] = {}
+    different: dict[str, list[str]] = {}
     if arguments.run:
         translator = Translator.load(arguments.run, device="cpu", prepared=False)
         lines = list(itertools.islice(read_lines(arguments.input), arguments.sentences))
@@ -259,19 +247,15 @@ def main() -> int:
         for beam_size in (1, translator.config.beam_size):
             row, different[row.what] = compare_translations(translator, lines, beam_size=beam_size)
             rows.append(row)
-    print(
-        f"mtkit {mtkit.__version__}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}\n"
-    )
-    print("| what | against | on | result | |")
-    print("|---|---|---|---|---|")
-    for row in rows:
-        verdict = "holds" if row.holds else "BROKEN"
-        print(f"| {row.what} | {row.against} | {row.data} | {row.result} | {verdict} |")
+    print(f"{versions()}\n")
+    cells = [
+        [row.what, row.against, row.data, row.result, "holds" if row.holds else "BROKEN"]
+        for row in rows
+    ]
+    print(markdown(["what", "against", "on", "result", ""], cells))
     for what, found in different.items():
-        for d in found[:3]:
-            print(f"\n{what}: {d.source}\n  mtkit {d.our_log_prob:.4f}: {d.ours}")
-            print(f"  other {d.their_log_prob:.4f}: {d.theirs}")
+        for text in found[:3]:
+            print(f"\n{what}: {text}")
     return 0 if all(row.holds for row in rows) else 1
 
 

@@ -10,7 +10,6 @@ model of `small.yaml` with 8,000 pieces, sentences of 15 tokens.
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -18,12 +17,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from common import markdown, spread, versions
 from torch import Tensor, nn
+from train_cpu import SIZES, PlainModel
 
-import mtkit
 from mtkit.base.devices import disable_malloc_trim
 from mtkit.config import load_config
-from mtkit.model import Transformer, sinusoidal_positions
+from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.translate.engine import Engine
@@ -32,43 +32,6 @@ from mtkit.translate.search import beam_search
 SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, LENGTH = 8_000, 15
 SMOOTHING = 0.1
-
-
-class Plain(nn.Module):
-    """The same model put together from `torch.nn.Transformer`, as a tutorial would."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.d_model = SHAPE.d_model
-        self.embedding = nn.Embedding(VOCABULARY, SHAPE.d_model)
-        self.transformer = nn.Transformer(
-            SHAPE.d_model,
-            SHAPE.n_heads,
-            SHAPE.encoder_layers,
-            SHAPE.decoder_layers,
-            SHAPE.d_ff,
-            SHAPE.dropout,
-            batch_first=True,
-        )
-        self.register_buffer("positions", sinusoidal_positions(512, SHAPE.d_model).float())
-
-    def embed(self, ids: Tensor) -> Tensor:
-        """Scaled embeddings plus positions."""
-        return self.embedding(ids) * self.d_model**0.5 + self.positions[: ids.shape[1]]
-
-    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        """Logits (B, T, V)."""
-        pad = src == PAD_ID
-        causal = nn.Transformer.generate_square_subsequent_mask(tgt_in.shape[1])
-        out = self.transformer(
-            self.embed(src),
-            self.embed(tgt_in),
-            tgt_mask=causal,
-            src_key_padding_mask=pad,
-            memory_key_padding_mask=pad,
-            tgt_is_causal=True,
-        )
-        return F.linear(out, self.embedding.weight)
 
 
 def training_step(model: nn.Module, *, plain: bool, sentences: int) -> Callable[[], int]:
@@ -131,21 +94,20 @@ def _without_eos(log_probs: Tensor) -> Tensor:
     return log_probs
 
 
-def compare(title: str, ours: Callable[[], int], plain: Callable[[], int], rounds: int) -> None:
-    """Run the two in turn and print the ratio of their speeds."""
-    for function in (ours, plain):
-        function()
-    speeds: dict[str, list[float]] = {"mtkit": [], "plain": []}
-    for _ in range(rounds):
-        for name, function in (("mtkit", ours), ("plain", plain)):
-            started = time.perf_counter()
-            tokens = function() + function()
-            speeds[name].append(tokens / (time.perf_counter() - started))
-    ratios = sorted(a / b for a, b in zip(speeds["mtkit"], speeds["plain"], strict=True))
-    print(
-        f"| {title} | {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) "
-        f"| {statistics.median(speeds['mtkit']):,.0f} | {statistics.median(speeds['plain']):,.0f} |"
-    )
+def compare(
+    title: str, ours: Callable[[], int], plain: Callable[[], int], rounds: int
+) -> list[str]:
+    """The row of a table: the ratio of the speeds of two functions that take turns, and both."""
+    speed(ours), speed(plain)
+    pairs = [(speed(ours), speed(plain)) for _ in range(rounds)]
+    medians = [f"{statistics.median(speeds):,.0f}" for speeds in zip(*pairs, strict=True)]
+    return [title, spread([mine / theirs for mine, theirs in pairs], ".2f"), *medians]
+
+
+def speed(step: Callable[[], int]) -> float:
+    """Tokens per second of two calls."""
+    started = time.perf_counter()
+    return (step() + step()) / (time.perf_counter() - started)
 
 
 def main() -> None:
@@ -154,43 +116,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
+    rounds = arguments.rounds
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    print(
-        f"mtkit {mtkit.__version__}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}, {arguments.threads} threads, {arguments.rounds} rounds\n"
-    )
-    print("| what | mtkit / plain, median (range) | mtkit tokens/s | plain tokens/s |")
-    print("|---|---|---|---|")
-    ours, plain = Transformer(SHAPE, VOCABULARY, PAD_ID), Plain()
-
-    def steps(model: nn.Module, *, is_plain: bool) -> Callable[[], int]:
-        return training_step(model, plain=is_plain, sentences=100)
-
-    title = "training step against torch.nn.Transformer"
-    compare(title, steps(ours, is_plain=False), steps(plain, is_plain=True), arguments.rounds)
-    before = training_step(ours, plain=False, sentences=100)
-    # The setting of the C library cannot be taken back, so this row comes after the others.
-    for cached_rows in (64, 512):
-        compare(
-            f"greedy decoding of {cached_rows} sentences against no cache",
-            decoding(ours, cached=True, sentences=cached_rows),
-            decoding(ours, cached=False, sentences=cached_rows),
-            arguments.rounds,
+    print(f"{arguments.threads} threads, {rounds} rounds. {versions()}\n")
+    ours, plain = Transformer(SHAPE, VOCABULARY, PAD_ID), PlainModel(SIZES["small"], VOCABULARY)
+    step = training_step(ours, plain=False, sentences=100)
+    other = training_step(plain, plain=True, sentences=100)
+    rows = [compare("training step against torch.nn.Transformer", step, other, rounds)]
+    for sentences in (64, 512):
+        cached, plainly = (
+            decoding(ours, cached=cached, sentences=sentences) for cached in (True, False)
         )
-    default = [_speed(before) for _ in range(arguments.rounds)]
+        title = f"greedy decoding of {sentences} sentences against no cache"
+        rows.append(compare(title, cached, plainly, rounds))
+    # The setting of the C library cannot be taken back, so this row is the last and not in turns.
+    default = statistics.median(speed(step) for _ in range(rounds))
     disable_malloc_trim()
-    kept = [_speed(before) for _ in range(arguments.rounds)]
-    print(
-        f"| training step, freed memory kept against returned | "
-        f"{statistics.median(kept) / statistics.median(default):.2f} (not alternating) "
-        f"| {statistics.median(kept):,.0f} | {statistics.median(default):,.0f} |"
+    kept = statistics.median(speed(step) for _ in range(rounds))
+    title = "training step, freed memory kept against returned"
+    rows.append(
+        [title, f"{kept / default:.2f} (not alternating)", f"{kept:,.0f}", f"{default:,.0f}"]
     )
-
-
-def _speed(step: Callable[[], int]) -> float:
-    started = time.perf_counter()
-    return (step() + step()) / (time.perf_counter() - started)
+    columns = ["what", "mtkit / plain, median (range)", "mtkit tokens/s", "plain tokens/s"]
+    print(markdown(columns, rows))
 
 
 if __name__ == "__main__":

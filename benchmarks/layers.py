@@ -1,6 +1,6 @@
 """Table 1 of the paper, measured: what one layer of each kind costs as sequences grow.
 
-    python benchmarks/layers.py [--json FILE] [--svg FILE] [--quick]
+    python benchmarks/layers.py [--svg FILE] [--quick]
 
 Times the forward pass of one layer at batch 1 for several lengths n and widths d: self-attention
 and restricted self-attention by mtkit's `Attention`, a recurrent layer by `torch.nn.RNN`, a
@@ -14,21 +14,19 @@ itself (n²·d), which is all that Table 1 counts.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from common import markdown, versions
 from torch import Tensor, nn
 
-import mtkit
 from mtkit.base.devices import disable_malloc_trim
 from mtkit.config import ModelConfig
 from mtkit.model import SelfAttention
@@ -38,7 +36,7 @@ HEAD_WIDTH = 64
 SAMPLE_SECONDS = 0.05
 
 
-Layer = tuple[nn.Module, Callable[[Tensor], Tensor]]
+Layer = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def attention(window: int | None) -> Callable[[int], Layer]:
         shape = ModelConfig(d_model=d, n_heads=max(1, d // HEAD_WIDTH), attention_window=window)
         layer = SelfAttention(shape).eval()
         layer.reset_parameters()
-        return layer, layer
+        return layer
 
     return build
 
@@ -79,7 +77,7 @@ def attention(window: int | None) -> Callable[[int], Layer]:
 def recurrent(d: int) -> Layer:
     """The plainest recurrent layer: one d × d product a position, after the one of the input."""
     layer = nn.RNN(d, d, batch_first=True).eval()
-    return layer, lambda x: layer(x)[0]
+    return lambda x: layer(x)[0]
 
 
 def convolutional(width: int) -> Callable[[int], Layer]:
@@ -87,7 +85,7 @@ def convolutional(width: int) -> Callable[[int], Layer]:
 
     def build(d: int) -> Layer:
         layer = nn.Conv1d(d, d, width, padding=width // 2).eval()
-        return layer, lambda x: layer(x.transpose(1, 2))
+        return lambda x: layer(x.transpose(1, 2))
 
     return build
 
@@ -104,18 +102,13 @@ def kinds(window: int, kernel: int) -> list[Kind]:
 
 
 @torch.inference_mode()
-def measure(
-    rows: list[Kind], lengths: list[int], widths: list[int], rounds: int, device: torch.device
-) -> list[Timing]:
+def measure(rows: list[Kind], lengths: list[int], widths: list[int], rounds: int) -> list[Timing]:
     """Time every kind at every length and width, the kinds taking turns."""
     timings = []
     for d in widths:
-        functions = {}
-        for kind in rows:
-            module, functions[kind.name] = kind.build(d)
-            module.to(device)
+        functions = {kind.name: kind.build(d) for kind in rows}
         for n in lengths:
-            x = torch.randn(1, n, d, device=device)
+            x = torch.randn(1, n, d)
             samples: dict[str, list[float]] = {name: [] for name in functions}
             for _ in range(rounds + 1):
                 for name, function in functions.items():
@@ -131,16 +124,9 @@ def measure(
 
 def sample(function: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """Milliseconds of one call, over as many as fill the sample."""
-
-    def wait() -> None:
-        if x.device.type == "cuda":
-            torch.cuda.synchronize()
-
-    wait()
     calls, started = 0, time.perf_counter()
     while (passed := time.perf_counter() - started) < SAMPLE_SECONDS or calls == 0:
         function(x)
-        wait()
         calls += 1
     return 1000 * passed / calls
 
@@ -172,43 +158,35 @@ def report(rows: list[Kind], timings: list[Timing], lengths: list[int], widths: 
     """The paper's complexities beside the measured growth, then the times."""
     long = lengths[len(lengths) // 2 :]
     by = {(t.kind, t.n, t.d): t for t in timings}
-    growth = [f"growth with n, d = {d}" for d in widths]
-    text = [
-        "| layer | complexity | sequential | path | "
-        + " | ".join(growth)
-        + f" | growth with d, n = {long[-1]:,} |",
-        "|---" * (5 + len(widths)) + "|",
-    ]
+    growth = []
     for kind in rows:
-        cells = []
+        cells = [f"O({cell})" for cell in (kind.complexity, kind.sequential, kind.path)]
         for d in widths:
             power, error = exponent(long, [by[kind.name, n, d].median for n in long])
             cells.append(f"n^{power:.2f} ± {error:.2f}")
         power, _ = exponent(widths, [by[kind.name, long[-1], d].median for d in widths])
-        cells.append(f"d^{power:.2f}")
-        text.append(
-            f"| {kind.name} | O({kind.complexity}) | O({kind.sequential}) | O({kind.path}) | "
-            + " | ".join(cells)
-            + " |"
-        )
+        growth.append([kind.name, *cells, f"d^{power:.2f}"])
+    columns = ["layer", "complexity", "sequential", "path"]
+    columns += [f"growth with n, d = {d}" for d in widths] + [f"growth with d, n = {long[-1]:,}"]
     a, b = shares([t for t in timings if t.kind == rows[0].name])
-    text += [
-        "",
+    times = [
+        [
+            f"{kind.name}, d = {d}",
+            *(
+                f"{t.median:.3g} ({t.least:.3g} to {t.most:.3g})"
+                for t in (by[kind.name, n, d] for n in lengths)
+            ),
+        ]
+        for d in widths
+        for kind in rows
+    ]
+    return (
+        f"{markdown(columns, growth)}\n\n"
         f"Growth is fitted from n = {long[0]:,} to {long[-1]:,}. Self-attention takes "
         f"{a:.1e}·n·d² + {b:.1e}·n²·d milliseconds: its quadratic part is the larger one "
-        f"beyond n = {a / b:.1f}·d.",
-        "",
-        "| milliseconds | " + " | ".join(f"n = {n:,}" for n in lengths) + " |",
-        "|---" * (1 + len(lengths)) + "|",
-    ]
-    for d in widths:
-        for kind in rows:
-            cells = []
-            for n in lengths:
-                t = by[kind.name, n, d]
-                cells.append(f"{t.median:.3g} ({t.least:.3g} to {t.most:.3g})")
-            text.append(f"| {kind.name}, d = {d} | " + " | ".join(cells) + " |")
-    return "\n".join(text)
+        f"beyond n = {a / b:.1f}·d.\n\n"
+        + markdown(["milliseconds", *(f"n = {n:,}" for n in lengths)], times)
+    )
 
 
 def plot(rows: list[Kind], timings: list[Timing], widths: list[int], path: Path) -> None:
@@ -246,7 +224,7 @@ def plot(rows: list[Kind], timings: list[Timing], widths: list[int], path: Path)
 
 
 def main() -> None:
-    """Parse, measure, print; write the samples and the plot where asked."""
+    """Parse, measure, print; draw the plot where asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[2**i for i in range(6, 13)])
     parser.add_argument("--widths", type=int, nargs="+", default=[128, 512])
@@ -254,9 +232,7 @@ def main() -> None:
     parser.add_argument("--kernel", type=int, default=3, help="k of the convolution")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--quick", action="store_true", help="few lengths and rounds")
-    parser.add_argument("--json", type=Path, help="write every timing here")
     parser.add_argument("--svg", type=Path, help="draw the times here")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -266,18 +242,9 @@ def main() -> None:
     disable_malloc_trim()
     torch.manual_seed(1)
     rows = kinds(arguments.window, arguments.kernel)
-    device = torch.device(arguments.device)
-    timings = measure(rows, arguments.lengths, arguments.widths, arguments.rounds, device)
-    where = (
-        torch.cuda.get_device_name() if device.type == "cuda" else f"{arguments.threads} threads"
-    )
-    print(
-        f"mtkit {mtkit.__version__}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}, {where}, {arguments.rounds} rounds\n"
-    )
+    timings = measure(rows, arguments.lengths, arguments.widths, arguments.rounds)
+    print(f"{arguments.threads} threads, {arguments.rounds} rounds. {versions()}\n")
     print(report(rows, timings, arguments.lengths, arguments.widths))
-    if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(t) for t in timings], indent=1) + "\n")
     if arguments.svg:
         plot(rows, timings, arguments.widths, arguments.svg)
 

@@ -1,11 +1,10 @@
-"""Preparing a corpus: time and memory of `mtkit prepare` beside the other toolkits' own way.
+"""Preparing a corpus: time and memory of `mtkit prepare` beside SentencePiece and fairseq.
 
-Each toolkit makes of the same plain text files what it trains from, with a joint BPE of the same
-size, on the same cores. Where a toolkit learns no subwords itself, or does not apply them,
-SentencePiece does: the learning reads the files as its command line does, the applying uses all
-cores. What is measured is everything from text to the toolkit's own files; the steps are told
-apart in the notes. Memory is that of all processes of a step together: their proportional set
-sizes, so that what several share counts once, sampled while they run.
+Both make of the same plain text files what they train from, with a joint BPE of the same size, on
+the same cores. For fairseq SentencePiece learns the subwords, from the files as its command line
+does, and applies them on all cores. What is measured is everything from text to the toolkit's own
+files. Memory is that of all processes of a step together: their proportional set sizes, so that
+what several share counts once, sampled while they run.
 
     python benchmarks/prepare.py --src train.en --tgt train.fr --valid-src dev.en --valid-tgt dev.fr
 
@@ -16,10 +15,7 @@ must not grow with the corpus.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import json
 import os
-import platform
 import random
 import shutil
 import statistics
@@ -33,7 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from peers import TOOLKITS, LeftOutError, processor, python_of, spread, version_of
+from common import LeftOutError, markdown, python_of, spread, version_of, versions
 
 MIB = 1 << 20
 
@@ -91,7 +87,7 @@ def measured(command: Sequence[str | Path], *, cores: int, cwd: Path, log: Path)
     """Run a command on so many cores.
 
     Raises:
-        LeftOutError: if it fails.
+        LeftOutError: if it fails, with the end of what it printed.
     """
     taken = Taken()
     mine = set(sorted(os.sched_getaffinity(0))[-cores:])
@@ -112,7 +108,7 @@ def measured(command: Sequence[str | Path], *, cores: int, cwd: Path, log: Path)
             status = process.wait()
         taken.seconds = time.perf_counter() - started
     if status:
-        raise LeftOutError(f"{Path(command[0]).name} ended with status {status}; see {log}")
+        raise LeftOutError(f"status {status}: {log.read_text(errors='replace')[-2000:]}")
     return taken
 
 
@@ -163,173 +159,80 @@ class Corpus:
     cores: int
 
 
-@dataclass
-class Way:
-    """The steps of a toolkit, each a name and a command, and what they do to the pairs."""
-
-    title: str
-    steps: list[tuple[str, list[str | Path]]]
-    does: str
-
-
-def way(name: str, corpus: Corpus, folder: Path, peers: Path) -> Way:
-    """How a toolkit prepares the corpus in a folder.
+def steps(name: str, corpus: Corpus, peers: Path) -> dict[str, list[str | Path]]:
+    """The commands with which a toolkit prepares the corpus in the current folder.
 
     Raises:
         LeftOutError: if it cannot be installed.
     """
-    python = python_of(name, peers)
-    cores = str(corpus.cores)
-    pieces = ["train.src", "train.tgt", "valid.src", "valid.tgt"]
-    texts = [corpus.src, corpus.tgt, corpus.valid_src, corpus.valid_tgt]
-    subwords: list[tuple[str, list[str | Path]]] = [
-        (
-            "learn",
-            [sys.executable, "-c", LEARN, corpus.src, corpus.tgt, str(corpus.vocab_size), cores],
-        ),
-        (
-            "apply",
-            [
-                sys.executable,
-                "-c",
-                APPLY,
-                cores,
-                *(f"{text}={piece}" for text, piece in zip(texts, pieces, strict=True)),
-            ],
-        ),
-    ]
-    bin_folder = python.parent
+    python, cores = python_of(name, peers), str(corpus.cores)
     if name == "mtkit":
-        command: list[str | Path] = [sys.executable, "-m", "mtkit", "-q", "prepare", "corpus"]
-        command += ["--src-lang", "en", "--tgt-lang", "fr", "--out", folder / "out"]
+        command: list[str | Path] = [python, "-m", "mtkit", "-q", "prepare", "corpus"]
+        command += ["--src-lang", "en", "--tgt-lang", "fr", "--out", "out"]
         command += ["--train", corpus.src, corpus.tgt]
         command += ["--valid", corpus.valid_src, corpus.valid_tgt]
         command += ["--vocab-size", str(corpus.vocab_size), "--workers", cores]
-        return Way(
-            "mtkit", [("prepare", command)], "checks, cleans, counts overlap, hashes, encodes"
-        )
-    if name == "fairseq":
-        preprocess: list[str | Path] = [python, "-W", "ignore", "-c", BINARISE]
-        preprocess += ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"]
-        preprocess += ["--trainpref", "train", "--validpref", "valid", "--destdir", "out"]
-        preprocess += ["--workers", cores]
-        return Way(
-            "SentencePiece, fairseq-preprocess", [*subwords, ("binarise", preprocess)], "encodes"
-        )
-    if name == "sockeye":
-        prepare: list[str | Path] = [bin_folder / "sockeye-prepare-data"]
-        prepare += ["-s", "train.src", "-t", "train.tgt", "--shared-vocab", "-o", "out"]
-        prepare += ["--max-processes", cores, "--max-seq-len", "256"]
-        return Way(
-            "SentencePiece, sockeye-prepare-data", [*subwords, ("shards", prepare)], "encodes"
-        )
-    if name == "eole":
-        settings = {
-            "data": {"corpus": {"path_src": str(corpus.src), "path_tgt": str(corpus.tgt)}},
-            "transforms": ["sentencepiece"],
-            "transforms_configs": {
-                "sentencepiece": {
-                    "src_subword_model": str(folder / "spm.model"),
-                    "tgt_subword_model": str(folder / "spm.model"),
-                }
-            },
-            "save_data": str(folder / "out"),
-            "src_vocab": str(folder / "vocab.src"),
-            "tgt_vocab": str(folder / "vocab.tgt"),
-            "share_vocab": True,
-            "n_sample": -1,
-            "num_threads": corpus.cores,
-        }
-        (folder / "eole.json").write_text(json.dumps(settings))
-        count: list[str | Path] = [bin_folder / "eole", "build_vocab", "-config", "eole.json"]
-        return Way(
-            "SentencePiece, eole build_vocab",
-            [subwords[0], ("count", count)],
-            "counts pieces; encodes in training",
-        )
-    raise LeftOutError("prepares nothing: it cuts text into subwords while it trains")
+        return {"prepare": command}
+    texts = {"train.src": corpus.src, "train.tgt": corpus.tgt}
+    texts |= {"valid.src": corpus.valid_src, "valid.tgt": corpus.valid_tgt}
+    learn = [sys.executable, "-c", LEARN, corpus.src, corpus.tgt, str(corpus.vocab_size), cores]
+    apply = [sys.executable, "-c", APPLY, cores, *(f"{texts[file]}={file}" for file in texts)]
+    binarise: list[str | Path] = [python, "-W", "ignore", "-c", BINARISE]
+    binarise += ["--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary"]
+    binarise += ["--trainpref", "train", "--validpref", "valid", "--destdir", "out"]
+    return {"learn": learn, "apply": apply, "binarise": [*binarise, "--workers", cores]}
 
 
 # ---------------------------------------------------------------------------------------------
 # Measuring
 
 
-@dataclass
-class Result:
-    """What a way took, round by round."""
-
-    title: str
-    does: str
-    taken: list[list[Taken]]
-    steps: list[str]
-
-    @property
-    def seconds(self) -> list[float]:
-        """Of all steps together, of each round."""
-        return [sum(step.seconds for step in one) for one in self.taken]
-
-    @property
-    def peak_mib(self) -> list[float]:
-        """The most of any step, of each round."""
-        return [max(step.peak_bytes for step in one) / MIB for one in self.taken]
-
-
 def compare(
     names: Sequence[str], corpus: Corpus, *, rounds: int, peers: Path, folder: Path
-) -> tuple[dict[str, Result], dict[str, str]]:
-    """All ways in turn, round after round; and why some were left out."""
-    results: dict[str, Result] = {}
-    left_out: dict[str, str] = {}
+) -> dict[str, list[dict[str, Taken]]]:
+    """What each step of each toolkit took, in every round; the toolkits take turns."""
+    results: dict[str, list[dict[str, Taken]]] = {name: [] for name in names}
     for number in range(rounds):
-        for name in names:
-            if name in left_out:
-                continue
+        for name in list(results):
             place = folder / name
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir(parents=True)
-            log = folder / f"{name}.log"
+            place.mkdir()
+            taken = {}
             try:
-                of_name = way(name, corpus, place, peers)
-                taken = []
-                for step, command in of_name.steps:
+                for step, command in steps(name, corpus, peers).items():
                     print(f"round {number + 1}: {name}: {step}", file=sys.stderr)
-                    taken.append(measured(command, cores=corpus.cores, cwd=place, log=log))
+                    log = folder / f"{name}.log"
+                    taken[step] = measured(command, cores=corpus.cores, cwd=place, log=log)
+                results[name].append(taken)
             except LeftOutError as error:
-                left_out[name] = str(error)
-                results.pop(name, None)
-                continue
+                print(f"left out: {name}: {error}", file=sys.stderr)
+                del results[name]
             finally:
-                shutil.rmtree(place, ignore_errors=True)
-            steps = [step for step, _ in of_name.steps]
-            result = results.setdefault(name, Result(of_name.title, of_name.does, [], steps))
-            result.taken.append(taken)
-    return results, left_out
+                shutil.rmtree(place)
+    return results
 
 
-def table(results: dict[str, Result], pairs: int) -> str:
+def table(results: dict[str, list[dict[str, Taken]]], pairs: int) -> str:
     """Rows of Markdown."""
-    rows = [
-        "| way | seconds | pairs/s | times mtkit's | peak MiB | steps | does |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    ours = results["mtkit"].seconds
-    for result in results.values():
-        ratios = [theirs / mine for theirs, mine in zip(result.seconds, ours, strict=True)]
-        steps = ", ".join(
-            f"{step} {statistics.median(one[index].seconds for one in result.taken):.1f} s"
-            for index, step in enumerate(result.steps)
+    rows = []
+    seconds = {
+        name: [sum(step.seconds for step in taken.values()) for taken in rounds]
+        for name, rounds in results.items()
+    }
+    for name, rounds in results.items():
+        ratios = [a / b for a, b in zip(seconds[name], seconds["mtkit"], strict=True)]
+        peaks = [max(step.peak_bytes for step in taken.values()) / MIB for taken in rounds]
+        of_steps = {step: statistics.median(r[step].seconds for r in rounds) for step in rounds[0]}
+        rows.append(
+            [
+                f"{name} {version_of(name)}" if name == "mtkit" else f"SentencePiece, {name}",
+                spread(seconds[name], ".1f"),
+                f"{pairs / statistics.median(seconds[name]):,.0f}",
+                spread(ratios, ".2f"),
+                spread(peaks, ",.0f"),
+                ", ".join(f"{step} {median:.1f} s" for step, median in of_steps.items()),
+            ]
         )
-        cells = [
-            result.title,
-            spread(result.seconds, ".1f"),
-            f"{pairs / statistics.median(result.seconds):,.0f}",
-            spread(ratios, ".2f"),
-            spread(result.peak_mib, ",.0f"),
-            steps,
-            result.does,
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
+    return markdown(["way", "seconds", "pairs/s", "times mtkit's", "peak MiB", "steps"], rows)
 
 
 def grown(corpus: Corpus, times: int, folder: Path) -> Corpus:
@@ -376,8 +279,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--growth", type=int, default=0, metavar="N")
-    parser.add_argument("--toolkits", nargs="+", default=["mtkit", "fairseq", "sockeye", "eole"])
-    parser.add_argument("--peers", type=Path, default=Path("peers"), help="environments")
+    parser.add_argument("--toolkits", nargs="+", default=["mtkit", "fairseq"])
+    parser.add_argument("--peers-dir", type=Path, default=Path("build/peers"))
     parser.add_argument("--work", type=Path, help="folder for files, some GB")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.work) as scratch:
@@ -385,28 +288,15 @@ def main() -> None:
         given = (options.src, options.tgt, options.valid_src, options.valid_tgt)
         texts = [plain(path, folder) for path in given]
         corpus = Corpus(*texts, options.vocab_size, options.threads)
-        with corpus.src.open("rb") as lines:
-            pairs = sum(1 for _ in lines)
         if options.growth:
             corpus = grown(corpus, options.growth, folder)
-            pairs *= options.growth
+        with corpus.src.open("rb") as lines:
+            pairs = sum(1 for _ in lines)
         names = ["mtkit"] if options.growth else options.toolkits
-        peers = options.peers.absolute()
-        results, left_out = compare(
-            names, corpus, rounds=options.rounds, peers=peers, folder=folder
-        )
-        machine = f"{processor()}, Python {platform.python_version()}"
-        print(f"{pairs:,} pairs, {options.threads} threads, {machine}")
-        for name in names:
-            package = TOOLKITS[name].package
-            print(f"{name} {package.partition('==')[2] if package else version_of(name)}", end="; ")
-        print(f"sentencepiece {importlib.metadata.version('sentencepiece')}\n")
-        print(table(results, pairs))
-        for name, reason in left_out.items():
-            print(f"\nleft out: {name}: {reason}")
-            log = folder / f"{name}.log"
-            if log.exists():
-                print(log.read_text(errors="replace")[-2000:], file=sys.stderr)
+        peers = options.peers_dir.absolute()
+        results = compare(names, corpus, rounds=options.rounds, peers=peers, folder=folder)
+    print(f"{pairs:,} pairs, {options.threads} threads. {versions()}\n")
+    print(table(results, pairs))
 
 
 if __name__ == "__main__":

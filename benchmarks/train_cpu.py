@@ -1,4 +1,4 @@
-"""Time training on the CPU against the other toolkits, on the same batches, in one run.
+"""Time training on the CPU against other toolkits, on the same batches, in one run.
 
     python benchmarks/train_cpu.py --data data/multi30k [--quick] [--size base] [--threads 2]
 
@@ -24,8 +24,8 @@ inside the feed-forward network is off, as in the paper, wherever a toolkit can 
 with (0.9, 0.98), the paper's schedule with 4,000 steps of warm-up, no clipping of gradients,
 sinusoidal positions, and one matrix for both embeddings and the output.
 
-This file runs in every environment, so at its top it imports nothing but torch, numpy and peers.py,
-which makes the environments.
+This file runs in every environment, so at its top it imports nothing but torch, numpy and
+common.py, which makes the environments.
 """
 
 from __future__ import annotations
@@ -37,15 +37,12 @@ import functools
 import json
 import math
 import os
-import platform
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -55,22 +52,22 @@ from torch import Tensor, nn
 
 # Last, because the modules beside this file are not for the toolkits to import.
 sys.path.append(str(Path(__file__).parent))
-from peers import (
+from common import (
+    BOS,
+    EOS,
+    PAD,
     TOOLKITS,
-    LeftOutError,
     Process,
-    last_cores,
+    Race,
+    clock,
     malloc_trim,
-    peak_bytes,
-    processor,
-    python_of,
+    markdown,
     serve,
     spread,
     version_of,
+    versions,
 )
 
-# Those of mtkit.tokenizer, which the peers' environments do not have.
-PAD, BOS, EOS, UNK = range(4)
 SMOOTHING = DROPOUT = 0.1
 BETAS, EPSILON = (0.9, 0.98), 1e-9
 WARMUP_STEPS = 4000
@@ -97,15 +94,8 @@ SIZES = {"small": Size(3, 256, 1024, 4), "base": Size(6, 512, 2048, 8)}
 class Setting:
     """What a worker gets when it starts.
 
-    Attributes:
-        size: of the model.
-        vocabulary: number of pieces.
-        seed: of the initial weights and of dropout.
-        threads: to compute with.
-        data: the prepared folder.
-        batches: the file that `write_batches` wrote.
-        budget: most slots of a batch on either side.
-        overrides: for mtkit, `section.key=value`.
+    `vocabulary` is the number of pieces, `batches` the file that `write_batches` wrote, `budget`
+    the most slots of a batch on either side; `overrides` are settings of mtkit.
     """
 
     size: Size
@@ -147,10 +137,6 @@ class Batch:
         """Target tokens, EOS counted, padding not."""
         return int((self.tgt_out != PAD).sum())
 
-    def whole_target(self) -> Tensor:
-        """(B, T + 1), begun by BOS and ended by EOS."""
-        return F.pad(self.tgt_out, (1, 0), value=BOS)
-
 
 def learning_rate(step: int, d_model: int) -> float:
     """The paper's, of update `step`, counted from 1 (Section 5.3, equation 3)."""
@@ -178,14 +164,11 @@ class Peer:
     note: str = ""
 
 
-def mtkit_fp32(setting: Setting, example: Batch) -> Peer:
-    """mtkit without bfloat16, which it uses by default where the CPU has it."""
-    overrides = [*setting.overrides, "train.precision=fp32"]
-    return mtkit(dataclasses.replace(setting, overrides=overrides), example)
+def mtkit(setting: Setting, *settings: str) -> Peer:
+    """`mtkit.train.trainer.Trainer`, as `mtkit train` sets it up on a CPU.
 
-
-def mtkit(setting: Setting, example: Batch) -> Peer:
-    """`mtkit.train.trainer.Trainer`, as `mtkit train` sets it up on a CPU."""
+    By default it uses bfloat16 where the CPU has it.
+    """
     from mtkit.base.devices import choose_device, disable_malloc_trim
     from mtkit.config import load_config
     from mtkit.data import PreparedData
@@ -208,6 +191,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
             f"train.warmup_steps={WARMUP_STEPS}",
             f"train.seed={setting.seed}",
             *setting.overrides,
+            *settings,
         ],
     )
     device = choose_device("cpu")
@@ -222,9 +206,7 @@ def mtkit(setting: Setting, example: Batch) -> Peer:
         trainer.model,
         update,
         lambda batch: trainer.model(batch.src, batch.tgt_in),
-        note=", ".join(
-            [trainer.precision, f"matrices by {trainer.matmul_backend}", *setting.overrides]
-        ),
+        ", ".join([trainer.precision, f"matrices by {trainer.matmul_backend}", *setting.overrides]),
     )
 
 
@@ -268,41 +250,18 @@ class PlainModel(nn.Module):
         return F.linear(out, self.embedding.weight)
 
 
-def plain(setting: Setting, example: Batch) -> Peer:
-    """The loop that one writes first: float32, `torch.optim.Adam`, logits at every position."""
+def plain(setting: Setting, *, is_fast: bool = False) -> Peer:
+    """The loop that one writes first: float32, `torch.optim.Adam`, logits at every position.
+
+    With `is_fast` as one makes it fast: matrix products in bfloat16, and Adam in one kernel.
+    """
     model = PlainModel(setting.size, setting.vocabulary)
-    optimizer = torch.optim.Adam(model.parameters(), betas=BETAS, eps=EPSILON)
-    return Peer(
-        model,
-        plain_update(setting, model, optimizer, contextlib.nullcontext),
-        lambda batch: model(batch.src, batch.tgt_in),
-    )
-
-
-def plain_bf16(setting: Setting, example: Batch) -> Peer:
-    """The same loop as one makes it fast: matrix products in bfloat16, and Adam in one kernel."""
-    model = PlainModel(setting.size, setting.vocabulary)
-    optimizer = torch.optim.Adam(model.parameters(), betas=BETAS, eps=EPSILON, fused=True)
-    autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
-    return Peer(
-        model,
-        plain_update(setting, model, optimizer, autocast),
-        lambda batch: model(batch.src, batch.tgt_in),
-    )
-
-
-def plain_update(
-    setting: Setting,
-    model: PlainModel,
-    optimizer: torch.optim.Optimizer,
-    arithmetic: Callable[[], contextlib.AbstractContextManager[Any]],
-) -> Callable[[Batch, int], None]:
-    """The update of a plain loop."""
+    optimizer = torch.optim.Adam(model.parameters(), betas=BETAS, eps=EPSILON, fused=is_fast)
 
     def update(batch: Batch, step: int) -> None:
         set_rate(optimizer, setting.size, step)
         optimizer.zero_grad()
-        with arithmetic():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_fast):
             loss = F.cross_entropy(
                 model(batch.src, batch.tgt_in).flatten(0, 1),
                 batch.tgt_out.flatten(),
@@ -312,10 +271,10 @@ def plain_update(
         loss.backward()
         optimizer.step()
 
-    return update
+    return Peer(model, update, lambda batch: model(batch.src, batch.tgt_in))
 
 
-def marian(setting: Setting, example: Batch) -> Peer:
+def marian(setting: Setting) -> Peer:
     """Hugging Face's `MarianMTModel`, trained by what their `Trainer` would train it by.
 
     That is its `LabelSmoother` and fused AdamW, here without weight decay, which makes it Adam.
@@ -370,230 +329,7 @@ def marian(setting: Setting, example: Batch) -> Peer:
     return Peer(model, update, lambda batch: forward(batch).logits)
 
 
-def joeynmt(setting: Setting, example: Batch) -> Peer:
-    """JoeyNMT's model, loss, optimizer and batches; the step is that of its `TrainManager`.
-
-    A `TrainManager` cannot be had without corpora and a folder of its own.
-    """
-    from joeynmt.batch import Batch as TheirBatch
-    from joeynmt.builders import build_optimizer
-    from joeynmt.model import build_model
-    from joeynmt.vocabulary import Vocabulary
-
-    size = setting.size
-    special = {"unk": "<unk>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
-    pieces = Vocabulary(
-        [f"piece{i}" for i in range(len(special), setting.vocabulary)],
-        SimpleNamespace(
-            **{f"{name}_token": token for name, token in special.items()},
-            **{f"{name}_id": number for number, name in enumerate(special)},
-            sep_token=None,
-            lang_tags=[],
-        ),
-    )
-    # It insists on numbers of its own when it is made; afterwards only these are read.
-    pieces.pad_index, pieces.bos_index, pieces.eos_index, pieces.unk_index = PAD, BOS, EOS, UNK
-    stack = {
-        "type": "transformer",
-        "num_layers": size.layers,
-        "num_heads": size.heads,
-        "embeddings": {"embedding_dim": size.d_model, "scale": True, "dropout": DROPOUT},
-        "hidden_size": size.d_model,
-        "ff_size": size.d_ff,
-        "dropout": DROPOUT,
-        "layer_norm": "post",
-    }
-    tied = {"tied_embeddings": True, "tied_softmax": True}
-    model = build_model({**tied, "encoder": stack, "decoder": stack}, pieces, pieces)
-    model.loss_function = ("crossentropy", SMOOTHING)
-    optimizer = build_optimizer({"optimizer": "adam", "adam_betas": BETAS}, model.parameters())
-
-    def convert(batch: Batch) -> Any:
-        return TheirBatch(
-            src=batch.src,
-            src_length=(batch.src != PAD).sum(1),
-            src_prompt_mask=None,
-            trg=batch.whole_target(),
-            trg_prompt_mask=None,
-            indices=torch.arange(len(batch.src)),
-            device=torch.device("cpu"),
-            pad_index=PAD,
-            eos_index=EOS,
-        )
-
-    def update(batch: Batch, step: int) -> None:
-        set_rate(optimizer, size, step)
-        theirs = convert(batch)
-        theirs.sort_by_src_length()
-        summed, _, _, correct = model(return_type="loss", **vars(theirs))
-        loss = theirs.normalize(summed, normalization="tokens")
-        loss.backward()
-        loss.item(), correct.item()
-        optimizer.step()
-        model.zero_grad()
-
-    # Log-probabilities are logits too.
-    return Peer(model, update, lambda batch: model(return_type="loss", **vars(convert(batch)))[1])
-
-
-def sockeye(setting: Setting, example: Batch) -> Peer:
-    """Sockeye's model, traced as its trainer does it, with its loss and its optimizer.
-
-    The functions of `sockeye.train` make them, from options of its command line.
-    """
-    from sockeye import arguments, data_io, optimizers, train, training
-    from sockeye.model import SockeyeModel, initialize_parameters
-
-    size, vocabulary = setting.size, [setting.vocabulary]
-    options = {
-        "num-layers": size.layers,
-        "transformer-model-size": size.d_model,
-        "transformer-attention-heads": size.heads,
-        "transformer-feed-forward-num-hidden": size.d_ff,
-        "transformer-dropout-attention": 0.0,
-        "transformer-dropout-act": 0.0,
-        "transformer-dropout-prepost": DROPOUT,
-        # Post-norm: dropout, residual, norm.
-        "transformer-preprocess": "",
-        "transformer-postprocess": "drn",
-        "embed-dropout": 0.0,  # the stacks begin with one
-        "weight-tying-type": "src_trg_softmax",
-        "label-smoothing": SMOOTHING,
-        "optimizer": "adam",
-        "optimizer-betas": f"{BETAS[0]}:{BETAS[1]}",
-        "optimizer-eps": EPSILON,
-        "gradient-clipping-type": "none",
-        # It wants files that exist, and reads none of them here.
-        "source": __file__,
-        "target": __file__,
-        "validation-source": __file__,
-        "validation-target": __file__,
-        "output": os.devnull,
-    }
-    parser = arguments.ConfigArgumentParser()
-    arguments.add_train_cli_args(parser)
-    args = parser.parse_args(
-        ["--shared-vocab", "--use-cpu", *(f"--{key}={value}" for key, value in options.items())]
-    )
-    corpus = data_io.DataStatistics(*[0] * 10, 1.0, 0.0, [], [], [])
-    model = SockeyeModel(
-        train.create_model_config(
-            args=args,
-            source_vocab_sizes=vocabulary,
-            target_vocab_sizes=vocabulary,
-            max_seq_len_source=LONGEST,
-            max_seq_len_target=LONGEST,
-            config_data=data_io.DataConfig(corpus, LONGEST, LONGEST, 1, 1),
-        )
-    )
-    model.apply(initialize_parameters)
-    optimizer_class, optimizer_options, zero_options = optimizers.get_optimizer(
-        train.create_optimizer_config(args)
-    )
-    optimizer = optimizer_class(model.parameters(), **optimizer_options)
-
-    def convert(batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-        theirs = data_io.create_batch_from_parallel_sample(
-            *(ids.int()[..., None] for ids in (batch.src, batch.tgt_in, batch.tgt_out))
-        )
-        inputs = theirs.source, theirs.source_length, theirs.target, theirs.target_length
-        return inputs, theirs.labels
-
-    traced = torch.jit.trace(model, convert(example)[0], strict=False)
-    trained = training.ModelWithLoss(traced, train.create_losses(args, vocabulary))
-
-    def update(batch: Batch, step: int) -> None:
-        inputs, labels = convert(batch)
-        loss, losses, counts = trained(*inputs, labels)
-        loss.backward()
-        losses[0].item(), counts[0].item()
-        set_rate(optimizer, size, step)
-        optimizer.step()
-        optimizer.zero_grad(**zero_options)
-
-    return Peer(model, update, lambda batch: model(*convert(batch)[0])["logits"])
-
-
-def eole(setting: Setting, example: Batch) -> Peer:
-    """eole's `Trainer`, one training step at a time, with its optimizer and schedule."""
-    import pyonmttok
-    from eole.config.models import TransformerModelConfig
-    from eole.config.training import TrainingConfig
-    from eole.models.model import EncoderDecoderModel
-    from eole.trainer import Trainer, TrainerConfig
-    from eole.utils import Statistics
-    from eole.utils.loss import LossCompute
-    from eole.utils.optimizers import Optimizer
-
-    size = setting.size
-    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    pieces = pyonmttok.build_vocab_from_tokens(
-        [f"piece{i}" for i in range(len(special), setting.vocabulary)],
-        special_tokens=list(special.values()),
-    )
-    vocabularies = {"src": pieces, "tgt": pieces, "specials": special}
-    shape = TransformerModelConfig(
-        layers=size.layers,
-        hidden_size=size.d_model,
-        word_vec_size=size.d_model,
-        transformer_ff=size.d_ff,
-        heads=size.heads,
-        share_embeddings=True,
-        share_decoder_embeddings=True,
-        add_qkvbias=True,
-        add_final_linear_bias=True,
-        add_ffnbias=True,
-        position_encoding_type="SinusoidalInterleaved",
-    )
-    training = TrainingConfig(
-        optim="adam",
-        adam_beta1=BETAS[0],
-        adam_beta2=BETAS[1],
-        adam_eps=EPSILON,
-        learning_rate=1.0,
-        decay_method="noam",
-        warmup_steps=WARMUP_STEPS,
-        max_grad_norm=0.0,
-        dropout=[DROPOUT],
-        attention_dropout=[0.0],
-        label_smoothing=SMOOTHING,
-        param_init_method="xavier_uniform",
-        gpu_ranks=[],
-    )
-    config = SimpleNamespace(model=shape, training=training)
-    model = EncoderDecoderModel.for_training(shape, vocabularies, training)
-    trainer = Trainer(
-        model=model,
-        train_loss=LossCompute.from_config(config, model, vocabularies),
-        valid_loss=None,
-        scoring_preparator=None,
-        valid_scorers={},
-        optim=Optimizer.from_config(model, config),
-        config=TrainerConfig(
-            norm_method="tokens", n_gpu=0, gpu_rank=-1, dropout=[DROPOUT], attention_dropout=[0.0]
-        ),
-    )
-
-    def update(batch: Batch, step: int) -> None:
-        theirs = {
-            "src": batch.src,
-            "srclen": (batch.src != PAD).sum(1),
-            "tgt": batch.whole_target(),
-            "images": None,
-            "prefix_len": None,
-            "cid": ["corpus"] * len(batch.src),
-            "cid_line_number": list(range(len(batch.src))),
-        }
-        trainer._train_step([theirs], batch.num_tokens, Statistics(), Statistics())
-
-    def logits(batch: Batch) -> Tensor:
-        out = model(batch.src, batch.whole_target(), (batch.src != PAD).sum(1))
-        return model.generator(out[0])
-
-    return Peer(model, update, logits)
-
-
-def fairseq(setting: Setting, example: Batch) -> Peer:
+def fairseq(setting: Setting) -> Peer:
     """fairseq's `Trainer`, from options of its command line, one `train_step` at a time.
 
     Its encoder has a second copy of its matrices, for inference, which counts among its parameters
@@ -703,37 +439,20 @@ def initialise(model: nn.Module, setting: Setting) -> None:
                     nn.init.xavier_uniform_(matrix)
 
 
-# By the names of `peers.TOOLKITS`: how to make each, in its own process, and what to know about it.
-PEERS: dict[str, tuple[Callable[[Setting, Batch], Peer], str]] = {
+# By the names of `common.TOOLKITS`: how to make each, in its own process, and what to know of it.
+PEERS: dict[str, tuple[Callable[[Setting], Peer], str]] = {
     "mtkit": (mtkit, ""),
-    "mtkit-fp32": (mtkit_fp32, ""),
+    "mtkit-fp32": (lambda setting: mtkit(setting, "train.precision=fp32"), ""),
     "torch": (
         plain,
         "drops out attention weights and feed-forward activations too, and has one more norm at "
         "the end of either stack",
     ),
     "torch-bf16": (
-        plain_bf16,
+        functools.partial(plain, is_fast=True),
         "the same in bfloat16 by autocast, with fused Adam",
     ),
-    "marian": (
-        marian,
-        "the Trainer's LabelSmoother and default optimizer, without the Trainer",
-    ),
-    "joeynmt": (
-        joeynmt,
-        "the step of its TrainManager, without the TrainManager; drops out attention weights and "
-        "feed-forward activations too",
-    ),
-    "sockeye": (
-        sockeye,
-        "the step of its trainer on the model that it traces, without the trainer",
-    ),
-    "eole": (
-        eole,
-        "its own trainer; pre-norm, because its decoder knows no other; drops out feed-forward "
-        "activations too",
-    ),
+    "marian": (marian, "the Trainer's LabelSmoother and default optimizer, without the Trainer"),
     "fairseq": (
         fairseq,
         "its own trainer, repaired where Python 3.11 and numpy 2 keep it from being imported",
@@ -753,17 +472,12 @@ class Worker:
         torch.manual_seed(setting.seed)
         self.batches, self.valid = read_batches(setting.batches)
         start, note = PEERS[name]
-        self.peer = start(setting, self.batches[0])
+        self.peer = start(setting)
         initialise(self.peer.model, setting)
         self.peer.model.train()
-        self.facts = {
-            "version": version_of(name),
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-            "note": self.peer.note or note,
-            "parameters": sum(p.numel() for p in self.peer.model.parameters() if p.requires_grad),
-        }
+        self.facts = {"version": version_of(name), "note": self.peer.note or note}
         self.step = 0
+        self.untimed = SETTLING_UPDATES
 
     def learn(self, updates: int) -> dict[str, Any]:
         """Make updates and watch the loss.
@@ -781,21 +495,17 @@ class Worker:
         malloc_trim()
         return {"curve": curve, "valid": valid}
 
-    def race(self, untimed: int, timed: int) -> dict[str, Any]:
-        """Make updates, the last `timed` of them on the clock."""
-        for _ in range(untimed):
+    def race(self, updates: int) -> dict[str, Any]:
+        """Make updates, on the clock after the first one or, in the first round, three."""
+        for _ in range(self.untimed):
             self._update()
-        tokens = 0
-        started, worked = time.perf_counter(), time.process_time()
-        for _ in range(timed):
-            tokens += self._update()
-        seconds, worked = time.perf_counter() - started, time.process_time() - worked
+        self.untimed = 1
+        result: dict[str, Any] = {"tokens": 0}
+        with clock(result):
+            for _ in range(updates):
+                result["tokens"] += self._update()
         malloc_trim()
-        return {
-            "speed": tokens / seconds,
-            "cpu_speed": tokens / worked,
-            "peak_bytes": peak_bytes(),
-        }
+        return result
 
     def _batch(self) -> Batch:
         return self.batches[self.step % len(self.batches)]
@@ -888,105 +598,8 @@ def read_batches(path: str) -> tuple[list[Batch], list[Batch]]:
 # The race
 
 
-@dataclass
-class Row:
-    """What is known of one toolkit.
-
-    Attributes:
-        facts: versions, what to know about it, and number of parameters.
-        speeds: target tokens per second, of each round.
-        cpu_speeds: the same, per second that the CPU worked for it, on all cores together.
-        peak_bytes: the most memory it had.
-        losses: of each seed, what `Worker.learn` returned.
-    """
-
-    facts: dict[str, Any]
-    speeds: list[float]
-    cpu_speeds: list[float]
-    peak_bytes: int | None
-    losses: list[dict[str, Any]]
-
-
-class Race:
-    """All toolkits of a run, and how it goes for them.
-
-    Attributes:
-        rows: by name, in the order of the table.
-        left_out: by name, why a toolkit is not in the table.
-    """
-
-    def __init__(self, names: Sequence[str], start: Callable[[str, int], Process]) -> None:
-        self._start = start
-        self._processes: dict[str, Process] = {}
-        self.rows: dict[str, Row] = {}
-        self.left_out: dict[str, str] = {}
-        for name in names:
-            with self._may_drop_out(name):
-                process = self._processes[name] = start(name, 1)
-                self.rows[name] = Row(process.facts, [], [], None, [])
-
-    def learn(self, updates: int, seeds: int) -> None:
-        """Watch everyone's loss over the first updates, by each seed."""
-        for seed in range(1, seeds + 1):
-            for name in list(self.rows):
-                print(f"{TOOLKITS[name].title}: loss, seed {seed}", file=sys.stderr)
-                with self._may_drop_out(name):
-                    # The first seed's worker goes on to be timed.
-                    process = self._processes[name] if seed == 1 else self._start(name, seed)
-                    self.rows[name].losses.append(process.ask("learn", updates=updates))
-                    if seed > 1:
-                        process.close()
-
-    def rounds(self, number: int, updates: int) -> None:
-        """Time everyone's updates, in turns."""
-        for turn in range(number):
-            print(f"round {turn + 1} of {number}", file=sys.stderr)
-            names = list(self.rows)
-            for name in names if turn % 2 == 0 else reversed(names):
-                with self._may_drop_out(name):
-                    untimed = 1 if turn else SETTLING_UPDATES
-                    timed = self._processes[name].ask("race", untimed=untimed, timed=updates)
-                    row = self.rows[name]
-                    row.speeds.append(timed["speed"])
-                    row.cpu_speeds.append(timed["cpu_speed"])
-                    row.peak_bytes = timed["peak_bytes"]
-
-    def close(self) -> None:
-        """End all processes."""
-        for process in self._processes.values():
-            process.close()
-
-    @contextlib.contextmanager
-    def _may_drop_out(self, name: str) -> Iterator[None]:
-        try:
-            yield
-        except LeftOutError as error:
-            print(f"{TOOLKITS[name].title}: left out: {error}", file=sys.stderr)
-            self.left_out[name] = str(error)
-            self.rows.pop(name, None)
-            if name in self._processes:
-                self._processes.pop(name).close()
-
-
-def ratios(
-    rows: dict[str, Row], name: str, *, ours: str = "mtkit", cpu: bool = False
-) -> list[float]:
-    """mtkit's speed divided by that of a toolkit, for each round.
-
-    Args:
-        rows: of all toolkits.
-        name: of the toolkit.
-        ours: which row is mtkit's.
-        cpu: compare by the time that the CPU has worked, not by the clock.
-    """
-    if ours not in rows:
-        return []
-    mine, theirs = ((row.cpu_speeds if cpu else row.speeds) for row in (rows[ours], rows[name]))
-    return [a / b for a, b in zip(mine, theirs, strict=True)]
-
-
-def table(rows: dict[str, Row]) -> str:
-    """The rows in Markdown, and a note for each that needs one."""
+def table(race: Race, losses: dict[str, list[dict[str, Any]]]) -> str:
+    """The rows in Markdown."""
     columns = [
         "implementation",
         "mtkit / it, median (range)",
@@ -997,40 +610,20 @@ def table(rows: dict[str, Row]) -> str:
         "loss on the way",
         "validation loss",
     ]
-    lines = [columns, ["---"] * len(columns)]
-    for name, row in rows.items():
-        compared = [("mtkit", False), ("mtkit", True), ("mtkit-fp32", False)]
-        lines.append(
-            [
-                f"{TOOLKITS[name].title} {row.facts['version']}",
-                *(
-                    "1" if name == ours else spread(ratios(rows, name, ours=ours, cpu=cpu), ".2f")
-                    for ours, cpu in compared
-                ),
-                spread(row.speeds, ",.0f"),
-                "–" if row.peak_bytes is None else f"{row.peak_bytes / 2**30:.1f} GiB",
-                spread([statistics.fmean(losses["curve"]) for losses in row.losses], ".3f"),
-                spread([losses["valid"] for losses in row.losses], ".3f"),
-            ]
-        )
-    notes = [f"- {TOOLKITS[name].title}: {row.facts['note']}." for name, row in rows.items()]
-    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in lines), "", *notes])
-
-
-def describe(facts: dict[str, Any]) -> str:
-    """Under which circumstances the numbers were taken, in a paragraph."""
-    threads = f"{facts['threads']} thread{'s' if facts['threads'] > 1 else ''}"
-    pinned = facts["cores"] is not None
-    where = f"{threads} on {facts['threads']} of {os.cpu_count()} cores" if pinned else threads
-    return (
-        f"`{facts['size']}`, {facts['vocabulary']:,} pieces, batches of "
-        f"{facts['real_batch_tokens']:,.0f} target tokens (at most {facts['batch_tokens']:,} with "
-        f"padding). {facts['processor']}, load before {facts['load']:.1f}; {where}. Rounds: "
-        f"{facts['rounds']}, of {facts['updates']} updates. Losses: of the first "
-        f"{facts['loss_updates']} updates, median (range) of {facts['seeds']} seeds. torch "
-        f"{facts['torch']}, Python {facts['python']}."
-        + (" Freed memory is kept for everyone." if facts["disable_malloc_trim"] else "")
-    )
+    rows = [
+        [
+            f"{TOOLKITS[name].title} {row.facts['version']}",
+            race.ratio(name),
+            race.ratio(name, "cpu_seconds"),
+            race.ratio(name, ours="mtkit-fp32"),
+            spread(row.speeds(), ",.0f"),
+            row.peak,
+            spread([statistics.fmean(one["curve"]) for one in losses[name]], ".3f"),
+            spread([one["valid"] for one in losses[name]], ".3f"),
+        ]
+        for name, row in race.rows.items()
+    ]
+    return markdown(columns, rows)
 
 
 def parse() -> argparse.Namespace:
@@ -1060,11 +653,6 @@ def parse() -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of mtkit's"
     )
     parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument(
-        "--disable-malloc-trim",
-        action="store_true",
-        help="set the C library up for everyone as mtkit does for itself",
-    )
     parser.add_argument("--peers-dir", type=Path, default=Path("build/peers"))
     parser.add_argument("--json", type=Path, help="file for all that was measured")
     arguments = parser.parse_args()
@@ -1084,22 +672,16 @@ def main() -> None:
         setting = Setting(**fields | {"size": Size(**fields["size"])})
         serve(name, lambda: Worker(name, setting))
         return
-    peers = arguments.peers_dir.resolve()
-    peers.mkdir(parents=True, exist_ok=True)
-    load = os.getloadavg()[0]
-    cores = last_cores(arguments.threads)
-    extra = {}
-    if arguments.disable_malloc_trim:
-        extra = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
+    about = versions()
+    losses: dict[str, list[dict[str, Any]]] = {name: [] for name in arguments.only}
     with tempfile.TemporaryDirectory() as folder:
         batches = Path(folder) / "batches.npz"
         vocabulary, tokens = write_batches(arguments.data, batches, budget=arguments.batch_tokens)
-        size = SIZES[arguments.size]
         updates = arguments.updates or max(2, round(TOKENS_PER_ROUND / statistics.fmean(tokens)))
 
         def start(name: str, seed: int) -> Process:
             setting = Setting(
-                size=size,
+                size=SIZES[arguments.size],
                 vocabulary=vocabulary,
                 seed=seed,
                 threads=arguments.threads,
@@ -1108,58 +690,33 @@ def main() -> None:
                 budget=arguments.batch_tokens,
                 overrides=arguments.set,
             )
-            python = python_of(name, peers)
-            log = peers / f"{name}-{seed}.log"
             return Process(
                 name,
-                python,
                 script=__file__,
                 setting=asdict(setting),
+                peers=arguments.peers_dir,
                 threads=arguments.threads,
-                cores=cores,
-                log=log,
-                extra=extra,
             )
 
-        race = Race(arguments.only, start)
-        try:
-            if arguments.loss_updates:
-                race.learn(arguments.loss_updates, arguments.seeds)
-            race.rounds(arguments.rounds, updates)
-        finally:
-            race.close()
-    facts = {
-        "processor": processor(),
-        "cores": cores,
-        "load": load,
-        "threads": arguments.threads,
-        "size": arguments.size,
-        "vocabulary": vocabulary,
-        "batch_tokens": arguments.batch_tokens,
-        "real_batch_tokens": statistics.fmean(tokens),
-        "rounds": arguments.rounds,
-        "updates": updates,
-        "loss_updates": arguments.loss_updates,
-        "seeds": arguments.seeds,
-        "disable_malloc_trim": arguments.disable_malloc_trim,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-    }
-    print(describe(facts), end="\n\n")
-    print(table(race.rows))
-    for name, reason in race.left_out.items():
-        print(f"- left out: {TOOLKITS[name].title}: {reason}")
+        # The workers of the last seed go on to be timed.
+        for seed in range(arguments.seeds, 0, -1):
+            with Race(arguments.only, functools.partial(start, seed=seed)) as race:
+                if arguments.loss_updates:
+                    race.ask("learn", updates=arguments.loss_updates)
+                    for name, row in race.rows.items():
+                        losses[name] += row.answers
+                if seed == 1:
+                    race.run(arguments.rounds, updates=updates)
+    print(
+        f"`{arguments.size}`, {vocabulary:,} pieces, batches of {statistics.fmean(tokens):,.0f} "
+        f"target tokens (at most {arguments.batch_tokens:,} with padding), {arguments.threads} "
+        f"thread(s) on as many cores, {arguments.rounds} rounds of {updates} updates, losses of "
+        f"the first {arguments.loss_updates} updates with {arguments.seeds} seed(s). {about}.\n"
+    )
+    print("\n".join([table(race, losses), "", *race.notes()]))
     if arguments.json:
-        rows = {
-            name: asdict(row)
-            | {
-                "ratios": ratios(race.rows, name),
-                "cpu_ratios": ratios(race.rows, name, cpu=True),
-                "ratios_of_float32": ratios(race.rows, name, ours="mtkit-fp32"),
-            }
-            for name, row in race.rows.items()
-        }
-        result = facts | {"rows": rows, "left_out": race.left_out}
+        rows = {name: asdict(row) for name, row in race.rows.items()}
+        result = {"about": about, "rows": rows, "losses": losses, "left_out": race.left_out}
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
 
 

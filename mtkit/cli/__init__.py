@@ -27,9 +27,9 @@ from mtkit.cli.console import (
 
 # Variables that set how threads wait for each other, and the values that mtkit sets if the user
 # sets none of them: spin for a moment, then sleep, so that other programs get the core. With the
-# default, threads spin so long that training takes 45 % longer while other programs run
-# (benchmarks/busy.py). GOMP_SPINCOUNT, in turns of the spin loop, is for the OpenMP library that
-# PyTorch uses on Linux; other libraries read OMP_WAIT_POLICY.
+# default, threads spin so long that training takes 45 % longer while other programs run.
+# GOMP_SPINCOUNT, in turns of the spin loop, is for the OpenMP library that PyTorch uses on Linux;
+# other libraries read OMP_WAIT_POLICY.
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 WAIT_BRIEFLY = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "10000"}
 

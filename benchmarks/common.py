@@ -1,9 +1,10 @@
-"""Other toolkits, each in an environment and a process of its own, for the benchmarks beside this.
+"""What the benchmarks share: other toolkits, turns, ratios, and versions.
 
-An environment is made under a folder of choice, all of them with the torch that mtkit has here. A
-process is one worker, pinned to its cores, asked by lines of JSON and answering likewise.
+Each toolkit gets an environment of its own under a folder of choice, all of them with the torch
+that mtkit has here. A worker is one process, pinned to its cores, that is asked by lines of JSON
+and answers likewise. Only one worker computes at a time. They take turns: A B C, C B A, and so on.
 
-Workers import this in every environment, so it needs nothing but Python.
+Workers import this module in every environment, so it needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+# Those of mtkit.tokenizer, which the environments of the other toolkits do not have.
+PAD, BOS, EOS, UNK = range(4)
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Toolkit:
         package: with its version; installed without its requirements, which pin an old torch or
             bring what nobody needs here. None for what is where mtkit is, except for torch.
         needs: what it cannot be imported without, torch and numpy excepted.
-        first: what must be installed before anything else.
+        first: must be installed before anything else.
     """
 
     title: str
@@ -53,24 +58,6 @@ TOOLKITS = {
         "Hugging Face MarianMT",
         "transformers==5.23.0",
         "huggingface-hub>=1.31,<3 packaging pyyaml regex safetensors tokenizers>=0.23.1,<0.24 tqdm",
-    ),
-    "joeynmt": Toolkit(
-        "JoeyNMT",
-        "joeynmt==2.3.0",
-        "importlib-metadata matplotlib packaging pyyaml sentencepiece==0.2.0 subword-nmt "
-        "tensorboard",
-    ),
-    "sockeye": Toolkit(
-        "Sockeye",
-        "sockeye==3.1.34",
-        "pyyaml sacrebleu",
-    ),
-    "eole": Toolkit(
-        "eole",
-        "eole==0.6.4",
-        "aiohttp configargparse fastapi huggingface-hub pillow pydantic pyonmttok>=1.38.1,<2 "
-        "pyyaml requests rich sacrebleu safetensors sentencepiece<=0.2.2 six tokenizers "
-        "torch-optimi uvicorn",
     ),
     "fairseq": Toolkit(
         "fairseq",
@@ -128,8 +115,12 @@ def python_of(name: str, peers: Path) -> Path:
 
 def version_of(name: str) -> str:
     """The version of a toolkit, in its own process."""
-    package = TOOLKITS[name].package or name.partition("-")[0]
-    return importlib.metadata.version(package.partition("==")[0])
+    package = (TOOLKITS[name].package or name.partition("-")[0]).partition("==")[0]
+    if package == "mtkit":
+        import mtkit  # need not be installed
+
+        return mtkit.__version__
+    return importlib.metadata.version(package)
 
 
 def last_cores(number: int) -> list[int] | None:
@@ -171,34 +162,25 @@ class Process:
 
     Args:
         name: of its toolkit.
-        python: the interpreter it runs with.
         script: that runs as a worker when it is called with `--worker NAME SETTING`.
         setting: the argument SETTING, as JSON.
-        threads: to compute with.
-        cores: that it may use; None where the system cannot pin.
-        log: file for what it prints.
-        extra: environment variables.
+        peers: folder of the environments and of the logs.
+        threads: number of threads, and of cores that it is pinned to where the system can.
 
     Raises:
         LeftOutError: if it does not start.
     """
 
     def __init__(
-        self,
-        name: str,
-        python: Path,
-        *,
-        script: str,
-        setting: dict[str, Any],
-        threads: int,
-        cores: Sequence[int] | None,
-        log: Path,
-        extra: dict[str, str],
+        self, name: str, *, script: str, setting: dict[str, Any], peers: Path, threads: int
     ) -> None:
-        variables = os.environ | extra | {"OMP_NUM_THREADS": str(threads)}
+        variables = os.environ | {"OMP_NUM_THREADS": str(threads)}
         variables |= {"MKL_NUM_THREADS": str(threads), "PYTHONNOUSERSITE": "1"}
         if not name.startswith("mtkit"):
             variables.pop("PYTHONPATH", None)
+        peers.mkdir(parents=True, exist_ok=True)
+        python, cores = python_of(name, peers.resolve()), last_cores(threads)
+        log = peers / f"{name}-{Path(script).stem}.log"
         with log.open("w") as stderr:
             self._process = subprocess.Popen(
                 # -P: the modules beside this file are not for the toolkits to import.
@@ -248,6 +230,106 @@ class Process:
 
 
 # ---------------------------------------------------------------------------------------------
+# Turns
+
+
+@dataclass
+class Row:
+    """What is known of one toolkit.
+
+    Attributes:
+        facts: version, and what to know about it.
+        rounds: of each, what the worker's `race` returned: at least `seconds`, `cpu_seconds` (that
+            the CPU worked for it, which other load on the machine hardly changes), `tokens` and
+            `peak_bytes`.
+        answers: what else the worker returned, in order.
+    """
+
+    facts: dict[str, Any]
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def all(self, key: str) -> list[float]:
+        """A number of each round."""
+        return [one[key] for one in self.rounds]
+
+    def speeds(self) -> list[float]:
+        """Tokens per second, of each round."""
+        return [one["tokens"] / one["seconds"] for one in self.rounds]
+
+    @property
+    def peak(self) -> str:
+        """The most memory it had."""
+        bytes_ = self.rounds[-1]["peak_bytes"] if self.rounds else None
+        return "–" if bytes_ is None else f"{bytes_ / 2**20:,.0f} MiB"
+
+
+class Race:
+    """Workers that take turns.
+
+    Attributes:
+        rows: by name, in the order of the table.
+        left_out: by name, why a toolkit is not in the table.
+    """
+
+    def __init__(self, names: Sequence[str], start: Callable[[str], Process]) -> None:
+        self._processes: dict[str, Process] = {}
+        self.rows: dict[str, Row] = {}
+        self.left_out: dict[str, str] = {}
+        for name in names:
+            with self._may_drop_out(name):
+                process = self._processes[name] = start(name)
+                self.rows[name] = Row(process.facts)
+
+    def __enter__(self) -> Race:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes.values():
+            process.close()
+
+    def ask(self, do: str, **arguments: Any) -> None:
+        """Have a method of every worker called."""
+        for name, row in list(self.rows.items()):
+            with self._may_drop_out(name):
+                row.answers.append(self._processes[name].ask(do, **arguments))
+
+    def run(self, rounds: int, **arguments: Any) -> None:
+        """Time everyone, in turns."""
+        for number in range(rounds):
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+            names = list(self.rows)
+            for name in names if number % 2 == 0 else reversed(names):
+                with self._may_drop_out(name):
+                    timed = self._processes[name].ask("race", **arguments)
+                    self.rows[name].rounds.append(timed)
+
+    def ratio(self, name: str, key: str = "seconds", *, ours: str = "mtkit") -> str:
+        """How many times as fast mtkit is: median and range of the paired rounds."""
+        if ours == name or ours not in self.rows:
+            return "1" if ours == name else "–"
+        pairs = zip(self.rows[ours].all(key), self.rows[name].all(key), strict=True)
+        return spread([theirs / mine for mine, theirs in pairs], ".2f")
+
+    def notes(self) -> list[str]:
+        """A line for each toolkit."""
+        facts = {name: row.facts["note"] for name, row in self.rows.items()}
+        facts |= {name: f"left out: {reason}" for name, reason in self.left_out.items()}
+        return [f"- {TOOLKITS[name].title}: {note}" for name, note in facts.items()]
+
+    @contextlib.contextmanager
+    def _may_drop_out(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except LeftOutError as error:
+            print(f"{TOOLKITS[name].title}: left out: {error}", file=sys.stderr)
+            self.left_out[name] = str(error)
+            self.rows.pop(name, None)
+            if name in self._processes:
+                self._processes.pop(name).close()
+
+
+# ---------------------------------------------------------------------------------------------
 # In the worker
 
 
@@ -291,6 +373,18 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:200]
 
 
+@contextlib.contextmanager
+def clock(result: dict[str, Any]) -> Iterator[None]:
+    """Write into `result` how many seconds the block took, and the most memory so far."""
+    started, worked = time.perf_counter(), time.process_time()
+    yield
+    result |= {
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": time.process_time() - worked,
+        "peak_bytes": peak_bytes(),
+    }
+
+
 def malloc_trim() -> None:
     """Return what is free to the system, so that all toolkits fit into memory together."""
     with contextlib.suppress(OSError, AttributeError):  # only glibc has it
@@ -330,3 +424,16 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def versions() -> str:
+    """mtkit, torch and Python, and the processor with its load."""
+    named = [f"{name} {version_of(name)}" for name in ("mtkit", "torch")]
+    named += [f"Python {platform.python_version()}", processor()]
+    return ", ".join([*named, f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"])
