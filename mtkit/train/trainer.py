@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from mtkit.model import Transformer, parameter_counts
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
+from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
 from mtkit.train.distributed import (
     Workers,
     load_whole_state,
@@ -46,7 +47,6 @@ from mtkit.train.memory import check_memory
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
 from mtkit.train.micro_batches import MicroBatches, Selected, Shares
-from mtkit.train.observer import Observer
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters, is_of_optimizer
 from mtkit.train.prefetch import Prefetcher
@@ -133,7 +133,7 @@ class Trainer:
         self.data_name = data.name
         self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
         sets = ValidationSet.all_of(data)
-        valid_pairs, self.valid_text = data.pairs("valid"), data.text("valid")
+        self.valid_text = data.text("valid")
         self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
         self._gradients = Gradients(
             config,
@@ -146,9 +146,6 @@ class Trainer:
             guided=self._guided,
         )
         self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
-        self._observer = Observer(
-            config, self.vocabularies, self.pairs, valid_pairs, self.valid_text
-        )
 
     def fit(self, run: Run) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
@@ -552,19 +549,25 @@ class Trainer:
             metrics.log(row)
             metrics.add_samples(self.step, *self.valid_text, validation.translations)
             early, best = self.history.should_stop(), self.history.is_best()
-            found = self._observer.findings(
-                validation,
-                self.history.losses()[:-1],
-                step=self.step,
-                cost=self.cost,
+            curve = LearningCurve(
+                steps=self.step,
+                epochs=self.cost.tokens / self.pairs.epoch_tokens(),
+                frequency_loss=self._frequency_loss,
                 losses=metrics.losses(),
-                initial=metrics.initial_loss(),
+                valid_losses=self.history.losses(),
+                initial_valid_loss=metrics.initial_loss(),
             )
-            self.history.report(found, finished=last or early)
-            metrics.findings = found
+            translations = [one.text for one in validation.translations]
+            metrics.findings = findings(self.config, curve, *self.valid_text, translations)
+            self.history.report(metrics.findings, finished=last or early)
             if not (last or early):  # else the page is written at the end
                 metrics.write_page()
         return self.workers.any(early), self.workers.any(best)
+
+    @cached_property
+    def _frequency_loss(self) -> float:
+        """The loss of guessing target tokens by their frequency in the training data."""
+        return frequency_loss(self.pairs.tgt.counts(len(self.tokenizer)))
 
     def summary(self, run: Run, progress: TrainingProgress) -> tuple[dict[str, str], int | None]:
         """Facts about the run for its page, and the step of its best validation."""

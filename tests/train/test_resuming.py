@@ -26,7 +26,6 @@ from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.gradients import Gradients, Losses
-from mtkit.train.observer import count_subwords
 from mtkit.train.state import read_checkpoint
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
@@ -153,29 +152,6 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
     assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
     assert sum(counts.values()) == int(total.replace(",", ""))
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_pieces_that_never_occur_are_counted_in_every_vocabulary(
-    joint: bool, tiny_data: PreparedData, greek_data: PreparedData
-):
-    data = tiny_data if joint else greek_data
-    pairs = data.pairs("train")
-    seen = [{i for row in range(len(side)) for i in side[row]} for side in (pairs.src, pairs.tgt)]
-    if joint:
-        seen = [seen[0] | seen[1]]
-    # 300 pieces, of which the first 260 are special or bytes.
-    expected = sum(len(set(range(260, 300)) - ids) for ids in seen)
-    assert expected > 0
-    unseen, _ = count_subwords(pairs, data.tokenizers(), share_matrix=False)
-    assert unseen == expected
-
-
-def test_two_vocabularies_of_one_matrix_are_counted_together(greek_data: PreparedData):
-    pairs = greek_data.pairs("train")
-    seen = {i for side in (pairs.src, pairs.tgt) for row in range(len(side)) for i in side[row]}
-    unseen, _ = count_subwords(pairs, greek_data.tokenizers(), share_matrix=True)
-    assert unseen == len(set(range(260, 300)) - seen)
 
 
 def test_bpe_dropout_is_the_same_after_a_resume(

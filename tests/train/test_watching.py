@@ -21,7 +21,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import observer, progress
+from mtkit.train import progress, trainer
 from mtkit.train.distributed import Workers
 from mtkit.train.flops import TrainingCost
 from mtkit.train.meter import Meter
@@ -316,7 +316,7 @@ def test_a_run_whose_bleu_rises_is_not_taken_for_flat(
     bleu = [10.9, 20.7, 23.0, 28.1, 28.6, 29.5, 32.2, 34.0]
     loss = [2.9, 2.8, 2.7, 2.6, 2.5, 2.45, 2.4, 2.35]
     validate_as(monkeypatch, bleu=bleu, loss=loss)
-    monkeypatch.setattr(observer, "findings", lambda *_: ["This is odd."])
+    monkeypatch.setattr(trainer, "findings", lambda *_: ["This is odd."])
     config = changed(config, "train", valid_every=1, max_steps=8, best_metric=by)
     train.run(config, tiny_data, tmp_path / "run", device="cpu")
     # At the end they are reported in any case.
