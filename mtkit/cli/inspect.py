@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,25 +27,18 @@ from mtkit.cli.options import (
     lines_of,
     name_of,
     open_run,
-    option_group,
-    refuse_given,
     refuse_stdin_twice,
     run_option,
 )
 from mtkit.cli.output import check_output, output_of, refuse_torchrun
 
 if TYPE_CHECKING:
-    from mtkit.inspect import Inspection, StackName
-    from mtkit.run_folder import Run
-    from mtkit.translate import Translator
+    from mtkit.inspect import Inspection
 
 log = logging.getLogger(__name__)
 
-figure_option = option_group("Figure (--svg)")
-
 # Each sentence is a page of its own.
 MOST_SENTENCES = 1000
-FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
 
 
 @click.command(
@@ -54,7 +47,7 @@ FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
     epilog=examples(
         "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
         "mtkit inspect --input test.en --output pages",
-        "mtkit inspect 'A red umbrella.' --svg --word umbrella --output figure.svg",
+        "mtkit inspect 'A red umbrella.' --svg --output figure.svg",
     ),
 )
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
@@ -92,24 +85,7 @@ FIGURE_OPTIONS = ("stack", "layer", "heads", "word")
 )
 @in_out_option("--json", "as_json", is_flag=True, help="Print all numbers, as JSON per sentence.")
 @in_out_option(
-    "--svg", "as_svg", is_flag=True, help="Print a figure of the attention, as SVG, for a paper."
-)
-@figure_option(
-    "--stack",
-    type=click.Choice(["encoder", "decoder", "cross"]),
-    default="encoder",
-    help="Attention to draw: encoder self-attention (default), decoder self-attention, or the"
-    " attention of the decoder to the encoder.",
-)
-@figure_option(
-    "--layer",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Layer to draw. Default: the one before the last, as in the paper.",
-)
-@figure_option("--heads", metavar="N,N", help="Heads to draw, such as 5,6. Default: all.")
-@figure_option(
-    "--word", metavar="WORD", help="Draw only the lines from this word of the upper row."
+    "--svg", "as_svg", is_flag=True, help="Print the word alignment (of a parser: the tree) as SVG."
 )
 @run_option
 @language_options
@@ -124,10 +100,6 @@ def inspect(
     force: bool,
     as_json: bool,
     as_svg: bool,
-    stack: StackName,
-    layer: int | None,
-    heads: str | None,
-    word: str | None,
     run_path: Path | None,
     **decode: Any,
 ) -> None:
@@ -140,8 +112,6 @@ def inspect(
     _check_usage(texts, targets, input_path, target_path)
     if as_json and as_svg:
         raise click.UsageError("--json cannot be combined with --svg")
-    if not as_svg:
-        refuse_given(FIGURE_OPTIONS, "requires --svg")
     refuse_torchrun("mtkit inspect")
     output = output_of(output_path)
     if not (as_json or as_svg) and output is None:
@@ -153,27 +123,30 @@ def inspect(
     if force and not is_folder:
         raise click.UsageError("--force is for a folder of pages")
     inputs = {"--input": input_path, "--target-file": target_path}
-    _check_output(output, inputs, is_folder=is_folder, force=force)
+    if is_folder and output is not None:
+        _check_folder(output, force=force)
+    else:
+        check_output(output, inputs)
     run = open_run(run_path)
     # The attention is that of the whole text.
     options = DecodeOptions.parse(workers=1, split_sentences=False, **decode)
-    with ExitStack() as closing:
-        translator = closing.enter_context(options.load([run]))
-        inspections = _inspections(translator, pairs)
-        if is_folder:
-            assert output is not None
-            _write_pages(output, run, translator, inspections)
-        elif as_json:
-            _print(output, (f"{_json(one)}\n" for one in inspections))
-        elif as_svg:
-            (one,) = inspections
-            _print(output, [_figure(one, stack, layer, heads, word)])
-        else:
-            from mtkit.inspect import inspection_page
+    from mtkit.inspect import figure, inspect_pair, inspection_page
 
-            (one,) = inspections
-            page = inspection_page(one, run=run.name, checkpoint=translator.checkpoint)
-            _print(output, [page])
+    with options.load([run]) as translator:
+        inspections = (inspect_pair(translator, *pair) for pair in pairs)
+        if as_json:
+            printed: Iterable[str] = (
+                f"{json.dumps(one.as_dict(), ensure_ascii=False)}\n" for one in inspections
+            )
+        elif as_svg:
+            printed = map(figure, inspections)
+        else:
+            page = partial(inspection_page, run=run.name, checkpoint=translator.checkpoint)
+            if is_folder and output is not None:
+                _write_pages(output, page, inspections, run=run.name)
+                return
+            printed = map(page, inspections)
+        _print(output, printed)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -240,49 +213,30 @@ def _line_of(text: str, name: str) -> str:
 def _refuse_blank(sources: Sequence[str]) -> None:
     for number, source in enumerate(sources, start=1):
         if not source.strip():
-            what = f"line {number}: is blank" if len(sources) > 1 else "the text is blank"
-            raise MtkitError(f"{what}")
-
-
-def _inspections(
-    translator: Translator, pairs: list[tuple[str, str | None]]
-) -> Iterator[Inspection]:
-    from mtkit.inspect import inspect_pair
-
-    return (inspect_pair(translator, source, translation) for source, translation in pairs)
+            raise MtkitError(
+                f"line {number}: is blank" if len(sources) > 1 else "the text is blank"
+            )
 
 
 # ---------------------------------------------------------------------------------------------
 # Output
 
 
-def _check_output(
-    output: Path | None, inputs: Mapping[str, Path | None], *, is_folder: bool, force: bool
-) -> None:
-    """Refuse an output that cannot be written, before anything is computed."""
-    if is_folder and output is not None:
-        from mtkit.base.folders import check_writable
+def _check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that cannot be written, before anything is computed."""
+    from mtkit.base.folders import check_writable
 
-        check_writable(
-            output,
-            force=force,
-            kind="a folder of pages",
-            place="--output",
-            is_kind=lambda path: (path / "index.html").is_file(),
-        )
-        return
-    check_output(output, inputs)
-
-
-def _json(inspection: Inspection) -> str:
-    return json.dumps(inspection.as_dict(), ensure_ascii=False)
+    check_writable(
+        folder,
+        force=force,
+        kind="a folder of pages",
+        place="--output",
+        is_kind=lambda path: (path / "index.html").is_file(),
+    )
 
 
 def _print(output: Path | None, parts: Iterable[str]) -> None:
-    """Write text to standard output, or to a file, which appears when it is complete.
-
-    The name of the file is logged then.
-    """
+    """Write text to standard output, or to a file, which appears when it is complete."""
     if output is None:
         for part in parts:
             print_text(part)
@@ -299,63 +253,21 @@ def _print(output: Path | None, parts: Iterable[str]) -> None:
 
 
 def _write_pages(
-    folder: Path, run: Run, translator: Translator, inspections: Iterator[Inspection]
+    folder: Path,
+    page: Callable[[Inspection], str],
+    inspections: Iterable[Inspection],
+    *,
+    run: str,
 ) -> None:
     """A folder with a page for each sentence, and an index."""
     from mtkit.base.folders import new_folder
-    from mtkit.inspect import PageEntry, index_page, inspection_page
+    from mtkit.inspect import PageEntry, index_page
 
     entries = []
     with new_folder(folder) as place:
         for number, one in enumerate(inspections, start=1):
             entry = PageEntry(f"{number:04}.html", one.source, one.translation)
-            page = inspection_page(one, run=run.name, checkpoint=translator.checkpoint)
-            (place / entry.file).write_text(page, encoding="utf-8")
+            (place / entry.file).write_text(page(one), encoding="utf-8")
             entries.append(entry)
-        (place / "index.html").write_text(index_page(entries, run=run.name), encoding="utf-8")
+        (place / "index.html").write_text(index_page(entries, run=run), encoding="utf-8")
     log.info("wrote %s (%d pages); open index.html there", folder, len(entries))
-
-
-def _figure(
-    inspection: Inspection,
-    stack: StackName,
-    layer: int | None,
-    heads: str | None,
-    word: str | None,
-) -> str:
-    """The figure that the options ask for."""
-    from mtkit.inspect import lines_figure
-
-    attention = inspection.stacks[stack]
-    layers, count, *_ = attention.weights.shape
-    number = layer or max(1, layers - 1)
-    if number > layers:
-        raise click.UsageError(f"--layer: the model has layers 1 to {layers}, not {number}")
-    chosen = _heads(heads, count)
-    only = None
-    if word is not None:
-        only = inspection.places_of(word, stack)
-        if not only:
-            raise MtkitError(f"--word {word!r}: not a word of the upper row")
-    return lines_figure(
-        attention.queries,
-        attention.keys,
-        {head - 1: attention.weights[number - 1, head - 1] for head in chosen},
-        title=f"Attention of layer {number}, heads {', '.join(map(str, chosen))}",
-        only=only,
-    )
-
-
-def _heads(text: str | None, count: int) -> list[int]:
-    """The numbers of heads, from 1."""
-    if text is None:
-        return list(range(1, count + 1))
-    found = []
-    for item in text.split(","):
-        is_number = item.strip().isdecimal() and item.isascii()
-        if not (is_number and 1 <= int(item) <= count):
-            raise click.UsageError(
-                f"--heads: numbers from 1 to {count}, separated by commas, not {item.strip()!r}"
-            )
-        found.append(int(item))
-    return sorted(set(found))

@@ -1,15 +1,15 @@
-"""Figures as SVG: words in two rows, joined by lines, as in the appendix of the paper; trees."""
+"""Figures as SVG: the word alignment as two rows of words joined by lines, and trees."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from mtkit.base.html import escaped
-from mtkit.inspect.inspection import FloatArray, Inspection
+from mtkit.inspect.inspection import Inspection
 from mtkit.parsing import Phrase, Tree
 
 # Before a subword that continues a word.
@@ -56,48 +56,6 @@ def label(subword: str) -> str:
     return f"{_CONTINUED}{subword}" if subword[:1].isalnum() else subword
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row of words that stand upright; its labels take this much height."""
-
-    words: Sequence[str]
-    height: float
-
-    @classmethod
-    def of(cls, words: Sequence[str]) -> _Row:
-        longest = max((_letters(_short(word)) for word in words), default=1)
-        return cls(words, 10 + longest * SHAPE.font * SHAPE.letter)
-
-
-def lines_figure(
-    queries: Sequence[str],
-    keys: Sequence[str],
-    weights_by_head: Mapping[int, FloatArray],
-    *,
-    title: str,
-    only: Collection[int] | None = None,
-) -> str:
-    """Attention as lines from the queries above to the keys below.
-
-    Args:
-        queries, keys: subwords.
-        weights_by_head: (queries, keys) for each number of a head, from 0; it sets the colour.
-        title: what the figure shows, for readers who do not see it.
-        only: the numbers of the queries whose lines are drawn; None for all.
-
-    Returns:
-        An `<svg>` element that is a file of its own, too.
-    """
-    lines = []
-    for head, weights in sorted(weights_by_head.items()):
-        for q, row in enumerate(weights.tolist()):
-            if only is not None and q not in only:
-                continue
-            lines += [(q, k, w, COLORS[head % len(COLORS)]) for k, w in enumerate(row)]
-    above, below = list(map(label, queries)), list(map(label, keys))
-    return _figure(above, below, lines, title=title, marked=only or ())
-
-
 class AlignmentRows(NamedTuple):
     """The words of the translation above, those of the source below, and the links of both.
 
@@ -129,10 +87,26 @@ def alignment_rows(inspection: Inspection, most: int) -> AlignmentRows:
 
 
 def alignment_figure(inspection: Inspection, most: int) -> str:
-    """The word alignment as a figure; the arguments are those of `alignment_rows`."""
+    """The word alignment as a figure; arguments as of `alignment_rows`, result as `tree_figure`."""
     above, below, links = alignment_rows(inspection, most)
-    lines = [(j, i, weight, COLORS[0]) for j, i, weight in links]
-    return _figure(above, below, lines, title="Word alignment", least_opacity=0.25)
+    top, bottom = _row_height(above), _row_height(below)
+    y_above, y_below = top, top + SHAPE.gap
+    width = SHAPE.step * max(len(above), len(below), 1)
+    parts = [_svg(width, y_below + bottom, "Word alignment"), '<g class="links">']
+    parts += [
+        f'<line x1="{_x(j):g}" y1="{y_above:.0f}" x2="{_x(i):g}" y2="{y_below:.0f}" '
+        f'stroke="{COLORS[0]}" stroke-width="2" stroke-opacity="{max(weight, 0.25):.2f}"/>'
+        for j, i, weight in links
+        if weight >= SHAPE.least
+    ]
+    parts.append("</g>")
+    for words, y, anchor in ((above, y_above - 6, "start"), (below, y_below + 6, "end")):
+        parts += [
+            f'<text transform="translate({_x(number) + 4:g} {y:.0f}) rotate(-90)" '
+            f'text-anchor="{anchor}" fill="currentColor">{escaped(_short(word))}</text>'
+            for number, word in enumerate(words)
+        ]
+    return "\n".join([*parts, "</svg>\n"])
 
 
 def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
@@ -204,41 +178,10 @@ def _svg(width: float, height: float, title: str) -> str:
     )
 
 
-def _figure(
-    above: Sequence[str],
-    below: Sequence[str],
-    lines: Sequence[tuple[int, int, float, str]],
-    *,
-    title: str,
-    marked: Collection[int] = (),
-    least_opacity: float = 0.0,
-) -> str:
-    """Two rows of words, and lines between them: index above, index below, weight, colour."""
-    top, bottom = _Row.of(above), _Row.of(below)
-    width = SHAPE.step * max(len(above), len(below), 1)
-    height = top.height + SHAPE.gap + bottom.height
-    y_above, y_below = top.height, top.height + SHAPE.gap
-    parts = [_svg(width, height, title), '<g class="links">']
-    for i, j, weight, color in lines:
-        if weight >= SHAPE.least:
-            opacity = max(weight, least_opacity)
-            parts.append(
-                f'<line x1="{_x(i):g}" y1="{y_above:.0f}" x2="{_x(j):g}" y2="{y_below:.0f}" '
-                f'stroke="{color}" stroke-width="2" stroke-opacity="{opacity:.2f}"/>'
-            )
-    parts.append("</g>")
-    for number, word in enumerate(above):
-        bold = ' font-weight="700"' if number in marked else ""
-        parts.append(
-            f'<text transform="translate({_x(number) + 4:g} {y_above - 6:.0f}) rotate(-90)"'
-            f'{bold} fill="currentColor">{escaped(_short(word))}</text>'
-        )
-    for number, word in enumerate(below):
-        parts.append(
-            f'<text transform="translate({_x(number) + 4:g} {y_below + 6:.0f}) rotate(-90)" '
-            f'text-anchor="end" fill="currentColor">{escaped(_short(word))}</text>'
-        )
-    return "\n".join([*parts, "</svg>\n"])
+def _row_height(words: Sequence[str]) -> float:
+    """The height of a row of words that stand upright."""
+    longest = max((_letters(_short(word)) for word in words), default=1)
+    return 10 + longest * SHAPE.font * SHAPE.letter
 
 
 def _letters(word: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -80,7 +79,6 @@ class Inspection:
         alignment: of the words of both lines.
         positions: (positions, D), the position encoding, as far as the longer line goes.
         positions_kind: `sinusoidal` or `learned`.
-        src_spans, tgt_spans: the characters that each subword of a line comes from.
         cut: subwords of source and translation that are left out, because a line is too long.
         tree: of a parser, the tree whose linearised form is the translation.
         aligned: layer and head, from 1, of the decoder's attention to the source that agrees most
@@ -94,25 +92,9 @@ class Inspection:
     alignment: Alignment
     positions: FloatArray
     positions_kind: str
-    src_spans: list[tuple[int, int]]
-    tgt_spans: list[tuple[int, int]]
     cut: tuple[int, int]
     tree: Tree | None = None
     aligned: tuple[int, int] = (1, 1)
-
-    def places_of(self, word: str, stack: StackName) -> list[int]:
-        """The indices of the queries of a stack that belong to a word, wherever it stands."""
-        if stack == "encoder":
-            line, spans, first = self.source, self.src_spans, 0
-        else:
-            # The first query of the decoder is BOS.
-            line, spans, first = self.translation, self.tgt_spans, 1
-        places = [m.span() for m in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", line)]
-        return [
-            number
-            for number, (start, end) in enumerate(spans, first)
-            if any(start < last and begin < end for begin, last in places)
-        ]
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, for JSON."""
@@ -177,12 +159,9 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         source, translation = trees.source(source), linearise(tree, tags=trees.tags)
     src_tokenizer, tgt_tokenizer = translator.vocabularies
     limit = translator.config.max_source_tokens - 1
-    (src_encoded,) = src_tokenizer.encode_with_spans([source])
-    (tgt_encoded,) = tgt_tokenizer.encode_with_spans([translation])
-    prefix = translator.src_prefix
-    src, tgt = [*prefix, *src_encoded.ids][:limit], tgt_encoded.ids[:limit]
-    # The tag of a language is of no word.
-    src_spans = [*[(0, 0)] * len(prefix), *src_encoded.spans][:limit]
+    src_whole = [*translator.src_prefix, *src_tokenizer.encode(source)]
+    tgt_whole = tgt_tokenizer.encode(translation)
+    src, tgt = src_whole[:limit], tgt_whole[:limit]
     src_in = pad_ids([[*src, EOS_ID]]).to(translator.device)
     tgt_in = pad_ids([[BOS_ID, *tgt]]).to(translator.device)
     encoder_layers = range(model.config.encoder_layers)
@@ -215,9 +194,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         alignment,
         positions.float().cpu().numpy(),
         model.config.positions,
-        src_spans,
-        tgt_encoded.spans[:limit],
-        (max(0, len(prefix) + len(src_encoded.ids) - limit), max(0, len(tgt_encoded.ids) - limit)),
+        (len(src_whole) - len(src), len(tgt_whole) - len(tgt)),
         tree,
         _aligned(stacks["cross"], {(one.layer, one.head) for one in translator.aligner().heads}),
     )

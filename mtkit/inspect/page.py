@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,14 +36,8 @@ TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class PageEntry:
-    """A line of the index.
-
-    Attributes:
-        file: name of the page.
-        source, translation: the texts.
-    """
+class PageEntry(NamedTuple):
+    """A line of the index: the name of a page, and its texts."""
 
     file: str
     source: str
@@ -51,13 +45,7 @@ class PageEntry:
 
 
 def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str:
-    """The page about one pair, as HTML in UTF-8.
-
-    Args:
-        inspection: of the pair.
-        run: name of the run.
-        checkpoint: description of the weights.
-    """
+    """The page about one pair, as HTML in UTF-8; `run` and `checkpoint` are names to show."""
     most = MOST_SUBWORDS
     shown = {name: _cut(stack, most) for name, stack in inspection.stacks.items()}
     cross = inspection.stacks["cross"]
@@ -92,6 +80,17 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
         positions_kind=inspection.positions_kind,
         dimensions=positions.shape[1],
     )
+
+
+def figure(inspection: Inspection) -> str:
+    """The figure of the page that is drawn without its script: the tree, or the word alignment.
+
+    Returns:
+        An `<svg>` element that is a file of its own, too.
+    """
+    if inspection.tree is not None:
+        return tree_figure(inspection.tree)
+    return alignment_figure(inspection, MOST_SUBWORDS)
 
 
 def index_page(entries: Sequence[PageEntry], *, run: str) -> str:

@@ -10,6 +10,7 @@ from support.browsed import well_formed
 from support.command_line import Place, full_disk
 
 TEXT = "one two three"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_inspect_writes_a_page(trained: Place):
@@ -74,17 +75,13 @@ def test_json_has_a_line_for_each_sentence(trained: Place):
     assert (trained.folder / "all.jsonl").read_text(encoding="utf-8") == outcome.out
 
 
-def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
-    command = ("-q", "inspect", TEXT, "--target", "eins", "--svg")
-    outcome = trained.mtkit(*command, "--stack", "cross", "--layer", "1", "--heads", "2")
-    root = ElementTree.fromstring(outcome.out)
-    lines = list(root.iter("{http://www.w3.org/2000/svg}line"))
-    assert len({line.get("stroke") for line in lines}) == 1
-    one = trained.mtkit("-q", "inspect", TEXT, "--target", "eins", "--json").out
-    weights = json.loads(one)["attention"]["cross"]["weights"][0][1]
-    opacities = [float(line.get("stroke-opacity", "")) for line in lines]
-    expected = [weight for row in weights for weight in row if weight >= 0.02]
-    assert opacities == pytest.approx(expected, abs=0.006)
+def test_svg_is_the_figure_of_the_page(trained: Place):
+    command = ("-q", "inspect", TEXT, "--target", "eins")
+    figure = trained.mtkit(*command, "--svg").out
+    texts = [one.text for one in ElementTree.fromstring(figure).iter(f"{SVG}text")]
+    assert texts == ["eins", "one", "two", "three"]
+    assert trained.mtkit(*command, "--output", "page.html").status == 0
+    assert figure in (trained.folder / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -98,17 +95,12 @@ def test_svg_is_a_figure_of_the_chosen_heads(trained: Place):
             "--target once for each TEXT: 2, not 1",
         ),
         ([TEXT, "--target-file", "test.en", "--json"], "--target-file requires --input"),
-        ([TEXT, "--layer", "1", "--json"], "--layer requires --svg"),
         ([TEXT, "--svg", "--json"], "--json cannot be combined with --svg"),
         ([TEXT, "--output", "data"], "data: is a folder; give --output FILE"),
         ([TEXT, "--output", "x.html", "--force"], "--force is for a folder of pages"),
         (["--input", "two.en", "--json", "--output", "two.en"], "would replace the --input"),
         (["caf\udce9", "--json"], "TEXT: is not UTF-8"),
         ([TEXT, "nine", "--svg"], "--svg requires one sentence"),
-        ([TEXT, "--svg", "--layer", "9"], "--layer: the model has layers 1 to 1, not 9"),
-        ([TEXT, "--svg", "--heads", "0"], "--heads: numbers from 1 to 2"),
-        ([TEXT, "--svg", "--heads", "1,b"], "not 'b'"),
-        ([TEXT, "--svg", "--word", "zzz"], "--word 'zzz': not a word of the upper row"),
         ([" ", "--json"], "the text is blank"),
         (["--input", "empty", "--json"], "empty: has no lines"),
         (["--input", "nowhere", "--json"], "nowhere"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import math
@@ -26,10 +27,10 @@ from mtkit.inspect import (
     PageEntry,
     Stack,
     StackName,
+    figure,
     index_page,
     inspect_pair,
     inspection_page,
-    lines_figure,
 )
 from mtkit.inspect.figures import COLORS, SHAPE
 from mtkit.inspect.inspection import Prediction
@@ -136,18 +137,6 @@ def test_a_long_line_is_cut_and_the_rest_counted(translator: Translator):
     assert found.cut == (count - limit, 0)
 
 
-def test_the_subwords_of_a_word_are_found(translator: Translator):
-    source = "one umbrella, a one-off, one"
-    found = inspect_pair(translator, source, "one umbrella.")
-    for word, times in (("umbrella", 1), ("one", 3), ("a", 1), ("umbrell", 0), ("zwei", 0)):
-        places = found.places_of(word, "encoder")
-        spans = [found.src_spans[place] for place in places]
-        assert "".join(source[start:end] for start, end in spans).replace(" ", "") == word * times
-    (first, *_) = found.places_of("umbrella", "cross")
-    # The first query is BOS.
-    assert "one umbrella."[slice(*found.tgt_spans[first - 1])].strip().startswith("u")
-
-
 def test_all_numbers_are_json(translator: Translator):
     found = inspect_pair(translator, "one two", "eins")
     read = json.loads(json.dumps(found.as_dict()))
@@ -170,35 +159,34 @@ def drawn(svg: str) -> tuple[list[ElementTree.Element], list[str]]:
     return root.findall(f".//{SVG}line"), [one.text or "" for one in root.iter(f"{SVG}text")]
 
 
-def test_a_figure_has_a_line_for_each_weight_that_can_be_seen():
-    weights = np.array([[0.9, 0.1, 0.0], [0.005, 0.595, 0.4]])
-    svg = lines_figure(["▁a", "b"], ["▁x", "▁y", "."], {0: weights, 3: weights}, title="t")
-    lines, texts = drawn(svg)
-    assert len(lines) == 2 * int((weights >= SHAPE.least).sum())
-    assert {line.get("stroke") for line in lines} == {COLORS[0], COLORS[3]}
-    assert [float(line.get("stroke-opacity", "")) for line in lines[:2]] == [0.9, 0.1]
-    # The upper row begins at the left of the lower one; `b` continues a word.
-    assert texts == ["a", "‧b", "x", "y", "."]
+def aligned(source: str, translation: str, weights: dict[tuple[int, int], float]) -> str:
+    """The figure of an alignment of words, indices of the source first."""
+    spans = [[m.span() for m in re.finditer(r"\S+", line)] for line in (source, translation)]
+    alignment = Alignment(weights, spans[0], spans[1])
+    changes = {"source": source, "translation": translation, "alignment": alignment}
+    return figure(dataclasses.replace(made_up(2), **changes))
+
+
+def test_a_figure_has_a_line_for_each_link():
+    lines, texts = drawn(aligned("x y .", "a b", {(0, 0): 0.9, (1, 0): 0.1, (2, 1): 0.01}))
+    assert {line.get("stroke") for line in lines} == {COLORS[0]}
+    # Weak links can be seen, the weakest are left out.
+    assert [float(line.get("stroke-opacity", "")) for line in lines] == [0.9, 0.25]
+    # The upper row, the translation, begins at the left of the lower one.
+    assert texts == ["a", "b", "x", "y", "."]
     assert lines[0].get("x1") == lines[0].get("x2")
-
-
-def test_a_figure_of_one_word_has_its_lines_alone():
-    weights = np.full((3, 2), 0.5)
-    lines, _ = drawn(lines_figure(["a", "b", "c"], ["d", "e"], {0: weights}, title="t", only=[1]))
-    assert len(lines) == 2
-    assert len({line.get("x1") for line in lines}) == 1
 
 
 @pytest.mark.parametrize("word", ["mmmmmmmmmmmm", "WWWWWWWWWWWW", "東京都東京都東京都東京都"])
 def test_upright_words_of_wide_letters_have_room(word: str):
-    svg = lines_figure(["a", word], ["b"], {0: np.ones((2, 1))}, title="t")
+    lines, _ = drawn(aligned("b", f"a {word}", {(0, 0): 1.0}))
     # Such letters are as wide as they are high: 12 of them need 156 pixels.
-    assert float(drawn(svg)[0][0].get("y1", "")) >= 12 * SHAPE.font
+    assert float(lines[0].get("y1", "")) >= 12 * SHAPE.font
 
 
 def test_text_in_a_figure_is_escaped():
-    svg = lines_figure([HOSTILE, "\x00\ud800"], ["</svg>"], {0: np.ones((2, 1))}, title=HOSTILE)
-    _, texts = drawn(svg)
+    hostile = HOSTILE.replace(" ", "_")
+    _, texts = drawn(aligned("</svg>", f"{hostile} \x00\ud800", {(0, 0): 1.0}))
     assert texts[0].startswith("<script>")
     assert texts[2] == "</svg>"
 
@@ -227,8 +215,6 @@ def made_up(tokens: int, *, layers: int = 2, heads: int = 2, text: str = "w") ->
         Alignment({(i, i): 0.9 for i in range(count)}, spans, spans),
         random.uniform(-1, 1, (tokens, 512)),
         "sinusoidal",
-        [],
-        [],
         (0, 0),
         aligned=(2, 1),
     )
@@ -326,14 +312,18 @@ def test_a_browser_draws_the_lines_of_the_view(
     tmp_path: Path,
 ):
     inspection = made_up(12, layers=3 if address == "#stack=encoder" else 2)
-    figure, _ = browsed(inspection, tmp_path, address=address)
-    # The figure of Python, from the weights as the page has them: in steps of 1/255.
-    shown = inspection.stacks[stack]
-    levels = np.round(255 * shown.weights[layer]) / 255
-    only = None if word is None else [word]
-    by_head = {head: levels[head] for head in heads}
-    svg = lines_figure(shown.queries, shown.keys, by_head, title="", only=only)
-    assert joined(figure) == joined(ElementTree.fromstring(svg))
+    attention, _ = browsed(inspection, tmp_path, address=address)
+    # The weights as the page has them: in steps of 1/255.
+    levels = np.round(255 * inspection.stacks[stack].weights[layer])
+    links = [
+        (q, k, COLORS[head])
+        for head in heads
+        for q, k in np.argwhere(levels[head] >= 255 * SHAPE.least).tolist()
+        if word is None or q == word
+    ]
+    queries, keys = (sorted({link[side] for link in links}) for side in (0, 1))
+    expected = sorted((queries.index(q), keys.index(k), color) for q, k, color in links)
+    assert joined(attention) == expected
 
 
 @pytest.mark.slow
@@ -346,14 +336,14 @@ def test_the_figures_fill_the_width_and_words_are_upright_only_where_they_must(
     tokens: int, text: str, width: int, is_upright: bool, tmp_path: Path
 ):
     inspection = made_up(tokens, text=text)
-    for figure in browsed(inspection, tmp_path, width=width):
+    for drawing in browsed(inspection, tmp_path, width=width):
         # The page leaves a margin.
-        assert 0.85 * width < float(figure.get("width", "")) <= width
-        words = figure.findall(f"{SVG}text")
+        assert 0.85 * width < float(drawing.get("width", "")) <= width
+        words = drawing.findall(f"{SVG}text")
         ways = [word.get("transform", "") for word in words]
         assert {"rotate" in way for way in ways} == {is_upright}
         places = [float(way.partition("(")[2].split()[0]) for way in ways]
-        assert max(places) > 0.8 * float(figure.get("width", ""))
+        assert max(places) > 0.8 * float(drawing.get("width", ""))
 
 
 def browsed(
@@ -378,10 +368,11 @@ def browsed(
     return attention, alignment
 
 
-def joined(figure: ElementTree.Element) -> list[tuple[int, int, str]]:
+def joined(drawing: ElementTree.Element) -> list[tuple[int, int, str]]:
     """The numbers of the words that each line joins, and its colour."""
     places = [
-        sorted({float(line.get(x, "")) for line in figure.iter(f"{SVG}line")}) for x in ("x1", "x2")
+        sorted({float(line.get(x, "")) for line in drawing.iter(f"{SVG}line")})
+        for x in ("x1", "x2")
     ]
     return sorted(
         (
@@ -391,5 +382,5 @@ def joined(figure: ElementTree.Element) -> list[tuple[int, int, str]]:
             ),
             line.get("stroke", ""),
         )
-        for line in figure.iter(f"{SVG}line")
+        for line in drawing.iter(f"{SVG}line")
     )
