@@ -247,7 +247,7 @@ def translate(
     Options of search and sampling that are not given have the values of the run's configuration.
 
     \b
-    To divide a file among machines or processes, translate its parts and join them:
+    To divide a file among machines, translate its parts and join them:
       mtkit translate --input FILE --shard 1/2 --output part.1
       mtkit translate --input FILE --shard 2/2 --output part.2
       cat part.1 part.2
