@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
+from typing import TypeVar
 
 from mtkit.prepare.lexicon import (
     ACCIDENTS,
@@ -51,7 +52,6 @@ from mtkit.prepare.lexicon import (
     Modal,
     Noun,
     Preposition,
-    T,
     Time,
     Verb,
     third_person,
@@ -62,6 +62,7 @@ VALID_PAIRS = 500
 TEST_PAIRS = 1_000
 SEED = 1
 
+T = TypeVar("T")
 Pair = tuple[str, str]
 
 # The endings of der, dieser, ein, and of adjectives after der, after ein and after nothing:
