@@ -459,10 +459,7 @@ class Passes:
         config = self._config
         if not config.noise.is_on:
             return []
-        return [
-            Noise(config.noise, one.src_lang, one.tgt_lang, config.user_defined_symbols)
-            for one in self._corpus.directions
-        ]
+        return [Noise(config.noise, config.user_defined_symbols) for _ in self._corpus.directions]
 
     # -- Encode
 

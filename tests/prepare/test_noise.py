@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,152 +31,65 @@ SENTENCE = "the quick brown fox jumps over it"
 
 
 def noisy(
-    kind: str,
-    src: str,
-    tgt: str,
-    *,
-    languages: tuple[str, str] = ("en", "de"),
-    symbols: Sequence[str] = (),
-    line: int = 1,
+    kind: str, src: str, tgt: str, *, symbols: Sequence[str] = (), line: int = 1
 ) -> tuple[str, str] | None:
     """A pair with noise of a kind; None if it cannot have it."""
-    noise = Noise(NoiseConfig(**{kind: 1.0}), *languages, symbols)
-    found = noise([[src], [tgt]], source=0, lines=np.array([line]))
+    found = Noise(NoiseConfig(**{kind: 1.0}), symbols)([[src], [tgt]], source=0, lines=at(line))
     assert found.kinds == [kind] * len(found.places)
     return (found.texts[0][0], found.texts[1][0]) if found.places else None
 
 
-# ---------------------------------------------------------------------------------------------
-# What each kind changes
+def at(*lines: int) -> Any:
+    return np.array(lines)
 
 
 @pytest.mark.parametrize(
-    ("src", "tgt", "languages", "expected"),
+    ("kind", "src", "tgt", "expected"),
     [
-        ("The old house.", "Das alte Haus.", ("en", "de"), ("THE OLD HOUSE.", "DAS ALTE HAUS.")),
-        # Unicode's upper case of ß is SS. The number of words stays.
+        ("case", "Is it big?", "Ist die Straße groß?", ("IS IT BIG?", "IST DIE STRASSE GROSS?")),
+        # A side whose letters have no case stays; so does a pair with such a source.
+        ("case", "my iPhone", "我的iPhone很好", ("MY IPHONE", "我的iPhone很好")),
+        ("case", "hello", "გამარჯობა", ("HELLO", "გამარჯობა")),
+        ("case", "我的iPhone很好", "my iPhone", None),
+        ("case", "გამარჯობა", "hello", None),
+        ("case", "123 !?", "hello", None),
+        ("case", "NASA", "nasa", None),
         (
-            "Is it big?",
-            "Ist die Straße groß?",
-            ("en", "de"),
-            ("IS IT BIG?", "IST DIE STRASSE GROSS?"),
-        ),
-        # Only the codes of these languages give İ.
-        ("it is", "istanbul'da ılık", ("en", "tr"), ("IT IS", "İSTANBUL'DA ILIK")),
-        ("it is", "istanbul'da ılık", ("en", "tr-CY"), ("IT IS", "İSTANBUL'DA ILIK")),
-        ("biri", "one", ("az_Latn", "en"), ("BİRİ", "ONE")),
-        ("it is", "istanbul", ("en", "trv"), ("IT IS", "ISTANBUL")),
-        # Greek capitals have no accent, but the dieresis, and the word "or" is Ή.
-        ("may", "Μαΐου ή ήταν όχι", ("en", "el"), ("MAY", "ΜΑΪΟΥ Ή ΗΤΑΝ ΟΧΙ")),
-        # An accent that separates two vowels becomes a dieresis.
-        ("tea", "τσάι, ρολόι, άυλος, αϋπνία", ("en", "el"), ("TEA", "ΤΣΑΪ, ΡΟΛΟΪ, ΑΫΛΟΣ, ΑΫΠΝΙΑ")),
-        # A letter and its mark stay together.
-        ("cafe\u0301 noir", "a", ("fr", "en"), ("CAFE\u0301 NOIR", "A")),
-        # A target without case stays as it is.
-        ("my iPhone", "我的iPhone很好", ("en", "zh"), ("MY IPHONE", "我的IPHONE很好")),
-        ("hello", "გამარჯობა", ("en", "ka"), ("HELLO", "გამარჯობა")),
-        # So does a source, and then its target has no reason to be in capitals.
-        ("我的iPhone很好", "my iPhone", ("zh", "en"), None),
-        ("გამარჯობა", "hello", ("ka", "en"), None),
-        ("नमस्ते", "hello", ("hi", "en"), None),
-        ("123 !?", "hello", ("en", "de"), None),
-        ("NASA", "nasa", ("en", "de"), None),
-    ],
-)
-def test_case_puts_both_sides_in_upper_case(
-    src: str, tgt: str, languages: tuple[str, str], expected: tuple[str, str] | None
-):
-    assert noisy("case", src, tgt, languages=languages) == expected
-
-
-@pytest.mark.parametrize(
-    ("src", "tgt", "languages", "expected"),
-    [
-        (
+            "title",
             "NATO said “it isn't” (not yet), 5th of e-mail",
             "die «alte» straße",
-            ("en", "de"),
             ("NATO Said “It Isn't” (Not Yet), 5th Of E-mail", "Die «Alte» Straße"),
         ),
-        ("l'homme  est là", "¿qué es?", ("fr", "es"), ("L'homme  Est Là", "¿Qué Es?")),
-        ("it is", "ilk ev", ("en", "tr"), ("It Is", "İlk Ev")),
-        # The digraph has a form for titles.
-        ("ǆep na", "a b", ("hr", "en"), ("ǅep Na", "A B")),
-        ("hello you", "გამარჯობა", ("en", "ka"), ("Hello You", "გამარჯობა")),
-        ("Hello You", "hallo du", ("en", "de"), None),
-        ("你好", "hello", ("zh", "en"), None),
-    ],
-)
-def test_title_gives_every_word_a_capital_letter(
-    src: str, tgt: str, languages: tuple[str, str], expected: tuple[str, str] | None
-):
-    assert noisy("title", src, tgt, languages=languages) == expected
-
-
-@pytest.mark.parametrize(
-    ("src", "tgt", "expected"),
-    [
-        ("He came.", "Er kam.", ("He came", "Er kam")),
-        ("Who?!", "Wer?", ("Who", "Wer")),
-        ("Wait...", "Warte…", ("Wait", "Warte")),
+        ("title", "l'homme  est là", "¿qué es?", ("L'homme  Est Là", "¿Qué Es?")),
+        ("title", "Hello You", "hallo du", None),
+        ("title", "你好", "hello", None),
+        ("punctuation", "Who?!", "Wer?", ("Who", "Wer")),
+        ("punctuation", "Wait...", "Warte…", ("Wait", "Warte")),
         # Marks that are words of their own, and spaces around them.
-        ("Bonjour ! ", "Hello!", ("Bonjour", "Hello")),
-        ("Quoi ? !", "Wait . . .", ("Quoi", "Wait")),
-        ("你好。", "Hello.", ("你好", "Hello")),
-        ("नमस्ते।", "مرحبا؟", ("नमस्ते", "مرحبا")),
-        # One of the sides has none at its end.
-        ("He came.", "Er kam", None),
-        ("He came:", "Er kam.", None),
-        ('He said "yes."', "Er sagte ja.", None),
-        # Nothing would be left.
-        ("...", "Na ja.", None),
-        ("Hm.", "?!", None),
+        ("punctuation", "Quoi ? ! ", "你好。", ("Quoi", "你好")),
+        ("punctuation", "नमस्ते।", "مرحبا؟", ("नमस्ते", "مرحبا")),
+        # A side has none at its end, or nothing else.
+        ("punctuation", "He came:", "Er kam.", None),
+        ("punctuation", 'He said "yes."', "Er sagte ja.", None),
+        ("punctuation", "He came ", "Er kam.", None),
+        ("punctuation", "...", "Na ja.", None),
     ],
 )
-def test_punctuation_is_removed_where_both_sides_end_with_it(
-    src: str, tgt: str, expected: tuple[str, str] | None
+def test_each_kind_changes_what_it_says(
+    kind: str, src: str, tgt: str, expected: tuple[str, str] | None
 ):
-    assert noisy("punctuation", src, tgt) == expected
-
-
-@pytest.mark.parametrize(
-    ("languages", "expected"),
-    [(("en", "el"), ("What", "Τι είναι")), (("en", "de"), None)],
-)
-def test_a_semicolon_is_the_question_mark_of_greek_alone(
-    languages: tuple[str, str], expected: tuple[str, str] | None
-):
-    assert noisy("punctuation", "What?", "Τι είναι;", languages=languages) == expected
-
-
-def edits(first: str, second: str) -> int:
-    """The fewest letters dropped, added, replaced or swapped with a neighbour."""
-    rows = [
-        [max(i, j) * (not i or not j) for j in range(len(second) + 1)]
-        for i in range(len(first) + 1)
-    ]
-    for i in range(1, len(first) + 1):
-        for j in range(1, len(second) + 1):
-            rows[i][j] = min(
-                rows[i - 1][j] + 1,
-                rows[i][j - 1] + 1,
-                rows[i - 1][j - 1] + (first[i - 1] != second[j - 1]),
-            )
-            if first[i - 2 : i] == second[j - 2 : j][::-1] and min(i, j) > 1:
-                rows[i][j] = min(rows[i][j], rows[i - 2][j - 2] + 1)
-    return rows[-1][-1]
+    assert noisy(kind, src, tgt) == expected
 
 
 @pytest.mark.parametrize("repeats", [1, 2, 5])
 def test_there_is_one_typing_error_for_every_forty_letters_in_the_source_alone(repeats: int):
     text = " ".join([SENTENCE] * repeats)
-    letters = sum(map(len, text.split()))
     found = [noisy("typos", text, "ein Satz", line=line) for line in range(30)]
     for pair in found:
         assert pair is not None
         assert pair[1] == "ein Satz"
-        assert edits(text, pair[0]) == math.ceil(letters / LETTERS_PER_TYPO)
-        assert len(pair[0].split()) == len(text.split())
+        changed = [a != b for a, b in zip(text.split(), pair[0].split(), strict=True)]
+        assert sum(changed) == math.ceil(sum(map(len, text.split())) / LETTERS_PER_TYPO)
     assert len(set(found)) > 20
 
 
@@ -193,7 +105,6 @@ def test_an_error_swaps_drops_doubles_or_replaces_a_letter():
     [
         "a 1 ! ?",
         "https://example.org/page me@example.org {name} %s <b> covid19 4th R&D and/or",
-        "{größe} größe4 me@grün.de https://пример.рф/стр 5-го الصف_٣ الصف٣",
         "",
         "   ",
         "\u0301\u0301",
@@ -204,36 +115,13 @@ def test_a_source_without_words_of_letters_has_no_errors(text: str):
     assert noisy("typos", text, "ein Satz") is None
 
 
-@pytest.mark.parametrize("text", ["我有3个苹果", "{name}さんが", "ห้อง5ใหญ่"])
-def test_a_number_or_a_placeholder_in_text_without_spaces_stays_as_it_is(text: str):
-    (code,) = re.findall(r"[!-~]+", text)
-    for line in range(40):
-        pair = noisy("typos", text, "ein Satz", line=line)
-        assert pair is not None
-        assert code in pair[0]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["今天天气很好", "สวัสดีชาวโลก", "नमस्ते दुनिया", "مرحبا بالعالم", "안녕하세요 세계", "привет мир"],
-)
+@pytest.mark.parametrize("text", ["今天天气很好", "สวัสดีชาวโลก", "नमस्ते दुनिया", "привет мир"])
 def test_every_script_can_have_errors_with_its_own_letters(text: str):
     for line in range(40):
         pair = noisy("typos", text, "ein Satz", line=line)
         assert pair is not None
         assert pair[0] != text
         assert set(pair[0]) <= set(text)
-
-
-def test_a_replaced_letter_is_of_the_same_script_and_case():
-    latin, cyrillic = "PQRS tuvw", "абвг"
-    for line in range(300):
-        pair = noisy("typos", f"{latin} {cyrillic}", "x", line=line)
-        assert pair is not None
-        words = pair[0].split()
-        assert set(words[0]) <= set("PQRS")
-        assert set(words[1]) <= set("tuvw")
-        assert set(words[2]) <= set("абвг")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -254,13 +142,10 @@ def test_words_with_a_user_defined_symbol_stay(kind: str):
     st.sampled_from(KINDS),
     st.text(max_size=90),
     st.text(max_size=90),
-    st.sampled_from(["en", "tr", "el", "zh", "", "?"]),
     st.integers(0, 2**63),
 )
-def test_no_text_is_emptied_and_words_keep_their_places(
-    kind: str, src: str, tgt: str, language: str, line: int
-):
-    pair = noisy(kind, src, tgt, languages=(language, language), line=line)
+def test_no_text_is_emptied_and_words_keep_their_places(kind: str, src: str, tgt: str, line: int):
+    pair = noisy(kind, src, tgt, line=line)
     if pair is None:
         return
     assert pair[0] != src
@@ -285,7 +170,7 @@ def chosen(
 ) -> dict[int, tuple[str, str]]:
     """The kind and the source of the lines with noise."""
     texts = [[f"{SENTENCE}."] * len(lines), ["ein Satz."] * len(lines)]
-    found = Noise(config, "en", "de")(texts, source=source, lines=np.array(lines))
+    found = Noise(config)(texts, source=source, lines=np.array(lines))
     return {
         lines[place]: (kind, text)
         for place, kind, text in zip(found.places, found.kinds, found.texts[0], strict=True)
