@@ -4,7 +4,7 @@ A page has no JavaScript, or one script that is a part of it. Its security polic
 alone, and no connection.
 
 Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates` and the
-charts. The contents of the pages are in `report_page` of `train` and of `prepare`, and in
+charts. The contents of the pages are in `train.report_page`, `prepare.statistics` and
 `inspect.page`.
 
 The card of an export is Markdown, from a template too.

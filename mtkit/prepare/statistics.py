@@ -1,19 +1,18 @@
-"""Statistics of prepared data, and the page that shows them.
+"""Statistics of prepared data, and the HTML page that shows them.
 
-The training pairs are read once, block by block, so memory does not grow with the corpus. In a
-very large corpus, only evenly sampled blocks are counted, and the page says so. `report_page`
-defines the contents of the page.
+The pairs are read once, block by block, so memory does not grow with the corpus. In a very large
+corpus, only evenly sampled blocks are counted, and the page says so. The template is
+`templates/data.html`.
 """
 
 from __future__ import annotations
 
-import json
+import functools
+import itertools
 import operator
 import os
-import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,34 @@ import numpy.typing as npt
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.files import naming_file, write_whole
-from mtkit.config import setting_fields
-from mtkit.data import IntArray, PreparedData, SentencePairs, Split, also_split
+from mtkit.base.html import ONE, TWO, Chart, Line, render, share
+from mtkit.data import IntArray, PreparedData, Split, TokenArray, also_split
 from mtkit.prepare.report import Report
-from mtkit.prepare.report_page import (
-    RARE,
-    RATIO_STEPS,
-    DataFacts,
-    Dropped,
-    Origin,
-    Setting,
-    Side,
-    Vocabulary,
-    data_page,
-)
-from mtkit.prepare_config import PrepareConfig
-from mtkit.tokenizer import UNK_ID, Tokenizer, Vocabularies
+from mtkit.tokenizer import UNK_ID, Tokenizer
 
 # Pairs read at a time, and the most pairs counted (within a block), which takes about 20 seconds.
 _BLOCK_PAIRS = 1 << 16
 _MAX_PAIRS = 64_000_000
-_SAMPLES = 20
-# The subword of a single byte, in the notation of SentencePiece.
-_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_SIDES = ("source", "target")
+# A subword that occurs less often than this in training is called rare.
+RARE = 10
+# Length ratios are counted in steps of this fraction of an octave.
+_RATIO_STEPS = 32
+_RATIO_RANKS = {
+    "1% of the pairs are not above": 0.01,
+    "5%": 0.05,
+    "median": 0.5,
+    "95%": 0.95,
+    "99%": 0.99,
+}
+# The chart of lengths shows this share of the sentences; a few long ones would make it flat.
+_ON_CHART = 0.995
+_MAX_BARS = 60
+# Values above these limits are reported.
+_MUCH_DROPPED = 0.2
+_MUCH_IN_BYTES = 0.005
+_MUCH_RARE = 0.2
+_UNLIKE = 1.2
 
 # The meaning of each reason; braces name settings.
 _MEANINGS = {
@@ -85,30 +89,25 @@ def check_page(path: Path) -> None:
 
 
 def write_page(path: Path, data: PreparedData, report: Report) -> None:
-    """Write the page about prepared data, atomically.
-
-    Args:
-        path: the HTML file, which is replaced if it exists.
-        data: a finished folder.
-        report: the report of its preparation.
+    """Write the page about a finished folder to an HTML file, atomically.
 
     Raises:
         MtkitError: if the file cannot be written.
     """
     check_page(path)
-    html = data_page(data_facts(data, report))
+    html = data_page(data, report)
     with naming_file(path):
         write_whole(path, html)
 
 
-def data_facts(
+def data_page(
     data: PreparedData,
     report: Report,
     *,
     block_pairs: int = _BLOCK_PAIRS,
     max_pairs: int = _MAX_PAIRS,
-) -> DataFacts:
-    """The contents of the page about a finished folder.
+) -> str:
+    """The page about a finished folder, as HTML in UTF-8.
 
     Args:
         data: the folder.
@@ -116,85 +115,145 @@ def data_facts(
         block_pairs: number of pairs read at a time.
         max_pairs: the most pairs to count, within a block.
     """
-    vocabularies = data.tokenizers()
-    train, valid = (
-        _count(data, split, vocabularies, block_pairs=block_pairs, max_pairs=max_pairs)
-        for split in ("train", "valid")
-    )
-    # The training count of each subword, of both sides together if the vocabulary is joint.
-    uses = (train.pieces[0] + train.pieces[1],) * 2 if vocabularies.is_joint else train.pieces
-    pieces = [_Pieces(tokenizer) for tokenizer in vocabularies]
-    train_sides, valid_sides = (
-        tuple(map(_side, counts.pieces, counts.lengths, pieces, uses)) for counts in (train, valid)
-    )
-    # JSON has no tuples.
-    given: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in data.manifest.settings.items()
-    }
-    settings = PrepareConfig(**given)
-    kept = report.pairs["train"] - sum(report.dropped.values())
-    facts = DataFacts(
-        name=one_line(report.path.resolve().name),
-        findings=[],
+    train, valid = (_Counts(data, split, block_pairs, max_pairs) for split in ("train", "valid"))
+    # How often each subword occurs in training, on both sides together if they share it.
+    uses = {name: side.counts for name, side in zip(_SIDES, train.sides, strict=True)}
+    if data.tokenizers().is_joint:
+        uses = {"joint": train.sides[0].counts + train.sides[1].counts}
+    vocabularies = [
+        (name, Vocabulary(side, counts))
+        for (name, counts), side in zip(uses.items(), train.sides, strict=False)
+    ]
+    read = report.pairs["train"]
+    kept = read - sum(report.dropped.values())
+    return render(
+        "data.html",
+        title=one_line(report.path.resolve().name),
+        kind="Prepared data",
+        findings=[
+            *_findings_of_pairs(report),
+            *_findings_of_text(train.sides, valid.sides),
+            *_findings_of_vocabularies(vocabularies),
+        ],
         summary=_summary(data, report, kept),
-        read=report.pairs["train"],
+        read=read,
         kept=kept,
         counted=train.pairs,
-        dropped=_dropped(report, settings),
-        origins=[
-            _origin(split, origin)
-            for split, origins in data.manifest.sources.items()
-            for origin in origins
+        dropped=report.dropped,
+        meanings={
+            reason: _MEANINGS[reason].format(**data.manifest.settings) for reason in report.dropped
+        },
+        samples=report.samples,
+        sources=[(split, one) for split, many in data.manifest.sources.items() for one in many],
+        lengths=_lengths_chart(train.sides),
+        ratios={
+            label: f"{2 ** (_quantile(train.ratios, rank) / _RATIO_STEPS):.2f}"
+            for label, rank in _RATIO_RANKS.items()
+        },
+        sides=[
+            (f"{name}, {split}", side.table())
+            for name, *both in zip(_SIDES, train.sides, valid.sides, strict=True)
+            for split, side in zip(("training", "validation"), both, strict=True)
         ],
-        misaligned=report.misaligned,
-        train=(train_sides[0], train_sides[1]),
-        valid=(valid_sides[0], valid_sides[1]),
-        ratios=train.ratios,
-        vocabularies=[_vocabulary("joint", uses[0], pieces[0])]
-        if vocabularies.is_joint
-        else list(map(_vocabulary, ("source", "target"), uses, pieces)),
-        samples=train.samples,
-        settings=_settings(settings),
-        versions=data.manifest.versions,
+        vocabularies=[(name, one.table()) for name, one in vocabularies],
     )
-    return replace(facts, findings=findings(facts, report))
 
 
 # ---------------------------------------------------------------------------------------------
 # Counting
 
 
-@dataclass
-class _Counts:
-    """Counts of a split; pairs of values are for source and target.
+class _Side:
+    """Counts of one side of a split.
 
     Attributes:
-        pieces: (V,) each: how often every id occurs.
-        pairs: number of pairs counted.
-        lengths: number of sentences by length in tokens.
-        ratios, samples: as in `DataFacts`.
+        tokenizer: of this side.
+        counts: (V,), how often each subword occurs; EOS is one.
+        lengths: number of sentences by length in tokens, EOS included.
     """
 
-    pieces: tuple[IntArray, IntArray]
-    pairs: int = 0
-    lengths: tuple[Counter[int], Counter[int]] = field(
-        default_factory=lambda: (Counter(), Counter())
-    )
-    ratios: Counter[int] = field(default_factory=Counter)
-    samples: list[tuple[str, str, str]] = field(default_factory=list)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.counts: IntArray = np.zeros(len(tokenizer), np.int64)
+        self.lengths: Counter[int] = Counter()
 
-    def add(self, block: SentencePairs) -> None:
-        """Count the pairs of a block."""
-        self.pairs += len(block)
-        for side, pieces, lengths in zip(
-            (block.src, block.tgt), self.pieces, self.lengths, strict=True
-        ):
-            pieces += side.counts(len(pieces))
-            _add_values(lengths, side.lengths)
-        octaves = np.log2(block.tgt.lengths / block.src.lengths)
-        # Lengths have 32 bits at most, so a ratio is at most 32 octaves.
-        offset = 32 * RATIO_STEPS
-        _add_values(self.ratios, np.rint(RATIO_STEPS * octaves).astype(np.int64) + offset, -offset)
+    def add(self, side: TokenArray) -> None:
+        """Count the sentences of a block."""
+        self.counts += side.counts(len(self.counts))
+        _add_values(self.lengths, side.lengths)
+
+    @property
+    def subwords(self) -> int:
+        """Number of subwords, without EOS."""
+        return int(self.counts.sum()) - self.lengths.total()
+
+    @functools.cached_property
+    def words(self) -> int:
+        """Number of words: subwords that begin one."""
+        pieces = map(self.tokenizer.piece, range(len(self.counts)))
+        return int(self.counts @ np.array([piece.count("▁") for piece in pieces]))
+
+    @property
+    def bytes(self) -> int:
+        """Number of single bytes, of characters that are not in the vocabulary."""
+        return int(self.counts[self.tokenizer.is_fallback].sum())
+
+    def table(self) -> dict[str, str]:
+        """The numbers by label."""
+        return {
+            "sentences": f"{self.lengths.total():,}",
+            "words": f"{self.words:,}",
+            "tokens, with the end of each sentence": f"{int(self.counts.sum()):,}",
+            "subwords per word": f"{self.subwords / self.words:.3f}" if self.words else "–",
+            "single bytes among subwords": share(self.bytes, self.subwords),
+            "median length in tokens": f"{_quantile(self.lengths, 0.5):,}",
+            "95% are not longer than": f"{_quantile(self.lengths, 0.95):,}",
+            "longest": f"{max(self.lengths):,}",
+        }
+
+
+class Vocabulary:
+    """How many subwords of a vocabulary are learned, and unused or rare in training.
+
+    The others are the special ones and those of single bytes. `uses` (V,) is how often each occurs.
+    """
+
+    def __init__(self, side: _Side, uses: IntArray) -> None:
+        learned = uses[UNK_ID + 1 :][~side.tokenizer.is_fallback[UNK_ID + 1 :]]
+        self.size, self.learned = len(uses), len(learned)
+        self.unused = int((learned == 0).sum())
+        self.rare = int((learned < RARE).sum()) - self.unused
+
+    def table(self) -> dict[str, str]:
+        """The numbers by label."""
+        return {
+            "size": f"{self.size:,}",
+            "learned": f"{self.learned:,}",
+            "never used in training": f"{self.unused:,} ({share(self.unused, self.learned)})",
+            f"used 1 to {RARE - 1} times": f"{self.rare:,} ({share(self.rare, self.learned)})",
+        }
+
+
+class _Counts:
+    """Counts of a split: the number of pairs, both sides, and the pairs by ratio of lengths."""
+
+    def __init__(self, data: PreparedData, split: Split, block_pairs: int, max_pairs: int) -> None:
+        src, tgt = data.tokenizers()
+        self.pairs = 0
+        self.sides = _Side(src), _Side(tgt)
+        self.ratios: Counter[int] = Counter()
+        recorded = data.manifest.counts
+        total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
+        every = max(1, round(total / max_pairs))
+        for block in itertools.islice(data.blocks(split, block_pairs), None, None, every):
+            self.pairs += len(block)
+            for side, tokens in zip(self.sides, (block.src, block.tgt), strict=True):
+                side.add(tokens)
+            octaves = np.log2(block.tgt.lengths / block.src.lengths)
+            # Lengths have 32 bits at most, so a ratio is at most 32 octaves.
+            offset = 32 * _RATIO_STEPS
+            steps = np.rint(_RATIO_STEPS * octaves).astype(np.int64)
+            _add_values(self.ratios, steps + offset, -offset)
 
 
 def _add_values(counter: Counter[int], values: npt.NDArray[Any], offset: int = 0) -> None:
@@ -204,202 +263,72 @@ def _add_values(counter: Counter[int], values: npt.NDArray[Any], offset: int = 0
         counter[value + offset] += int(counts[value])
 
 
-def _count(
-    data: PreparedData,
-    split: Split,
-    vocabularies: Vocabularies,
-    *,
-    block_pairs: int,
-    max_pairs: int,
-) -> _Counts:
-    """The counts of a split, with evenly spaced samples."""
-    recorded = data.manifest.counts
-    total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
-    every = max(1, round(total / max_pairs))
-    src, tgt = (np.zeros(len(tokenizer), np.int64) for tokenizer in vocabularies)
-    counts = _Counts((src, tgt))
-    number = min(_SAMPLES, total)
-    wanted = [(2 * place + 1) * total // (2 * number) for place in range(number)]
-    for place, block in enumerate(data.blocks(split, block_pairs)):
-        first = place * block_pairs
-        for index in wanted:
-            if first <= index < first + len(block):
-                texts = [
-                    tokenizer.decode(side[index - first])
-                    for tokenizer, side in zip(vocabularies, (block.src, block.tgt), strict=True)
-                ]
-                counts.samples.append((f"{index + 1:,}", texts[0], texts[1]))
-        if place % every == 0:
-            counts.add(block)
-    return counts
-
-
-class _Pieces:
-    """Properties of the subwords of a vocabulary; every array is (V,).
-
-    Attributes:
-        words: how many words begin in each subword.
-        is_byte: whether it is a single byte.
-        is_learned: whether it is neither a single byte nor special.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        texts = [tokenizer.piece(number) for number in range(len(tokenizer))]
-        self.words = np.array([text.count("▁") for text in texts])
-        self.is_byte = np.array([_BYTE.fullmatch(text) is not None for text in texts])
-        self.is_learned = ~self.is_byte
-        self.is_learned[: UNK_ID + 1] = False
-
-
-def _side(counts: IntArray, lengths: Counter[int], pieces: _Pieces, uses: IntArray) -> Side:
-    frequent = np.sort(counts[UNK_ID + 1 :])[::-1]
-    covered = np.cumsum(frequent)
-    # The first position at which this share is covered.
-    covering = [
-        int(np.searchsorted(covered, share * covered[-1])) + 1 if covered[-1] else 0
-        for share in (0.5, 0.9, 0.99)
-    ]
-    return Side(
-        tokens=int(counts.sum()),
-        words=int(counts @ pieces.words),
-        byte_tokens=int(counts[pieces.is_byte].sum()),
-        rare_tokens=int(counts[uses < RARE].sum()),
-        covering=(covering[0], covering[1], covering[2]),
-        lengths=dict(lengths),
-    )
-
-
-def _vocabulary(label: str, uses: IntArray, pieces: _Pieces) -> Vocabulary:
-    learned = uses[pieces.is_learned]
-    unused = int((learned == 0).sum())
-    return Vocabulary(label, len(uses), len(learned), unused, int((learned < RARE).sum()) - unused)
+def _quantile(counts: Mapping[int, int], rank: float) -> int:
+    """The smallest key such that at least this share of the counts is not above it."""
+    wanted, seen = rank * sum(counts.values()), 0
+    for key in sorted(counts):
+        seen += counts[key]
+        if seen >= wanted:
+            return key
+    return 0
 
 
 # ---------------------------------------------------------------------------------------------
-# Facts of the preparation
+# What is shown
 
 
 def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
-    read = report.pairs["train"]
-    sides = ("source", "target", "both")
-    summary = {
-        "Languages": f"{data.src_lang} → {data.tgt_lang}",
-        "Training pairs read": f"{read:,}",
-        "Kept": f"{kept:,} ({kept / read:.2%})",
-        "Dropped": f"{read - kept:,} ({(read - kept) / read:.2%})",
-        "Validation pairs": f"{report.pairs['valid']:,}",
-        "Test pairs": f"{report.pairs['test']:,}",
-        **{
-            f"Validation pairs of {name}": f"{report.pairs[also_split(name)]:,}"
-            for name in data.valid_also
-        },
-        "Vocabulary size": report.vocabulary,
-        "Tokens kept": f"source {report.tokens[0]:,}\ntarget {report.tokens[1]:,}",
-        "Training pairs in validation or test": "\n".join(
-            f"{side} {count:,}" for side, count in zip(sides, report.overlaps, strict=True)
-        ),
-        "Pairs that are in training too": "\n".join(
-            f"{split} {count:,}" for split, count in report.in_training.items()
-        ),
-        "Fixed lines": "\n".join(f"{what}: {count:,}" for what, count in report.fixed.items())
-        or "none",
-        "Misaligned parts": f"{len(report.misaligned):,}",
+    def lines(counts: Mapping[str, int]) -> str:
+        return "\n".join(f"{label}: {count:,}" for label, count in counts.items()) or "none"
+
+    sets = {
+        "Validation": "valid",
+        "Test": "test",
+        **{f"Validation {name}": also_split(name) for name in data.valid_also},
     }
-    if report.noise:
-        summary["Pairs with noise"] = "\n".join(
-            f"{kind}: {count:,} ({count / kept:.2%})" for kind, count in report.noise.items()
+    return {
+        "Languages": f"{data.src_lang} → {data.tgt_lang}",
+        **{f"{name} pairs": f"{report.pairs[split]:,}" for name, split in sets.items()},
+        "Vocabulary size": report.vocabulary,
+        "Tokens kept": lines(dict(zip(_SIDES, report.tokens, strict=True))),
+        "Training pairs in validation or test": lines(
+            dict(zip((*_SIDES, "both"), report.overlaps, strict=True))
+        ),
+        "Pairs that are in training too": lines(report.in_training),
+        "Fixed lines": lines(report.fixed),
+        "Pairs with noise": "\n".join(
+            f"{kind}: {count:,} ({share(count, kept)})" for kind, count in report.noise.items()
         )
-    if licence := data.manifest.licence:
-        summary["Licence"] = str(licence)
-    return summary
+        or "none",
+        "Licence": str(data.manifest.licence or "not known"),
+    }
 
 
-def _dropped(report: Report, settings: PrepareConfig) -> list[Dropped]:
-    return [
-        Dropped(
-            reason,
-            _MEANINGS[reason].format(**settings.model_dump()),
-            count,
-            [
-                (f"{sample.file}, {sample.line}", sample.src, sample.tgt)
-                for sample in report.samples
-                if sample.reason == reason
-            ],
-        )
-        for reason, count in report.dropped.items()
-    ]
-
-
-_DIGESTS = {"src_sha256": "source file", "tgt_sha256": "target file", "sha256": "file"}
-_NOT_A_PLACE = {"kind", "weight", "tag", "pairs", "kept", "fixed", "languages", "text_sha256"}
-_NOT_A_PLACE |= _DIGESTS.keys()
-
-
-def _origin(split: str, source: Mapping[str, Any]) -> Origin:
-    """A source, from its entry in the manifest."""
-    digests = {label: source[key] for key, label in _DIGESTS.items() if key in source}
-    texts = source.get("text_sha256", {})
-    places = [
-        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for key, value in source.items()
-        if key not in _NOT_A_PLACE and value
-    ]
-    if tag := source.get("tag"):
-        places.append(f"tag {tag}")
-    return Origin(
-        split=split,
-        place=", ".join(places) or source["kind"],
-        pairs=source["pairs"],
-        kept=source.get("kept"),
-        weight=source["weight"],
-        fixed=source.get("fixed", {}),
-        languages=source.get("languages", {}),
-        digests=digests or {f"{side} text": digest for side, digest in texts.items()},
-    )
-
-
-def _settings(settings: PrepareConfig) -> list[Setting]:
-    found = []
-    for key, one in setting_fields(PrepareConfig).items():
-        value = operator.attrgetter(key)(settings)
+def _findings_of_pairs(report: Report) -> list[str]:
+    found = [one if one.endswith("?") else f"{one}." for one in report.warnings]
+    read, lost = report.pairs["train"], sum(report.dropped.values())
+    if lost > _MUCH_DROPPED * read:
+        reason, most = max(report.dropped.items(), key=operator.itemgetter(1))
         found.append(
-            Setting(
-                key=key,
-                value=json.dumps(value, ensure_ascii=False),
-                changed=value != one.default,
-                meaning=one.description or "",
-            )
+            f"{lost / read:.0%} of the training pairs were dropped, most of them ({most:,}) for "
+            f"the reason “{reason}”. Look at the samples below: the text may be bad, or the rule "
+            "too strict."
+        )
+    if parts := report.misaligned:
+        lines = sum(last - first + 1 for _, first, last, _ in parts)
+        file, first, last, _ = parts[0]
+        found.append(
+            f"The sides are misaligned in {len(parts):,} {'part' if len(parts) == 1 else 'parts'} "
+            f"of the files, {lines:,} lines in all, such as lines {first:,} to {last:,} of "
+            f"{file}. These pairs are dropped; to keep them, fix the files."
         )
     return found
 
 
-# Values above these limits are reported.
-_MUCH_DROPPED = 0.2
-_MUCH_IN_BYTES = 0.005
-_MUCH_RARE = 0.2
-_UNLIKE = 1.2
-
-
-def findings(facts: DataFacts, report: Report) -> list[str]:
-    """Sentences about possible problems of the data."""
-    found = [one if one.endswith("?") else f"{one}." for one in report.warnings]
-    lost = facts.read - facts.kept
-    if lost > _MUCH_DROPPED * facts.read:
-        most = max(facts.dropped, key=lambda one: one.pairs)
-        found.append(
-            f"{lost / facts.read:.0%} of the training pairs were dropped, most of them "
-            f"({most.pairs:,}) for the reason “{most.reason}”. Look at the samples below: the "
-            "text may be bad, or the rule too strict."
-        )
-    if facts.misaligned:
-        lines = sum(last - first + 1 for _, first, last, _ in facts.misaligned)
-        found.append(
-            f"The sides are misaligned in {len(facts.misaligned):,} "
-            f"{'part' if len(facts.misaligned) == 1 else 'parts'} of the files, {lines:,} lines in "
-            "all. These pairs are dropped; to keep them, fix the files."
-        )
-    for name, train, valid in zip(("source", "target"), facts.train, facts.valid, strict=True):
-        of_bytes = train.byte_tokens / max(1, train.subwords)
+def _findings_of_text(trains: Sequence[_Side], valids: Sequence[_Side]) -> list[str]:
+    found = []
+    for name, train, valid in zip(_SIDES, trains, valids, strict=True):
+        of_bytes = train.bytes / max(1, train.subwords)
         if of_bytes > _MUCH_IN_BYTES:
             found.append(
                 f"{of_bytes:.1%} of the {name} subwords are single bytes, of characters that are "
@@ -412,11 +341,48 @@ def findings(facts: DataFacts, report: Report) -> list[str]:
                     f"A {name} word has {here:.2f} subwords in the validation set and "
                     f"{usual:.2f} in the training set: the texts are of different kinds."
                 )
-    for vocabulary in facts.vocabularies:
-        few = vocabulary.unused + vocabulary.rare
-        if few > _MUCH_RARE * vocabulary.learned:
-            found.append(
-                f"{few:,} of the {vocabulary.learned:,} subwords ({vocabulary.label}) occur fewer "
-                f"than {RARE} times in training; a smaller vocabulary would do."
-            )
     return found
+
+
+def _findings_of_vocabularies(vocabularies: Sequence[tuple[str, Vocabulary]]) -> list[str]:
+    return [
+        f"{one.unused + one.rare:,} of the {one.learned:,} subwords ({name}) occur fewer than "
+        f"{RARE} times in training; a smaller vocabulary would do."
+        for name, one in vocabularies
+        if one.unused + one.rare > _MUCH_RARE * one.learned
+    ]
+
+
+def _lengths_chart(sides: Sequence[_Side]) -> Chart:
+    """A histogram of the lengths of each side."""
+    end = max(_quantile(side.lengths, _ON_CHART) for side in sides)
+    width = max(1, -(-end // _MAX_BARS))
+    bars = -(-end // width)
+    lines, words, beyond = [], [], 0
+    for label, color, side in zip(_SIDES, (ONE, TWO), sides, strict=True):
+        heights = [0.0] * bars
+        for length, count in side.lengths.items():
+            # The smallest length is 1, because of EOS.
+            if length <= bars * width:
+                heights[(length - 1) // width] += count / side.lengths.total()
+            else:
+                beyond += count
+        if heights:
+            centers = [width * bar + (width + 1) / 2 for bar in range(bars)]
+            xs = [0.5, *centers, bars * width + 0.5, bars * width + 0.5]
+            points = list(zip(xs, [heights[0], *heights, heights[-1], 0.0], strict=True))
+            lines.append(Line(label, points, color, dashed=color == TWO, steps=True))
+        words.append(f"{label}: median {_quantile(side.lengths, 0.5)}.")
+    note = f"Share of the sentences; each step is {width} token{'s' if width > 1 else ''}."
+    if beyond:
+        longest = max(length for side in sides for length in side.lengths)
+        note += f" {beyond:,} sentences are longer, up to {longest:,}."
+    return Chart(
+        "Length in tokens",
+        " ".join(words),
+        lines,
+        "tokens of a sentence, with its end",
+        "from zero",
+        form=lambda height: f"{100 * height:.3g}%",
+        note=note,
+    )

@@ -15,7 +15,7 @@ from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, language_id
 from mtkit.prepare.pipeline import prepare_files, prepare_multilingual, prepare_trees
 from mtkit.prepare.report import Report
-from mtkit.prepare.statistics import data_facts
+from mtkit.prepare.statistics import data_page
 
 Pairs = list[tuple[str, str]]
 Warned = Callable[[], list[str]]
@@ -68,9 +68,9 @@ def test_swapped_languages_are_one_warning(tmp_path: Path, warned: Warned) -> No
     assert "3 of 3 samples of the target look like de, not en" in line
     assert line.endswith("are the languages swapped?")
     assert recorded(report) == [{"src": {"en": 3}, "tgt": {"de": 3}}]
-    facts = data_facts(PreparedData.open(report.path), report)
-    assert line in facts.findings
-    assert facts.origins[0].languages == {"src": {"en": 3}, "tgt": {"de": 3}}
+    page = data_page(PreparedData.open(report.path), report)
+    assert f"<li>{line}</li>" in page
+    assert "3 × en →<br>3 × de" in page
 
 
 def test_the_wrong_code_of_one_side_is_named(tmp_path: Path, warned: Warned) -> None:
@@ -197,7 +197,7 @@ def test_a_validation_set_from_the_training_pairs_is_a_warning(
     assert report.in_training == {"valid": 40, "test": 0}
     counts = PreparedData.open(report.path).manifest.counts
     assert counts["in_training"] == {"valid": 40, "test": 0}
-    assert f"{line}." in data_facts(PreparedData.open(report.path), report).findings
+    assert f"<li>{line}.</li>" in data_page(PreparedData.open(report.path), report)
 
 
 def test_each_set_has_its_own_share(tmp_path: Path, warned: Warned) -> None:

@@ -270,7 +270,6 @@ def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
     write_page(tmp_path / "page.html", data, report)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert f"case: {upper} ({upper / 2:.2f}%)" in page
-    assert "noise.typos" in page
 
 
 def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(

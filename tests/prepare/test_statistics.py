@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,7 @@ from mtkit.data import PreparedData
 from mtkit.prepare.filters import KEPT, REASONS
 from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.report import Report
-from mtkit.prepare.report_page import RATIO_STEPS, DataFacts, Side, Vocabulary, data_page
-from mtkit.prepare.statistics import _MEANINGS, check_page, data_facts, findings, write_page
+from mtkit.prepare.statistics import _MEANINGS, check_page, data_page, write_page
 
 Pairs = list[tuple[str, str]]
 
@@ -53,12 +52,8 @@ class Prepared:
     report: Report
 
     @property
-    def facts(self) -> DataFacts:
-        return data_facts(self.data, self.report)
-
-    @property
     def page(self) -> Page:
-        return well_formed(data_page(self.facts))
+        return well_formed(data_page(self.data, self.report))
 
 
 def prepared(folder: Path, train: Pairs = TRAIN, name: str = "out", **changes: Any) -> Prepared:
@@ -115,12 +110,9 @@ def test_kept_and_dropped_pairs_are_shown_with_shares(tiny: Prepared) -> None:
     assert rows["kept"][:2] == ["192", "96.00%"]
     summary = dict(zip(tiny.page.texts("dt"), tiny.page.texts("dd"), strict=True))
     assert summary["Languages"] == "en → de"
-    assert summary["Training pairs read"] == "200"
-    assert summary["Kept"] == "192 (96.00%)"
-    assert summary["Dropped"] == "8 (4.00%)"
     assert summary["Validation pairs"] == "12"
     assert summary["Vocabulary size"] == "300"
-    assert summary["Training pairs in validation or test"].startswith("source 2 target")
+    assert summary["Training pairs in validation or test"].startswith("source: 2 target")
 
 
 def of_text(lines: Sequence[str], tokenizer: Any) -> list[str]:
@@ -167,69 +159,63 @@ def test_numbers_of_subwords_are_those_of_the_text(both: Prepared) -> None:
         assert rows[label] == [column[place] for column in columns], label
 
 
-def used(prepared: Prepared) -> list[Counter[str]]:
-    """How often each piece is used in training: on both sides together if they are joint."""
-    counts = [
-        Counter(tokenizer.piece(i) for pair in KEPT_PAIRS for i in tokenizer.encode(pair[side]))
-        for side, tokenizer in enumerate(prepared.data.tokenizers())
-    ]
-    src, tgt = prepared.data.tokenizers()
-    return [counts[0] + counts[1]] if src is tgt else counts
-
-
-def test_pieces_are_counted_by_their_use(both: Prepared) -> None:
-    tokenizers = dict.fromkeys(both.data.tokenizers())
-    facts = both.facts
-    assert len(facts.vocabularies) == len(tokenizers)
-    for vocabulary, tokenizer, counts in zip(
-        facts.vocabularies, tokenizers, used(both), strict=True
-    ):
-        uses = [counts[tokenizer.piece(i)] for i in range(260, len(tokenizer))]
-        assert vocabulary.size == len(tokenizer)
-        assert vocabulary.learned == len(uses)
-        assert vocabulary.unused == uses.count(0)
-        assert vocabulary.rare == sum(1 <= use < 10 for use in uses)
-    rows = table(both.page, "learned")
-    assert rows["learned"] == [f"{len(one) - 260:,}" for one in tokenizers]
-    assert [cell.split()[0] for cell in rows["never used in training"]] == [
-        f"{one.unused:,}" for one in facts.vocabularies
-    ]
-
-
-def test_coverage_is_how_many_of_the_most_frequent_pieces_make_up_a_share(both: Prepared) -> None:
-    for number, (tokenizer, side) in enumerate(
-        zip(both.data.tokenizers(), both.facts.train, strict=True)
-    ):
-        counts = Counter(i for pair in KEPT_PAIRS for i in tokenizer.encode(pair[number]))
-        frequent = [count for _, count in counts.most_common()]
-        for share, pieces in zip((0.5, 0.9, 0.99), side.covering, strict=True):
-            assert sum(frequent[:pieces]) >= share * sum(frequent)
-            assert sum(frequent[: pieces - 1]) < share * sum(frequent)
-
-
-def test_ratios_are_those_of_the_pairs(both: Prepared) -> None:
+def test_subwords_are_counted_by_their_use_in_training(both: Prepared) -> None:
     tokenizers = both.data.tokenizers()
-    ratios = []
-    for pair in KEPT_PAIRS:
-        src, tgt = (len(tok.encode(text)) + 1 for tok, text in zip(tokenizers, pair, strict=True))
-        ratios.append(tgt / src)
-    assert both.facts.ratios == Counter(round(RATIO_STEPS * math.log2(one)) for one in ratios)
-    middle = sorted(ratios)[len(ratios) // 2 - 1]
-    (shown,) = table(both.page, "median")["median"]
-    assert float(shown) == pytest.approx(middle, rel=0.02)
+    counts = [
+        Counter(i for pair in KEPT_PAIRS for i in tokenizer.encode(pair[side]))
+        for side, tokenizer in enumerate(tokenizers)
+    ]
+    if tokenizers.is_joint:
+        counts = [counts[0] + counts[1]]
+    rows = table(both.page, "learned")
+    for column, (tokenizer, uses) in enumerate(zip(tokenizers, counts, strict=False)):
+        learned = [uses[i] for i in range(260, len(tokenizer))]
+        rare = sum(1 <= use < 10 for use in learned)
+        assert rows["size"][column] == f"{len(tokenizer)}"
+        assert rows["learned"][column] == f"{len(learned)}"
+        assert rows["never used in training"][column].split()[0] == f"{learned.count(0)}"
+        assert rows["used 1 to 9 times"][column].split()[0] == f"{rare}"
+    assert len(rows["size"]) == len(counts)
+
+
+def test_ratios_and_lengths_are_those_of_the_pairs(both: Prepared) -> None:
+    tokenizers = both.data.tokenizers()
+    lengths = [
+        [len(tok.encode(text)) + 1 for tok, text in zip(tokenizers, pair, strict=True)]
+        for pair in KEPT_PAIRS
+    ]
+    ratios = sorted(tgt / src for src, tgt in lengths)
+    rows = table(both.page, "median")
+    for label, rank in (("5%", 0.05), ("median", 0.5), ("95%", 0.95), ("99%", 0.99)):
+        (shown,) = rows[label]
+        expected = ratios[math.ceil(rank * len(ratios)) - 1]
+        assert float(shown) == pytest.approx(expected, rel=0.02)
+    (chart,) = both.page.all("div", role="img")
+    assert (
+        f"source: median {sorted(src for src, _ in lengths)[95]}." in chart["attrs"]["aria-label"]
+    )
+    assert len(both.page.all("svg")) == 1
+    assert "each step is one token" in " ".join(both.page.texts("figure")).replace(
+        "1 token", "one token"
+    )
+
+
+def test_few_long_sentences_do_not_flatten_the_chart(tmp_path: Path) -> None:
+    train = [*number_pairs(1000, seed=3), ("one " * 150, "eins " * 150)]
+    page = prepared(tmp_path, train, vocab_size=330).page
+    assert "6 sentences are longer, up to 151." in " ".join(page.texts("figure"))
+    assert "150" not in page.texts("text")
 
 
 def test_the_size_of_blocks_changes_nothing(tiny: Prepared) -> None:
-    assert data_facts(tiny.data, tiny.report, block_pairs=7) == tiny.facts
+    assert data_page(tiny.data, tiny.report, block_pairs=7) == data_page(tiny.data, tiny.report)
 
 
 def test_a_large_corpus_is_counted_in_part_which_the_page_says(tiny: Prepared) -> None:
-    facts = data_facts(tiny.data, tiny.report, block_pairs=10, max_pairs=64)
-    assert facts.counted == 70  # every third of 20 blocks, the last of two pairs
+    # Every third of 20 blocks, the last of two pairs.
+    page = well_formed(data_page(tiny.data, tiny.report, block_pairs=10, max_pairs=64))
     words = "Counted in 70 of the 192 pairs, in blocks sampled evenly from the whole corpus."
-    assert well_formed(data_page(facts)).texts("p").count(words) == 2
-    # Samples come from everywhere nevertheless.
-    assert len(facts.samples) == 20
+    assert page.texts("p").count(words) == 1
 
 
 # ---------------------------------------------------------------------------------------------
@@ -254,81 +240,46 @@ def test_every_reason_has_a_sentence() -> None:
         assert sentence.endswith(".")
 
 
-def test_kept_pairs_come_evenly_from_the_whole_corpus(both: Prepared) -> None:
-    samples = both.facts.samples
-    assert len(samples) == 20
-    assert [number for number, *_ in samples] == [
-        str((2 * i + 1) * 192 // 40 + 1) for i in range(20)
-    ]
-    assert [texts for _, *texts in samples] == [
-        list(KEPT_PAIRS[int(number) - 1]) for number, *_ in samples
-    ]
-
-
-def test_sources_are_named_with_their_counts_and_digests(tiny: Prepared) -> None:
-    page = tiny.page
-    src = tiny.data.manifest.sources["train"][0]["src"]
-    whole = hashlib.sha256((tiny.data.path.parent / src).read_bytes()).hexdigest()
-    (code,) = page.all("code", title=whole)
-    assert code["text"] == f"{whole[:12]}…"
-    (row,) = (text for text in page.texts("tr") if "96.00%" in text and "train" in text)
-    assert src in row
-    assert "200 192 (96.00%)" in row.replace("200192", "200 192")
-
-
-def test_settings_are_there_and_those_that_were_changed_are_marked(tiny: Prepared) -> None:
-    rows = [text for text in tiny.page.texts("tr") if text.startswith(("vocab_size", "max_ratio"))]
-    assert rows[0].startswith("vocab_size 300 changed")
-    assert rows[1].startswith("max_ratio 4.0maximum")
+def test_sources_are_shown_with_their_counts(tiny: Prepared) -> None:
+    source = tiny.data.manifest.sources["train"][0]
+    (row,) = (text for text in tiny.page.texts("tr") if "96.00%" in text and "train" in text)
+    assert row.replace(" ", "").startswith(f"train{source['src']},{source['tgt']}200192(96.00%)1")
 
 
 def test_what_may_be_wrong_is_said_in_sentences(tmp_path: Path) -> None:
     # Half of the lines came before, and one pair is in the validation set.
     train = GOOD[:100] + GOOD[:50] * 2
     bad = prepared(tmp_path, train, vocab_size=330)
-    said = " ".join(bad.facts.findings)
+    said = " ".join(bad.page.texts("li"))
     assert "50% of the training pairs were dropped, most of them (100)" in said
     assert "“duplicate”" in said
     # Line 5 of training, thrice there.
     assert "1 of the 12 validation pairs (8.3%) are training pairs too" in said
     assert "A source word has" not in said
-    assert well_formed(data_page(bad.facts)).texts("li") == list(bad.facts.findings)
+    assert re.search(r"\d+ of the \d+ subwords \(joint\) occur fewer than 10 times", said)
 
 
-def test_text_of_another_kind_and_bytes_and_lost_lines_are_said(tiny: Prepared) -> None:
-    facts = tiny.facts
-    usual = Side(
-        tokens=1100, words=500, byte_tokens=4, rare_tokens=0, covering=(1, 1, 1), lengths={11: 100}
-    )
-    for side, expected in (
-        (usual, ""),
-        (
-            replace(usual, words=400),
-            "has 2.50 subwords in the validation set and 2.00 in the training set",
-        ),
-        (replace(usual, words=420), ""),
-    ):
-        changed = replace(facts, train=(usual, usual), valid=(usual, side), vocabularies=())
-        said = " ".join(findings(changed, tiny.report))
-        assert ("subwords in the validation set and" in said) == bool(expected)
-        assert expected in said
-    spelled = replace(facts, train=(replace(usual, byte_tokens=6), usual))
-    said = " ".join(findings(spelled, tiny.report))
-    assert "0.6% of the source subwords" in said
-    shifted = replace(facts, misaligned=[("a", 11, 20, 1), ("a", 31, 40, -2)])
-    said = " ".join(findings(shifted, tiny.report))
-    assert "2 parts of the files, 20 lines in all" in said
-    rare = Vocabulary("joint", size=300, learned=40, unused=3, rare=6)
-    last = findings(replace(facts, vocabularies=[rare]), tiny.report)[-1]
-    assert last.startswith("9 of the 40 subwords (joint) occur fewer than 10 times")
+def test_text_of_another_kind_and_bytes_are_found(tiny: Prepared, tmp_path: Path) -> None:
+    train = [*GOOD[:100], ("∀ one ∀ ∀", "null eins"), ("one ∀ ∀", "eins null")]
+    valid = write_pairs(tmp_path, "other", [("seveneleventwelve one", "eins zwei")] * 5)
+    changes = {"valid": valid, "vocab_size": None, "tokenizer_from": tiny.data.path}
+    said = " ".join(prepared(tmp_path, train, **changes).page.texts("li"))
+    assert re.search(r"\d\.\d% of the source subwords are single bytes", said)
+    assert re.search(r"A source word has \d\.\d+ subwords in the validation set and \d\.", said)
+    assert "A target word has" not in said
+
+
+def test_misaligned_lines_are_a_finding(tiny: Prepared) -> None:
+    shifted = replace(tiny.report, misaligned=[("a", 11, 20, 1), ("b", 31, 40, -2)])
+    said = " ".join(well_formed(data_page(tiny.data, shifted)).texts("li"))
+    assert "2 parts of the files, 20 lines in all, such as lines 11 to 20 of a." in said
 
 
 def test_data_without_faults_has_no_findings(tiny_text: TinyText, tmp_path: Path) -> None:
     report = prepare_files("tiny", tmp_path / "out", **tiny_text.prepare_arguments())
-    facts = data_facts(PreparedData.open(tmp_path / "out"), report)
-    assert [text for text in facts.findings if "occur fewer than" not in text] == []
-    assert facts.dropped == []
-    assert "Nothing was dropped." in well_formed(data_page(facts)).texts("p")
+    page = well_formed(data_page(PreparedData.open(tmp_path / "out"), report))
+    assert [text for text in page.texts("li") if "occur fewer than" not in text] == []
+    assert "Nothing was dropped." in page.texts("p")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -399,10 +350,3 @@ def test_a_folder_that_is_not_writable_is_refused(
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may everything
     with pytest.raises(MtkitError, match="not a writable folder"):
         check_page(tmp_path / "page.html")
-
-
-def test_the_chart_of_lengths_is_described_in_words(tiny: Prepared) -> None:
-    (chart,) = tiny.page.all("div", role="img")
-    assert len(tiny.page.all("svg")) == 1
-    lengths = sorted(len(tiny.data.tokenizers()[0].encode(src)) + 1 for src, _ in KEPT_PAIRS)
-    assert f"source: median {lengths[95]}, " in chart["attrs"]["aria-label"]
