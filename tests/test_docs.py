@@ -26,10 +26,11 @@ from conftest import TinyText, number_pairs
 from support.forked import PIPE, Forked, run_mtkit
 
 from mtkit.cli import commands
-from mtkit.config import load_config, presets
+from mtkit.config import Config, load_config, presets
 from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare.filters import REASONS
+from mtkit.prepare_config import NoiseConfig, PrepareConfig
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -45,11 +46,14 @@ two
 00:00:03,000 --> 00:00:04,000
 three
 """
+COMING_FROM = ROOT / "docs/coming-from.md"
 OWN_CORPUS = ROOT / "examples/own-corpus/README.md"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 GUIDES = sorted(ROOT.glob("examples/*/README.md"))
 DOCUMENTS = [*PAGES, *GUIDES]
 
+# Of files whose names begin as settings do.
+FILE_ENDINGS = {"py", "en", "de", "fr", "tsv", "trees", "slurm", "safetensors"}
 # A line with this comment is not run: it needs the network, a GPU, or something else.
 NEEDS = "# needs "
 
@@ -78,6 +82,14 @@ def statements(block: str) -> Iterator[str]:
                 statement += f"\n{next(lines)}"
         if statement.strip():
             yield statement
+
+
+def spans(path: Path) -> list[str]:
+    """What is set as code in the text; on the page about other toolkits, what is mtkit's."""
+    text = path.read_text(encoding="utf-8")
+    if path == COMING_FROM:
+        text = re.sub(r"^\| .*? \|", "|", text, flags=re.M)
+    return re.findall(r"`([^`\n]+)`", text)
 
 
 def mtkit_lines(path: Path) -> list[str]:
@@ -120,13 +132,26 @@ def test_every_option_that_the_text_names_exists(path: Path) -> None:
         for name, command in commands.commands.items()
     }
     everywhere = set().union(*options.values()) | {"--help", "--version"}
-    for span in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
+    for span in spans(path):
         words = span.split()
         named = {word.partition("=")[0] for word in words if re.match("--[a-z]", word)}
         if words[0] == "mtkit" and len(words) > 1 and words[1] in options:
             assert named <= options[words[1]] | {"--help"}, span
         elif words[0].startswith("--"):
             assert named <= everywhere, span
+
+
+@each_document(DOCUMENTS)
+def test_every_setting_that_the_text_names_exists(path: Path) -> None:
+    sections = {name: field.annotation for name, field in Config.model_fields.items()}
+    sections["noise"] = NoiseConfig
+    for span in spans(path):
+        named = re.fullmatch(r"(model|train|decode|noise)\.(\w+)(=\S+)?", span)
+        if named and not (path.parent / span).exists() and named[2] not in FILE_ENDINGS:
+            section: Any = sections[named[1]]
+            assert named[2] in section.model_fields, span
+        for setting in re.findall(r"^mtkit prepare .*--set (\w+)=", span):
+            assert setting in PrepareConfig.model_fields, span
 
 
 @each_document(DOCUMENTS)
