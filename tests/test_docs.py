@@ -213,6 +213,13 @@ def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
             assert re.search(pattern, known), quoted
 
 
+def test_the_problem_that_the_readme_shows_is_one_that_training_reports() -> None:
+    (line,) = re.findall(r"possible problem: (.*)", (ROOT / "README.md").read_text("utf-8"))
+    known = "\n".join(" ".join(text.split()) for text in messages())
+    for part in re.split(r"\d+ % of them \".*?\"|\d+|[:;,] ", line):
+        assert part.strip() in known, part
+
+
 def messages() -> Iterator[str]:
     """Every text in the program, with a tilde for what is put into it."""
     for file in (ROOT / "mtkit").rglob("*.py"):
