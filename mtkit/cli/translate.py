@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
-    from mtkit.translate import Translation, Translator, Window
+    from mtkit.translate import Doubts, Translation, Translator, Window
 
 log = logging.getLogger(__name__)
 
@@ -270,7 +270,7 @@ def translate(
     _check_files(files | {"--glossary": glossary_path}, output_path, restart=restart)
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import lines_to_show, shown_progress
-    from mtkit.translate import markup_windows
+    from mtkit.translate import Doubts, markup_windows
 
     with ExitStack() as stack:
         if input_path is None:
@@ -306,9 +306,9 @@ def translate(
             aligner=translator.aligner() if alignments or format_ == "html" else None,
             is_html=format_ == "html",
             prefixes=prefixes,
+            doubts=Doubts(translator.line_facts),
         )
-        if translator.trees is not None:
-            stack.callback(_report_repaired, line_translator.repaired)
+        stack.callback(_report_repaired, line_translator.repaired)
         typed = None
         if is_typed and prefixes is None:
             typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
@@ -322,7 +322,7 @@ def translate(
             typed=typed,
             recut=markup_windows if format_ == "html" else iter,
         )
-        translator.doubts.report()
+        line_translator.doubts.report()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -403,6 +403,7 @@ class _LineTranslator:
         aligner: aligns the words of translations; None if that is not wanted.
         is_html: whether the lines are HTML.
         prefixes: what the translation of each line begins with.
+        doubts: collects the lines whose translations are probably incomplete.
         repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
     """
 
@@ -413,6 +414,7 @@ class _LineTranslator:
     aligner: Aligner | None
     is_html: bool
     prefixes: list[str] | None
+    doubts: Doubts
     repaired: Counter[bool] = field(default_factory=Counter)
 
     def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
@@ -424,7 +426,10 @@ class _LineTranslator:
             yield from self._html(windows)
             return
         for window, found in self.translator.translate_windows(
-            self._given(windows), n_best=self.nbest or 1, progress=self.progress.advance
+            self._given(windows),
+            n_best=self.nbest or 1,
+            progress=self.progress.advance,
+            doubts=self.doubts,
         ):
             self.repaired.update(best.repaired for best, *_ in found if best.repaired is not None)
             yield window.first_line, self._formatted(found, window)
@@ -439,7 +444,12 @@ class _LineTranslator:
             assert isinstance(lines, MarkupLines)
             self.progress.begin(first_line)
             found = translate_markup(
-                self.translator, self.aligner, lines, first_line=first_line, state=lines.state
+                self.translator,
+                self.aligner,
+                lines,
+                first_line=first_line,
+                state=lines.state,
+                doubts=self.doubts,
             )
             yield first_line, "".join(f"{line}\n" for line in found).encode()
             self.progress.finish(first_line - 1 + len(found))
@@ -599,7 +609,7 @@ def _settings(
         "--json": str(line_translator.as_json),
         "--alignments": heads,
         "--format": "html" if line_translator.is_html else "text",
-        "--tokenized": str(translator.trees is not None and translator.trees.tokenized),
+        "--tokenized": str(translator.task.tokenized),
         "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
         "--glossary": translator.glossary.digest if translator.glossary is not None else "none",
         **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),

@@ -13,7 +13,7 @@ import torch
 from mtkit.align import Alignment, LayerWeights, weights_of_pairs
 from mtkit.base.errors import MtkitError
 from mtkit.batches import pad_ids
-from mtkit.parsing import Tree, linearise
+from mtkit.parsing import Parsing, Tree, linearise
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate import Translator
 
@@ -154,9 +154,9 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     if translation is None:
         (translation,) = translator.translate([source])
     tree = None
-    if (trees := translator.trees) is not None:
-        tree = trees.tree(source, translation)
-        source, translation = trees.source(source), linearise(tree, tags=trees.tags)
+    if isinstance(task := translator.task, Parsing):
+        tree = task.tree(source, translation)
+        source, translation = task.source_text(source), linearise(tree, tags=task.tags)
     src_tokenizer, tgt_tokenizer = translator.vocabularies
     limit = translator.config.max_source_tokens - 1
     src_whole = [*translator.src_prefix, *src_tokenizer.encode(source)]

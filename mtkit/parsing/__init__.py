@@ -1,4 +1,4 @@
-"""Constituency parsing, Section 6.3 of the paper. Only `mask` loads PyTorch."""
+"""Constituency parsing, Section 6.3 of the paper. Only `task` loads PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.parsing.bracketing import Scores, compare_trees, different_words, score_trees
-    from mtkit.parsing.mask import BracketTokens, TreeMask
+    from mtkit.parsing.task import Parsing, Task, counted_words, make_task
     from mtkit.parsing.trees import (
         Phrase,
         Tree,
@@ -16,28 +16,26 @@ if TYPE_CHECKING:
         model_source,
         parse_trees,
         read_bracket,
-        restore,
         split_words,
-        treebank_words,
     )
 
 __all__ = [
-    "BracketTokens",
+    "Parsing",
     "Phrase",
     "Scores",
+    "Task",
     "Tree",
-    "TreeMask",
     "compare_trees",
+    "counted_words",
     "different_words",
     "linearise",
+    "make_task",
     "model_source",
     "parse_trees",
     "read_bracket",
-    "restore",
     "score_trees",
     "split_words",
-    "treebank_words",
 ]
 
-# The mask loads PyTorch, so it is last.
-__getattr__ = lazy_names(__name__, __all__, "trees", "bracketing", "mask")
+# The task loads PyTorch, so it is last.
+__getattr__ = lazy_names(__name__, __all__, "trees", "bracketing", "task")

@@ -30,6 +30,7 @@ from mtkit.checkpoint import Tensors
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer, parameter_counts
+from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoint_writer import CheckpointWriter
@@ -61,7 +62,6 @@ from mtkit.train.validation import (
     Validator,
     report_validation,
 )
-from mtkit.translate import counted_words
 
 log = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from mtkit.checkpoint import ValidationScore, validation_scores
 from mtkit.config import Config, TrainConfig
 from mtkit.data import IntArray, PreparedData, SentencePairs, Task, also_split
 from mtkit.model import Transformer
-from mtkit.parsing import parse_trees, score_trees
-from mtkit.score import note_tokenised, score
+from mtkit.parsing import make_task
+from mtkit.score import note_tokenised
 from mtkit.tokenizer import Vocabularies
 from mtkit.train.diagnostics import is_flat
 from mtkit.train.distributed import Workers
-from mtkit.translate import Translation, Translator, TreeText
+from mtkit.translate import Translation, Translator
 
 log = logging.getLogger(__name__)
 
@@ -149,9 +149,7 @@ class Validator:
             for one in sets:
                 of = f" {one.name}" if one.name else ""
                 note_tokenised(f"the validation text{of}", one.tgt)
-        # Of a parser: its text on both sides, and the trees that it should write.
-        self._trees = TreeText.of(vocabularies.tgt, tokenized=True) if task == "parsing" else None
-        self._golds = list(parse_trees(sets[0].tgt, name="valid")) if task == "parsing" else []
+        self._task = make_task(task, vocabularies.tgt, tokenized=True)
 
     def run(
         self,
@@ -185,23 +183,16 @@ class Validator:
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
             translated = [self._translate(model, workers, one, progress) for one in self._sets]
         found = {
-            one: Validation(mean_loss, self._scores(translations, one.tgt), translations)
+            one: Validation(
+                mean_loss,
+                self._task.metrics([found.text for found in translations], one.tgt),
+                translations,
+            )
             for one, mean_loss, translations in zip(self._sets, losses, translated, strict=True)
         }
         main = {one: validation for one, validation in found.items() if one.is_main}
         also = {one.name: validation for one, validation in found.items() if one.name}
         return replace(_joined(main), also=also)
-
-    def _scores(self, found: list[Translation], tgt: Sequence[str]) -> dict[str, float]:
-        texts = [translation.text for translation in found]
-        if self._trees is not None:
-            trees = list(parse_trees(texts, name="valid"))
-            return {"f1": score_trees(trees, self._golds).all.f1}
-        references = [tgt]
-        return {
-            "bleu": score(texts, references).value,
-            "chrf": score(texts, references, metric="chrf").value,
-        }
 
     def _mean_loss(
         self,
@@ -237,7 +228,7 @@ class Validator:
             self._decode,
             device=self._device,
             src_tokenizer=self._vocabularies.src,
-            trees=self._trees,
+            task=self._task,
             src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
         )
         src, mine = measured.src, []

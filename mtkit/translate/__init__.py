@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from mtkit.translate.decoder import Translation
+from mtkit.translate.aligning import align_by_sentence
+from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup import translate_markup
 from mtkit.translate.markup_reading import MarkupLines, markup_windows
-from mtkit.translate.parsing import TreeText, counted_words
 from mtkit.translate.reading import Window, ready_lines, windows
+from mtkit.translate.requests import Translation
 from mtkit.translate.resumable import ResumableOutput
-from mtkit.translate.sentences import align_by_sentence
+from mtkit.translate.scoring import Scored
 from mtkit.translate.terms import Glossary
-from mtkit.translate.translator import Scored, Translator
+from mtkit.translate.translator import Translator
 
 __all__ = [
+    "Doubts",
     "Glossary",
     "MarkupLines",
     "ResumableOutput",
     "Scored",
     "Translation",
     "Translator",
-    "TreeText",
     "Window",
     "align_by_sentence",
-    "counted_words",
     "markup_windows",
     "ready_lines",
     "translate_markup",

@@ -1,10 +1,11 @@
-"""Translations that are probably incomplete, counted for one line at the end."""
+"""Warnings of translations that lack terms, or are probably incomplete."""
 
 from __future__ import annotations
 
 import logging
 
 from mtkit.base.sentences import LONG_ENOUGH, LineFacts
+from mtkit.translate.requests import Sentence, Translation
 
 log = logging.getLogger(__name__)
 
@@ -13,7 +14,7 @@ _NAMED = 10
 
 
 class Doubts:
-    """The lines whose translation is probably incomplete.
+    """The lines whose translation is probably incomplete, for one warning at the end.
 
     Args:
         facts: of the training lines.
@@ -55,3 +56,15 @@ class Doubts:
         if found:
             log.warning("check the translations: %s", "; ".join(found))
         self._too_long, self._too_short = {}, {}
+
+
+def check(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
+    """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
+    if doubts is not None:
+        doubts.check(sentence.line, sentence.text, best.text)
+    if best.missing:
+        log.warning(
+            "line %d: the translation is without %s, which the glossary demands",
+            sentence.line,
+            ", ".join(map(repr, best.missing)),
+        )

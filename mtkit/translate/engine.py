@@ -18,9 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtkit.batches import pad_ids
 from mtkit.model import DecoderLayer, Residual, Transformer
-from mtkit.tokenizer import BOS_ID, EOS_ID
 
 Sublayer = Callable[[Tensor], Tensor]
 
@@ -345,33 +343,6 @@ def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
     """The logarithm of the mean probability, from log-probabilities."""
     # By logsumexp, so that small probabilities do not become zero.
     return functools.reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
-
-
-@torch.inference_mode()
-def given_log_probs(
-    models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    *,
-    device: torch.device,
-) -> list[list[float]]:
-    """The log-probabilities of given translations, one for each token and for EOS.
-
-    Args:
-        models: as in `Ensemble`.
-        sources, targets: ids without EOS.
-        device: of the models.
-    """
-    tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
-    tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
-    src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
-    by_model = []
-    for model in models:
-        logits = upcast_logits(model(src, tgt_in))
-        truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
-        by_model.append((truth - logits.logsumexp(-1)).double())
-    log_probs = mean_probability(by_model).tolist()
-    return [row[: len(ids) + 1] for ids, row in zip(targets, log_probs, strict=True)]
 
 
 class EnsembleCache:

@@ -7,13 +7,25 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import nn
 
+from mtkit.base.devices import (
+    choose_precision,
+    devices,
+    disable_malloc_trim,
+    select_matmul_backend,
+)
 from mtkit.base.errors import MtkitError
 from mtkit.base.folders import is_unfinished
-from mtkit.data import Task
+from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
+from mtkit.parsing import Task
 from mtkit.run_folder import Run
-from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
+from mtkit.translate.decoder import Decoder
+from mtkit.translate.linear import pack_weights
+from mtkit.translate.pool import Pool
+from mtkit.translate.requests import DecoderProtocol
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +49,9 @@ def load_models(
         of_run = vocabularies if one is first else one.tokenizers()
         if not of_run.is_same(vocabularies):
             raise MtkitError(f"{one.path}: has another vocabulary than {first.path}")
-        if languages_of(one) != languages_of(first) or task_of(one) != task_of(first):
-            pair, other = (" to ".join(languages_of(run)) for run in (one, first))
+        of_data, of_first = one.manifest.data, first.manifest.data
+        if _languages(one) != _languages(first) or of_data.task != of_first.task:
+            pair, other = (" to ".join(_languages(run)) for run in (one, first))
             raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
         weights, description = one.select(checkpoint)
         one.check_sizes(weights)
@@ -61,7 +74,7 @@ def _note_weights(run: Run, description: str) -> None:
         log.info("%s: %s", run.path, description)
 
 
-def languages_of(run: Run) -> tuple[str, str]:
+def _languages(run: Run) -> tuple[str, str]:
     """Codes of the source and target language, if the run knows them."""
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
@@ -122,6 +135,37 @@ def choose_direction(
     return src_lang, tgt_lang
 
 
-def task_of(run: Run) -> Task:
-    """What the run does."""
-    return run.manifest.data.task
+def make_decoder(
+    models: Sequence[Transformer],
+    tokenizer: Tokenizer,
+    config: DecodeConfig,
+    task: Task,
+    *,
+    device: torch.device,
+    workers: int,
+    packed: bool,
+) -> tuple[DecoderProtocol, torch.device]:
+    """The decoder of loaded models, and the device of the models in this process.
+
+    Args:
+        models: on the CPU; they are changed in place.
+        tokenizer: of the target language.
+        config: settings of search or sampling, and limits.
+        task: what the models do.
+        device: to decode on.
+        workers: number of processes; with 1 it is this one.
+        packed: whether weights are packed for fast decoding.
+    """
+    if workers > 1:
+        precision = choose_precision(config.precision, device, exact=True)
+        places = devices(device, workers)
+        pool = Pool(models, tokenizer, config, precision=precision, devices=places, task=task)
+        cpu = torch.device("cpu")
+        select_matmul_backend(cpu)
+        return pool, cpu
+    together = nn.ModuleList(models).to(device)
+    if packed:
+        pack_weights(together, choose_precision(config.precision, device, exact=True), device)
+    disable_malloc_trim()
+    select_matmul_backend(device)
+    return Decoder(models, tokenizer, config, device=device, task=task), device

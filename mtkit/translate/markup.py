@@ -23,7 +23,8 @@ import logging
 from collections.abc import Sequence
 
 from mtkit.align import Aligner
-from mtkit.translate.decoder import Translation
+from mtkit.translate.aligning import align_by_sentence
+from mtkit.translate.doubts import Doubts
 from mtkit.translate.markup_placing import with_markup
 from mtkit.translate.markup_reading import State
 from mtkit.translate.markup_segments import (
@@ -34,7 +35,7 @@ from mtkit.translate.markup_segments import (
     placeholders_of,
 )
 from mtkit.translate.reading import Window
-from mtkit.translate.sentences import align_by_sentence
+from mtkit.translate.requests import Translation
 from mtkit.translate.translator import Translator
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ def translate_markup(
     *,
     first_line: int = 1,
     state: State = State(),  # noqa: B008
+    doubts: Doubts | None = None,
 ) -> list[str]:
     """Translate lines of HTML.
 
@@ -56,6 +58,7 @@ def translate_markup(
         lines: no text goes on after the last one.
         first_line: number of the first. It is used in messages, and samples depend on it.
         state: what is open before the first line.
+        doubts: as in `Translator.translate_windows`.
     """
     parts = parse(lines, first_line, state)
     segments = [part for part in parts if isinstance(part, Segment)]
@@ -63,7 +66,7 @@ def translate_markup(
     def translated(wanted: Sequence[int]) -> list[Translation]:
         texts = [segments[i].text for i in wanted]
         window = Window(first_line, texts, numbers=[segments[i].number for i in wanted])
-        ((_, found),) = translator.translate_windows([window])
+        ((_, found),) = translator.translate_windows([window], doubts=doubts)
         return [best for best, *_ in found]
 
     placeholders = [segment.placeholders() for segment in segments]

@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from mtkit.align import Alignment
-from mtkit.translate.decoder import Part, Translation
-from mtkit.translate.markup_segments import PLACEHOLDER, Node, Range, Segment, escaped
+from mtkit.translate.markup_segments import PLACEHOLDER, Node, Segment, escaped
+from mtkit.translate.requests import Part, Range, Translation
 
 
 def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:

@@ -36,8 +36,6 @@ _PLACEHOLDERS = re.compile(rf"{_ONE}++", re.VERBOSE)
 # White space with a line end.
 _WRAPPED = re.compile(r"(?<![ \t\r\f])[ \t\r\f]*+\n\s*+")
 
-Range = tuple[int, int]
-
 
 @dataclass(slots=True)
 class Node:

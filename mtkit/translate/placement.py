@@ -12,17 +12,19 @@ depends on the source term, the term may be anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from mtkit.model import Transformer
 from mtkit.translate.constraints import Array
-from mtkit.translate.engine import given_log_probs
-from mtkit.translate.phrases import Deadline, Tracker, fitting
-from mtkit.translate.terms import Demand, TermSpeller
+from mtkit.translate.phrases import Deadline, Tracker, fitting, slots_for
+from mtkit.translate.requests import Sentence
+from mtkit.translate.scoring import given_log_probs
+from mtkit.translate.search import Hypothesis
+from mtkit.translate.terms import Demand, TermEncoder
 
 # A word depends on a term if erasing the term lowers its log-probability by this or more.
 LEAST_DIFFERENCE = 2.5
@@ -35,17 +37,13 @@ class Draft:
     """A sentence, and its translation without regard to terms.
 
     Attributes:
-        source: its ids, without EOS.
+        sentence: with its terms.
         tokens: of the translation, without EOS.
-        demands: the terms.
-        prefix: tokens that a translation must begin with.
         limit: maximum number of its tokens; EOS may be cut off.
     """
 
-    source: list[int]
+    sentence: Sentence
     tokens: Sequence[int]
-    demands: Sequence[Demand]
-    prefix: list[int]
     limit: int
 
 
@@ -60,8 +58,12 @@ class Plan:
     """
 
     tracker: Tracker
-    prefix: list[int]
+    prefix: Sequence[int]
     deadlines: list[Deadline]
+
+
+# Finds the best hypotheses of some sentences by their plans, with so many slots for each sentence.
+PlannedSearch = Callable[[Sequence[Sentence], Sequence[Plan], int], list[list[Hypothesis]]]
 
 
 @dataclass(frozen=True)
@@ -73,27 +75,80 @@ class _Place:
     size: int
 
 
-class Planner:
+class TermPlanner:
     """Plans translations with terms.
 
     Args:
         models: on their device, in evaluation mode; of several, the mean probability is used.
-        speller: of the target language.
+        terms: of the target language.
         device: of the models.
     """
 
     def __init__(
-        self, models: Sequence[Transformer], speller: TermSpeller, *, device: torch.device
+        self, models: Sequence[Transformer], terms: TermEncoder, *, device: torch.device
     ) -> None:
         self._models = models
-        self._speller = speller
+        self._terms = terms
         self._device = device
+
+    def complete(
+        self,
+        sentences: Sequence[Sentence],
+        found: Sequence[list[Hypothesis]],
+        limits: Sequence[int],
+        *,
+        beam_size: int,
+        n_best: int,
+        search: PlannedSearch,
+    ) -> list[list[Hypothesis]]:
+        """Search again where hypotheses lack terms; terms that do not fit are left out.
+
+        Args:
+            sentences: with their terms.
+            found: the hypotheses of each without regard to terms, best first.
+            limits: the maximum number of tokens of each.
+            beam_size: of the search.
+            n_best: number of hypotheses of each sentence.
+            search: finds those with the terms.
+        """
+        found = list(found)
+        drafts = {
+            row: Draft(sentence, found[row][0].tokens, limits[row])
+            for row, sentence in enumerate(sentences)
+            if any(self.lacks(one.tokens, sentence.terms) for one in found[row])
+        }
+        plans = zip(drafts, self.plans(list(drafts.values())), strict=True)
+        planned = [(row, plan) for row, plan in plans if plan is not None]
+        while planned:
+            # No more hypotheses at a time than without terms.
+            planned.sort(key=lambda item: item[1].tracker.total)
+            slots = slots_for(beam_size, planned[-1][1].tracker.total)
+            some = planned[-max(1, len(found) * beam_size // slots) :]
+            del planned[-len(some) :]
+            chosen = [replace(sentences[row], prefix=plan.prefix) for row, plan in some]
+            with_terms = search(chosen, [plan for _, plan in some], slots)
+            for (row, plan), hypotheses in zip(some, with_terms, strict=True):
+                best, sentence = found[row][0], sentences[row]
+                if not hypotheses and plan.deadlines:
+                    # All probable words after the term were those that contain it.
+                    planned.append((row, Plan(plan.tracker, sentence.prefix, [])))
+                elif not self.lacks(best.tokens, sentence.terms):
+                    # Only others lack terms. The best translation is the best of any number.
+                    others = [
+                        one
+                        for one in hypotheses
+                        if one.tokens != best.tokens and one.score <= best.score
+                    ]
+                    found[row] = [best, *others][:n_best]
+                elif hypotheses:
+                    found[row] = hypotheses
+        return found
 
     def lacks(self, tokens: Sequence[int], demands: Sequence[Demand]) -> list[Demand]:
         """The terms that a translation lacks, as far as they can be written."""
-        speller = self._speller
-        known = [one for one in demands if speller.phrase(one.term) is not None]
-        missing = speller.missing([one.term for one in known], speller.text(tokens))
+        terms = self._terms
+        known = [one for one in demands if terms.phrase(one.term) is not None]
+        missing = terms.missing([one.term for one in known], terms.text(tokens))
         # Of a term that is demanded twice, the last ones.
         lacking = []
         for demand in reversed(known):
@@ -116,10 +171,10 @@ class Planner:
         ]
 
     def _fitting(self, draft: Draft) -> list[Demand]:
-        spelt = [(one, self._speller.phrase(one.term)) for one in draft.demands]
-        known = [(one, phrase) for one, phrase in spelt if phrase is not None]
+        encoded = [(one, self._terms.phrase(one.term)) for one in draft.sentence.terms]
+        known = [(one, phrase) for one, phrase in encoded if phrase is not None]
         phrases = [phrase for _, phrase in known]
-        kept = fitting(phrases, self._speller.breaks, limit=draft.limit, prefix=draft.prefix)
+        kept = fitting(phrases, self._terms.breaks, limit=draft.limit, prefix=draft.sentence.prefix)
         return [known[i][0] for i in kept]
 
     def _places(
@@ -137,7 +192,7 @@ class Planner:
             with_it, without = (
                 given_log_probs(self._models, sources, tokens, device=self._device)
                 for sources in (
-                    [draft.source for draft, _ in some],
+                    [draft.sentence.ids for draft, _ in some],
                     [demand.erased for _, demand in some],
                 )
             )
@@ -151,28 +206,32 @@ class Planner:
         size = len(draft.tokens)
         sums = np.add.reduceat(differences[:size], starts)
         best = int(sums.argmax())
-        phrase = self._speller.phrase(demand.term)
-        if sums[best] < LEAST_DIFFERENCE or starts[best] < len(draft.prefix) or phrase is None:
+        phrase = self._terms.phrase(demand.term)
+        if (
+            sums[best] < LEAST_DIFFERENCE
+            or starts[best] < len(draft.sentence.prefix)
+            or phrase is None
+        ):
             return None
         return _Place(starts[best], [*starts[1:], size][best], len(phrase))
 
     def _word_starts(self, tokens: Sequence[int]) -> list[int]:
         """Where words begin; a punctuation mark counts as one."""
-        continues = self._speller.breaks.continues
+        continues = self._terms.breaks.continues
         return [i for i, token in enumerate(tokens) if i == 0 or not continues[token]]
 
     def _plan(
         self, draft: Draft, demands: Sequence[Demand], places: Sequence[_Place | None]
     ) -> Plan:
-        phrases = (self._speller.phrase(demand.term) for demand in demands)
-        tracker = Tracker([one for one in phrases if one is not None], self._speller.breaks)
+        phrases = (self._terms.phrase(demand.term) for demand in demands)
+        tracker = Tracker([one for one in phrases if one is not None], self._terms.breaks)
         known = sorted((one for one in places if one is not None), key=lambda place: place.start)
-        kept = draft.prefix
+        kept = draft.sentence.prefix
         if known and len(known) == len(places):
             before = [i for i in self._word_starts(draft.tokens) if i <= known[0].start]
             start = before[-1 - WORDS_BEFORE] if len(before) > WORDS_BEFORE else 0
             longer = list(draft.tokens[:start])
-            if len(draft.prefix) < start <= draft.limit - tracker.after(longer):
+            if len(draft.sentence.prefix) < start <= draft.limit - tracker.after(longer):
                 kept = longer
         needed = tracker.after(kept)
         deadlines = []

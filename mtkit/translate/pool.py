@@ -32,11 +32,15 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.processes import Worker
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.model import Transformer
+from mtkit.parsing import Task
 from mtkit.tokenizer import PAD_ID, Tokenizer
-from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation
+from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights, weight_places
+from mtkit.translate.requests import PendingBatch, Sentence, Translation
 
 CPU = torch.device("cpu")
+# Sentences of a batch, and how many translations of each are wanted.
+_Request = tuple[Sequence[Sentence], int]
 
 # Batches that a worker has at a time: the one that it decodes, and the next one.
 _AT_A_TIME = 2
@@ -59,6 +63,7 @@ class Pool:
         config: settings of search or sampling, and limits.
         precision: of the workers, from `choose_precision`.
         devices: one for each worker.
+        task: as in `Decoder`.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Pool:
         *,
         precision: Precision,
         devices: Sequence[torch.device],
+        task: Task | None = None,
     ) -> None:
         on_cpu = devices[0].type == "cpu"
         # PyTorch cannot share the memory of packed 8-bit weights.
@@ -81,6 +87,7 @@ class Pool:
             _shared(together),
             _memory_of(tokenizer.model),
             config,
+            task,
             precision=precision,
             prepared=prepared,
             threads=max(1, torch.get_num_threads() // len(devices)),
@@ -94,18 +101,16 @@ class Pool:
         self._queue: deque[PendingBatch] = deque()
         self._lock = threading.RLock()
 
-    def begin(self, batches: Sequence[DecodeBatch]) -> list[PendingBatch]:
+    def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Accept batches, to be decoded in this order, and start workers if there are too few."""
-        pending = [PendingBatch(batch) for batch in batches]
         with self._talking():
-            self._queue.extend(pending)
+            self._queue.extend(batches)
             busy = sum(bool(worker.pending) for worker in self._workers)
             wanted = min(len(self._devices), busy + len(self._queue))
             while len(self._workers) < wanted:
                 device = self._devices[len(self._workers)]
                 self._workers.append(_Worker(replace(self._setup, device=device)))
             self._feed()
-        return pending
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of a batch.
@@ -128,11 +133,11 @@ class Pool:
             dropped = set(map(id, pending))
             self._queue = deque(item for item in self._queue if id(item) not in dropped)
 
-    def is_busy_without(self, pending: Sequence[PendingBatch]) -> bool:
+    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         """Whether every worker has two batches besides these."""
         with self._talking():
             self._receive(timeout=0)
-            of_work = sum(not item.is_done for item in pending)
+            of_work = sum(not item.is_done for item in besides)
             ahead = len(self._queue) + sum(len(worker.pending) for worker in self._workers)
             return ahead - of_work >= self.capacity
 
@@ -202,7 +207,7 @@ class _Worker:
 
     def __init__(self, setup: _Setup) -> None:
         self.pending: deque[PendingBatch] = deque()
-        self._process: Worker[DecodeBatch, list[list[Translation]]] = Worker(
+        self._process: Worker[_Request, list[list[Translation]]] = Worker(
             _Decoding(setup),
             what="a translation worker",
             advice="fewer --workers or a smaller --batch-tokens need less",
@@ -213,7 +218,7 @@ class _Worker:
 
     def send(self, pending: PendingBatch) -> None:
         """Send it a batch."""
-        self._process.send(pending.batch)
+        self._process.send((pending.sentences, pending.n_best))
         self.pending.append(pending)
 
     def receive(self) -> None:
@@ -241,6 +246,7 @@ class _Setup:
         weights: of all models, in the order of `weight_places`.
         vocabulary: the SentencePiece model of the target.
         decode: settings of search or sampling, and limits.
+        task: as in `Decoder`.
         precision: of matrix products.
         prepared: whether the weights are already packed.
         threads: number of PyTorch threads.
@@ -251,6 +257,7 @@ class _Setup:
     weights: _Memory
     vocabulary: _Memory
     decode: DecodeConfig
+    task: Task | None
     precision: Precision
     prepared: bool
     threads: int
@@ -276,7 +283,7 @@ class _Setup:
             torch.cuda.set_device(self.device)
         select_matmul_backend(self.device)
         disable_malloc_trim()
-        return Decoder(models, tokenizer, self.decode, device=self.device)
+        return Decoder(models, tokenizer, self.decode, device=self.device, task=self.task)
 
 
 class _Decoding:
@@ -286,9 +293,9 @@ class _Decoding:
         self._setup = setup
         self._decoder: Decoder | None = None
 
-    def __call__(self, batch: DecodeBatch) -> list[list[Translation]]:
+    def __call__(self, request: _Request) -> list[list[Translation]]:
         self._decoder = self._decoder or self._setup.decoder()
-        return self._decoder.decode(batch)
+        return self._decoder.decode(*request)
 
 
 # ---------------------------------------------------------------------------------------------

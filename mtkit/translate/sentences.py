@@ -1,130 +1,161 @@
-"""Lines of several sentences: cut before they are translated, and joined after it.
+"""From lines to sentences with their ids, and from the translations of sentences to those of lines.
 
-The translation of a line is that of its sentences, in their order. Each sentence is translated, and
-its words are aligned, on its own.
+The translation of a line is that of its sentences, in their order.
 """
 
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mtkit.align import Aligner, Alignment, Link, Spans, word_spans
 from mtkit.base.sentences import separator, split
-from mtkit.translate.decoder import Part, Translation
+from mtkit.base.text import has_words
+from mtkit.parsing import Task
+from mtkit.tokenizer import Vocabularies
 from mtkit.translate.reading import Window
+from mtkit.translate.requests import SAMPLE_STRIDE, Part, Range, Sentence, Translation
+from mtkit.translate.terms import Demand, Glossary
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class CutWindow:
-    """A window whose lines were cut.
+class SentenceReader:
+    """Makes sentences of lines, and lines of their translations.
 
     Attributes:
-        window: the sentences as its lines, with the numbers of the lines that they come from.
-        spans: of each line, the characters of each of its sentences, without spaces around them;
-            empty if the lines are not cut.
-    """
-
-    window: Window
-    spans: list[Spans]
-
-
-class SentenceCutter:
-    """Cuts lines into sentences, and joins the translations of these.
-
-    Args:
+        vocabularies: of the model.
+        task: what the model does.
+        limit: maximum number of subwords of a sentence, without EOS; more are cut off.
         src_lang, tgt_lang: language codes.
-        splits: whether lines are cut at all.
+        splits: whether lines are cut into sentences.
+        src_prefix: ids that every source begins with.
+        glossary: terms that translations must contain.
     """
 
-    def __init__(self, src_lang: str, tgt_lang: str, *, splits: bool) -> None:
-        self._src_lang, self._tgt_lang = src_lang, tgt_lang
-        self._separator = separator(tgt_lang)
-        self._splits = splits
+    vocabularies: Vocabularies
+    task: Task
+    limit: int
+    src_lang: str = ""
+    tgt_lang: str = ""
+    splits: bool = False
+    src_prefix: Sequence[int] = ()
+    glossary: Glossary | None = None
 
-    def cut(self, window: Window) -> CutWindow:
-        """The sentences of some lines.
+    def read(self, window: Window) -> list[list[Sentence]]:
+        """The sentences of each line.
 
         The sentences that a forced beginning covers are translated together, so that the
-        translation of the line begins with it.
+        translation of the line begins with it. A text without letters and digits has no ids,
+        because a model would invent words for it.
         """
-        if not self._splits:
-            return CutWindow(window, [])
-        spans: list[Spans] = []
-        prefixes: list[str] = []
-        for index, line in enumerate(window.lines):
-            prefix = window.prefixes[index] if window.prefixes is not None else ""
-            together = len(split(prefix, self._tgt_lang)) if prefix else 1
-            of_line = list(_spans(split(line, self._src_lang)))
-            of_line[:together] = [(of_line[0][0], of_line[:together][-1][1])]
-            spans.append(of_line)
-            prefixes += [prefix, *[""] * (len(of_line) - 1)]
-        lines = [
-            line[start:end]
-            for line, of_line in zip(window.lines, spans, strict=True)
-            for start, end in of_line
+        prefixes = window.prefixes or [""] * len(window.lines)
+        spans = list(map(self._cut, window.lines, prefixes))
+        lines = [window.number_of(index) for index, of_line in enumerate(spans) for _ in of_line]
+        # Sentences of a line are sampled independently, the first as a whole line would be.
+        groups = itertools.groupby(lines)
+        numbers = [n + place * SAMPLE_STRIDE for n, same in groups for place, _ in enumerate(same)]
+        cut = [
+            (line[start:end], prefix if place == 0 else "", (start, end))
+            for line, prefix, of_line in zip(window.lines, prefixes, spans, strict=True)
+            for place, (start, end) in enumerate(of_line)
         ]
-        numbers = [window.number_of(index) for index, of_line in enumerate(spans) for _ in of_line]
-        given = None if window.prefixes is None else prefixes
-        return CutWindow(Window(window.first_line, lines, given, numbers), spans)
+        encoded = self.encode([self.task.source_text(text) for text, _, _ in cut], lines)
+        forced = self.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
+        sentences = []
+        for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
+            terms, words = self._demanded(text, ids), self.task.words(text)
+            is_copied = not (words or prefix or terms or has_words(text))
+            source = [] if is_copied else ids
+            sentences.append(Sentence(number, source, prefix, terms, words, text, span))
+        rest = iter(sentences)
+        return [list(itertools.islice(rest, len(of_line))) for of_line in spans]
 
-    def joined(self, cut: CutWindow, found: list[list[Translation]]) -> list[list[Translation]]:
-        """The translations of lines, from those of their sentences.
+    def encode(self, lines: Sequence[str], numbers: Iterable[int]) -> list[list[int]]:
+        """Ids of each line without EOS, with the language tag of the target if there is one.
+
+        Longer lines are cut to the limit, with a warning. A blank line has no ids.
+        """
+        encoded = self.vocabularies.src.encode_batch(lines)
+        for number, line, ids in zip(numbers, lines, encoded, strict=True):
+            if not line.strip():
+                # Some spaces, such as U+0085, are subwords to the tokenizer.
+                ids.clear()
+            elif ids:
+                ids[:0] = self.src_prefix
+            if len(ids) > self.limit:
+                log.warning(
+                    "line %d: cut from %d to %d tokens (decode.max_source_tokens)",
+                    number,
+                    len(ids) + 1,
+                    self.limit + 1,
+                )
+                del ids[self.limit :]
+        return encoded
+
+    def _demanded(self, text: str, ids: Sequence[int]) -> list[Demand]:
+        """The target terms that the translation of a text must contain."""
+        if self.glossary is None:
+            return []
+        tokenizer = self.vocabularies.src
+        # Of a text that was cut, only what is left is translated.
+        whole = text if len(ids) < self.limit else tokenizer.decode(ids)
+        return self.glossary.demands(whole, tokenizer, prefix=self.src_prefix)
+
+    def _cut(self, line: str, prefix: str) -> list[Range]:
+        """The characters of each sentence, without spaces around it."""
+        if not self.splits:
+            return [(0, len(line))]
+        together = len(split(prefix, self.tgt_lang)) if prefix else 1
+        spans = list(_spans(split(line, self.src_lang)))
+        spans[:together] = [(spans[0][0], spans[:together][-1][1])]
+        return spans
+
+    def join(
+        self, sentences: Sequence[Sentence], found: Sequence[list[Translation]]
+    ) -> list[Translation]:
+        """The translations of a line.
 
         The k-th translation of a line has the k-th of each sentence, or the last if it has fewer.
 
         Args:
-            cut: the sentences of the lines.
+            sentences: of the line.
             found: of each sentence, best first.
         """
-        if not cut.spans:
-            return found
-        rest = iter(found)
-        lines = []
-        for of_line in cut.spans:
-            sentences = list(itertools.islice(rest, len(of_line)))
-            if len(sentences) == 1:
-                lines.append(sentences[0])
-                continue
-            lines.append(
-                [
-                    self._line(of_line, [best[min(k, len(best) - 1)] for best in sentences])
-                    for k in range(max(map(len, sentences)))
-                ]
-            )
-        return lines
+        if len(found) == 1:
+            return found[0]
+        return [
+            self._line(sentences, [best[min(k, len(best) - 1)] for best in found])
+            for k in range(max(map(len, found)))
+        ]
 
-    def _line(self, spans: Spans, sentences: list[Translation]) -> Translation:
-        """The translation of a line of several sentences."""
+    def _line(self, sentences: Sequence[Sentence], found: Sequence[Translation]) -> Translation:
         texts: list[str] = []
         parts: list[Part] = []
-        end = 0
-        for span, one in zip(spans, sentences, strict=True):
+        end, between = 0, separator(self.tgt_lang)
+        for sentence, one in zip(sentences, found, strict=True):
             if one.text:
-                start = end + len(self._separator) * bool(texts)
+                start = end + len(between) * bool(texts)
                 end = start + len(one.text)
                 texts.append(one.text)
-                parts.append((span, (start, end)))
-        log_prob = sum(one.log_prob for one in sentences)
-        log_probs = tuple(itertools.chain(*(one.log_probs for one in sentences)))
-        # The mean keeps the order of the translations, the best first.
-        score = sum(one.score for one in sentences) / len(sentences)
+                parts.append((sentence.span, (start, end)))
         return Translation(
-            self._separator.join(texts),
-            score,
-            log_prob,
-            all(one.finished for one in sentences),
-            tuple(itertools.chain(*(one.pieces for one in sentences))),
-            log_probs,
-            max(one.seconds for one in sentences),
-            tuple(itertools.chain(*(one.missing for one in sentences))),
+            between.join(texts),
+            # The mean keeps the order of the translations, the best first.
+            score=sum(one.score for one in found) / len(found),
+            log_prob=sum(one.log_prob for one in found),
+            finished=all(one.finished for one in found),
+            pieces=tuple(itertools.chain(*(one.pieces for one in found))),
+            log_probs=tuple(itertools.chain(*(one.log_probs for one in found))),
+            seconds=max(one.seconds for one in found),
+            missing=tuple(itertools.chain(*(one.missing for one in found))),
             parts=tuple(parts),
         )
 
 
-def _spans(sentences: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _spans(sentences: Sequence[str]) -> Iterator[Range]:
     """Where each sentence is in its line, without the spaces around it."""
     start = 0
     for sentence in sentences:
@@ -132,67 +163,3 @@ def _spans(sentences: Sequence[str]) -> Iterator[tuple[int, int]]:
         first = start + sentence.find(inner)
         yield first, first + len(inner)
         start += len(sentence)
-
-
-def align_by_sentence(
-    aligner: Aligner,
-    sources: Sequence[str],
-    translations: Sequence[Translation],
-    *,
-    numbers: Sequence[int],
-) -> list[Alignment]:
-    """The word alignment of each line with its translation; each sentence is aligned on its own.
-
-    Args:
-        aligner: of the model.
-        sources: lines.
-        translations: of each line.
-        numbers: of the lines, for messages.
-
-    Returns:
-        Of each line; its words are those of the whole line.
-    """
-    parts = [
-        one.parts or (((0, len(source)), (0, len(one.text))),)
-        for source, one in zip(sources, translations, strict=True)
-    ]
-    pairs = [
-        (source[slice(*src)], one.text[slice(*tgt)], number)
-        for source, one, number, of_line in zip(sources, translations, numbers, parts, strict=True)
-        for src, tgt in of_line
-    ]
-    aligned = iter(
-        aligner.align(
-            [source for source, _, _ in pairs],
-            [text for _, text, _ in pairs],
-            numbers=[number for _, _, number in pairs],
-        )
-    )
-    return [
-        _whole_line(source, one.text, of_line, list(itertools.islice(aligned, len(of_line))))
-        for source, one, of_line in zip(sources, translations, parts, strict=True)
-    ]
-
-
-def _whole_line(
-    source: str, text: str, parts: Sequence[Part], alignments: Sequence[Alignment]
-) -> Alignment:
-    """The alignment of a line from those of its sentences."""
-    if len(parts) == 1 and parts[0][1] == (0, len(text)):
-        return alignments[0]
-    src_words, tgt_words = word_spans(source), word_spans(text)
-    weights: dict[Link, float] = {}
-    for (src, tgt), one in zip(parts, alignments, strict=True):
-        for (i, j), weight in one.weights.items():
-            # Sentences without a space between them can share a word.
-            link = (
-                _word_at(src_words, src[0] + one.src_words[i][0]),
-                _word_at(tgt_words, tgt[0] + one.tgt_words[j][0]),
-            )
-            weights[link] = max(weight, weights.get(link, 0.0))
-    return Alignment(dict(sorted(weights.items())), src_words, tgt_words)
-
-
-def _word_at(words: Spans, position: int) -> int:
-    """The word that a character of a line is in."""
-    return bisect_right(words, position, key=lambda word: word[0]) - 1

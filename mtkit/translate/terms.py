@@ -252,7 +252,7 @@ def _words(text: str) -> list[str]:
 # Terms as subwords
 
 
-class TermSpeller:
+class TermEncoder:
     """Terms as phrases of subwords.
 
     Args:
@@ -283,10 +283,10 @@ class TermSpeller:
         script without spaces this is the usual one.
         """
         if term not in self._phrases:
-            self._phrases[term] = self._spelt(term)
+            self._phrases[term] = self._encode(term)
         return self._phrases[term]
 
-    def _spelt(self, term: str) -> Phrase | None:
+    def _encode(self, term: str) -> Phrase | None:
         tokenizer = self._tokenizer
         ids = tokenizer.encode(term)
         text = self.normal[term] = tokenizer.decode(ids)

@@ -11,7 +11,7 @@ import pytest
 from support.command_line import Place
 
 from mtkit.run_folder import Run
-from mtkit.translate import Translator, translate_markup
+from mtkit.translate import Translator, Window, translate_markup
 from mtkit.translate.markup_segments import Segment, parse
 
 TAG = re.compile(r"<!--.*?-->|</?[a-zA-Z][^<>]*>")
@@ -80,7 +80,7 @@ def test_a_sample_does_not_depend_on_the_lines_around_it(untrained: Run):
         # Each part of a line is drawn by itself, and the first as a line of plain text.
         one, two = re.findall("<p>(.*?)</p>", third)
         assert one != two
-        ((plain,),) = translator.translate_window(["one two"], first_line=3)
+        ((_, ((plain,),)),) = translator.translate_windows([Window(3, ["one two"])])
         assert html.unescape(one) == plain.text
 
 

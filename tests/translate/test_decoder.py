@@ -24,10 +24,11 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import PAD_ID
-from mtkit.translate.decoder import DecodeBatch, Decoder, PendingBatch, Translation, _by_risk
+from mtkit.translate.decoder import Decoder, rank_by_mbr
 from mtkit.translate.linear import Int8Linear
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window
+from mtkit.translate.requests import PendingBatch, Sentence, Translation
 from mtkit.translate.translator import Translator
 
 
@@ -93,7 +94,7 @@ def test_two_workers_translate_as_one_does(
     monkeypatch.setattr(shared, "config", config)
     # Several windows, the last of which is not full.
     monkeypatch.setattr("mtkit.translate.reading.WINDOW_LINES", 15)
-    monkeypatch.setattr("mtkit.translate.translator.SMALLEST_PART", 30)
+    monkeypatch.setattr("mtkit.translate.requests.MIN_BATCH_TOKENS", 30)
     expected = list(alone.translate_nbest(lines, n_best=2))
     found = list(shared.translate_nbest(lines, n_best=2))
     assert len(pool_of(shared).processes) == 2
@@ -110,7 +111,7 @@ def test_the_order_of_prefixes_and_windows_is_kept(alone: Translator, shared: Tr
     expected = list(alone.translate(LINES, prefixes=prefixes))
     assert list(shared.translate(LINES, prefixes=prefixes)) == expected
     assert expected[1].startswith("acht")
-    (one,) = shared.translate_window([LINES[0]], first_line=7)
+    ((_, (one,)),) = shared.translate_windows([Window(7, [LINES[0]])])
     assert one[0].text == expected[0]
 
 
@@ -163,7 +164,7 @@ class Stuck(Decoder):
 
     parts = 4
 
-    def is_busy_without(self, pending: Sequence[PendingBatch]) -> bool:
+    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         return False
 
 
@@ -248,7 +249,7 @@ def test_the_first_of_samples_with_equal_text_is_returned() -> None:
             ("acht", -2.0, ("▁acht",)),
         ]
     ]
-    found = [(one.text, one.log_prob, one.pieces) for one in _by_risk(drawn)]
+    found = [(one.text, one.log_prob, one.pieces) for one in rank_by_mbr(drawn)]
     assert found == [("acht", -1.0, ("▁a", "cht")), ("neun", -3.0, ("▁neun",))]
 
 
@@ -307,7 +308,8 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 ) -> None:
     with Translator.load(untrained, device="cpu", workers=2) as translator:
         pool = pool_of(translator)
-        (pending,) = pool.begin([DecodeBatch([[10**6]], [[]], [1])])
+        pending = PendingBatch([Sentence(1, [10**6])], n_best=1)
+        pool.begin([pending])
         with pytest.raises(RuntimeError, match=r"(?s)in a translation worker:.*IndexError"):
             pool.finish(pending)
 
@@ -328,7 +330,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 
 
 def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
-    batches = [DecodeBatch([[5 + i]], [[]], [1 + i]) for i in range(5)]
+    pending = [PendingBatch([Sentence(1 + i, [5 + i])], n_best=1) for i in range(5)]
     plain = Translator.load(untrained, device="cpu", prepared=False)
     pool = Pool(
         [plain.model],
@@ -337,7 +339,7 @@ def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
         precision="fp32",
         devices=[plain.device],
     )
-    pending = pool.begin(batches)
+    pool.begin(pending)
     pool.finish(pending[0])
     (pid,) = pool.processes
     os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID, Tokenizer
 from mtkit.translate import Glossary, Translation, Translator, Window
-from mtkit.translate.terms import TermSpeller, missing_terms
+from mtkit.translate.terms import TermEncoder, missing_terms
 
 # Numbers with a translation that the models of these tests do not choose by themselves.
 TERMS = {"one": "Bein", "two three": "acht neun", "nine": "fünf", "zebra": "Zu-g"}
@@ -206,9 +206,9 @@ def tokenizer(tiny_data: PreparedData) -> Tokenizer:
 
 @given(st.text(min_size=1, max_size=12))
 def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str) -> None:
-    speller = TermSpeller(tokenizer)
-    phrase = speller.phrase(term)
-    normal = speller.normal[term]
+    encoder = TermEncoder(tokenizer)
+    phrase = encoder.phrase(term)
+    normal = encoder.normal[term]
     if phrase is None:
         assert not normal
         return
@@ -218,7 +218,7 @@ def test_every_spelling_of_a_term_makes_the_term(tokenizer: Tokenizer, term: str
 
 
 def test_a_term_is_spelt_as_after_a_space_and_as_after_a_bracket(tokenizer: Tokenizer) -> None:
-    phrase = TermSpeller(tokenizer).phrase("acht")
+    phrase = TermEncoder(tokenizer).phrase("acht")
     assert phrase is not None
     usual, inside = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x acht"
@@ -234,11 +234,11 @@ def test_a_word_begins_without_a_space_only_after_opening_characters(
 ) -> None:
     last = tokenizer.encode(text)[-1]
     byte = tokenizer.piece(last).startswith("<0x")
-    assert bool(TermSpeller(tokenizer).breaks.opening[last]) == (is_opening and not byte)
+    assert bool(TermEncoder(tokenizer).breaks.opening[last]) == (is_opening and not byte)
 
 
 def test_a_term_of_a_script_without_spaces_needs_none(tokenizer: Tokenizer) -> None:
-    phrase = TermSpeller(tokenizer).phrase("猫")
+    phrase = TermEncoder(tokenizer).phrase("猫")
     assert phrase is not None
     usual, at_start = phrase.spellings
     assert tokenizer.decode([*tokenizer.encode("x"), *usual.tokens]) == "x猫"

@@ -11,8 +11,9 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import UNK_ID
 from mtkit.translate import Glossary, Translator, placement
-from mtkit.translate.placement import Draft, Plan, Planner
-from mtkit.translate.terms import Demand, TermSpeller
+from mtkit.translate.placement import Draft, Plan, TermPlanner
+from mtkit.translate.requests import Sentence
+from mtkit.translate.terms import Demand, TermEncoder
 
 # The source of every draft; the source without a term is [UNK_ID, its number].
 SOURCE = [9, 9]
@@ -23,8 +24,8 @@ class Drafts:
 
     def __init__(self, data: PreparedData, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tokenizer = data.tokenizers()[1]
-        self.speller = TermSpeller(self.tokenizer)
-        self.planner = Planner([], self.speller, device=torch.device("cpu"))
+        self.terms = TermEncoder(self.tokenizer)
+        self.planner = TermPlanner([], self.terms, device=torch.device("cpu"))
         monkeypatch.setattr(placement, "given_log_probs", self._log_probs)
 
     def _log_probs(
@@ -54,7 +55,8 @@ class Drafts:
         self.text, self.words = text, list(terms.values())
         demands = [Demand(term, [UNK_ID, number]) for number, term in enumerate(terms)]
         encode = self.tokenizer.encode
-        draft = Draft(SOURCE, encode(text), demands, encode(prefix), limit)
+        sentence = Sentence(1, SOURCE, encode(prefix), demands)
+        draft = Draft(sentence, encode(text), limit)
         (plan,) = self.planner.plans([draft])
         assert plan is not None
         return plan
@@ -83,9 +85,9 @@ def test_a_term_replaces_the_word_that_depends_on_it(drafts: Drafts) -> None:
 
 def test_a_term_that_no_word_depends_on_may_be_anywhere(drafts: Drafts) -> None:
     plan = drafts.plan(TEXT, {"acht": None})
-    assert (plan.prefix, plan.deadlines) == ([], [])
+    assert (list(plan.prefix), plan.deadlines) == ([], [])
     plan = drafts.plan(TEXT, {"acht": None, "neun": 3})
-    assert plan.prefix == []
+    assert list(plan.prefix) == []
     assert [deadline.remaining for deadline in plan.deadlines] == [
         len(drafts.tokenizer.encode("acht"))
     ]
@@ -124,13 +126,14 @@ def test_what_is_kept_leaves_room_for_the_terms(drafts: Drafts) -> None:
 
 def test_no_plan_is_made_if_no_term_fits(drafts: Drafts) -> None:
     drafts.text, drafts.words = TEXT, [0]
-    draft = Draft(SOURCE, drafts.tokenizer.encode(TEXT), [Demand("acht", [UNK_ID, 0])], [], 0)
+    sentence = Sentence(1, SOURCE, terms=[Demand("acht", [UNK_ID, 0])])
+    draft = Draft(sentence, drafts.tokenizer.encode(TEXT), 0)
     assert drafts.planner.plans([draft]) == [None]
 
 
 def test_a_draft_without_tokens_has_no_places(drafts: Drafts) -> None:
     plan = drafts.plan("", {"acht": None})
-    assert (plan.prefix, plan.deadlines) == ([], [])
+    assert (list(plan.prefix), plan.deadlines) == ([], [])
 
 
 def test_a_translation_with_its_terms_stays_as_it_is(untrained: Run) -> None:

@@ -23,15 +23,17 @@ from mtkit.base.sentences import LineFacts
 from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
+from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.run_manifest import RunManifest
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
 from mtkit.train import assembly as train
-from mtkit.translate.decoder import Translation
+from mtkit.translate.aligning import align_by_sentence
 from mtkit.translate.engine import Engine
 from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, Window, ready_lines
+from mtkit.translate.requests import Translation
 from mtkit.translate.search import Hypothesis, beam_search
-from mtkit.translate.sentences import SentenceCutter, align_by_sentence
+from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.translator import Translator
 
 HOSTILE = [
@@ -130,7 +132,7 @@ def test_several_threads_may_share_a_translator(translator: Translator):
 def test_nothing_in_is_nothing_out(translator: Translator):
     assert list(translator.translate([])) == []
     assert list(translator.translate([""])) == [""]
-    assert translator.translate_window([]) == []
+    assert list(translator.translate_windows([Window(1, [])])) == [(Window(1, []), [])]
 
 
 def test_a_line_too_long_is_cut_with_a_warning_that_names_it(
@@ -325,7 +327,8 @@ def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(
     assert drawn[1] == drawn[100] == drawn[100_000]
     # Other lines before and after it, and it is the seventh all the same.
     sampler = changed_to(exact, sample=True)
-    assert texts_of(sampler.translate_window([lines[6]], first_line=7, n_best=3)) == [drawn[1][6]]
+    ((_, found),) = sampler.translate_windows([Window(7, [lines[6]])], n_best=3)
+    assert texts_of(found) == [drawn[1][6]]
     assert texts_of(sampler.translate_nbest(["x"] * 6 + lines[6:8], n_best=3))[6:] == drawn[1][6:8]
     # As another line, or with another seed, it is drawn otherwise.
     assert drawn[1][-1] != drawn[1][-2]
@@ -598,7 +601,7 @@ def test_sentences_of_a_line_are_drawn_each_by_itself(exact: Translator):
     sampler = changed_to(exact, sample=True)
     by_sentence = changed_to(sampler, split_sentences=True, batch_tokens=1)
     (one,), (line,), (last,) = by_sentence.translate_nbest(lines, n_best=1)
-    (alone,) = next(iter(sampler.translate_window([sentence], first_line=2)))
+    ((_, ((alone,),)),) = sampler.translate_windows([Window(2, [sentence])])
     assert line.pieces[: len(alone.pieces)] == alone.pieces
     assert line.pieces[len(alone.pieces) :] != alone.pieces
     # The same again, whatever comes with it; and a line of one sentence as if it were not cut.
@@ -638,7 +641,9 @@ def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(
     assert record.getMessage().startswith("line 2: cut from")
 
 
-def test_the_translations_of_a_line_of_several_sentences_have_falling_scores():
+def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(
+    translator: Translator,
+):
     def sentence(text: str, log_prob: float, tokens: int) -> Translation:
         return Translation(
             text,
@@ -647,11 +652,11 @@ def test_the_translations_of_a_line_of_several_sentences_have_falling_scores():
             log_probs=(log_prob / tokens,) * tokens,
         )
 
-    cutter = SentenceCutter("en", "de", splits=True)
-    cut = cutter.cut(Window(1, ["One. Two."]))
+    reader = SentenceReader(translator.vocabularies, Task(), 100, "en", "de", splits=True)
+    (sentences,) = reader.read(Window(1, ["One. Two."]))
     one = [sentence("a", -1.0, 1), sentence("b", -3.0, 20)]
     two = [sentence("c", -4.0, 2), sentence("d", -8.0, 12)]
-    ((best, second),) = cutter.joined(cut, [one, two])
+    best, second = reader.join(sentences, [one, two])
     assert (best.text, second.text) == ("a c", "b d")
     assert best.score == pytest.approx((one[0].score + two[0].score) / 2)
     assert best.score > second.score

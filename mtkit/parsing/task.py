@@ -1,0 +1,178 @@
+"""What a model does: translation, or the parsing of Section 6.3 (sentences in, trees out).
+
+A parser translates the words of a sentence to a linearised tree (`trees`). What differs from
+translation at both ends, in scores and in the search, is in `Parsing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from mtkit.base.errors import MtkitError
+from mtkit.parsing.bracketing import score_trees
+from mtkit.parsing.mask import BracketTokens, TreeMask
+from mtkit.parsing.trees import (
+    Tree,
+    linearise,
+    model_source,
+    parse_trees,
+    restore,
+    split_words,
+    treebank_words,
+)
+from mtkit.score import score
+from mtkit.tokenizer import EOS_ID, Tokenizer, Vocabularies
+
+
+class Task:
+    """Translation: the model reads the text of a line, and writes that of its translation.
+
+    Attributes:
+        name: as in a manifest.
+        tokenized: whether lines are words already, separated by spaces.
+    """
+
+    name: Literal["translation", "parsing"] = "translation"
+    tokenized = False
+
+    def words(self, line: str) -> list[str]:
+        """The words that the result is about; none for a translation."""
+        return []
+
+    def source_text(self, line: str) -> str:
+        """What the model reads for a line."""
+        return line
+
+    def target_text(self, line: str, number: int) -> str:
+        """What the model should write for a given result, which is on the line with this number."""
+        return line
+
+    def result(self, words: Sequence[str], text: str) -> tuple[str, bool | None]:
+        """The result for what the model wrote, and whether that was repaired; None for text."""
+        return text, None
+
+    def metrics(self, results: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """The scores of validation, in points."""
+        return {
+            "bleu": score(results, [references]).value,
+            "chrf": score(results, [references], metric="chrf").value,
+        }
+
+    def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask] | None:
+        """Masks that keep the search to well-formed results; None if there is no such rule.
+
+        Args:
+            words: number of words of each sentence.
+            limits: maximum number of tokens of each output, with EOS.
+        """
+        return None
+
+
+class Parsing(Task):
+    """Parsing: the model reads words, and writes a linearised tree; the result is in brackets.
+
+    Args:
+        tokenized: whether lines are words already, separated by spaces; otherwise they are plain
+            text, which is split as in the Penn Treebank.
+        brackets: of the target vocabulary.
+    """
+
+    name = "parsing"
+
+    def __init__(self, brackets: BracketTokens, *, tokenized: bool) -> None:
+        self.tokenized = tokenized
+        self._brackets = brackets
+        # Whether the model writes part-of-speech tags.
+        self.tags = brackets.has_tags
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Tokenizer, *, tokenized: bool) -> Self:
+        """For a model with this vocabulary of linearised trees."""
+        return cls(BracketTokens(tokenizer), tokenized=tokenized)
+
+    def words(self, line: str) -> list[str]:
+        """The words of a line; none if it is blank."""
+        return split_words(line) if self.tokenized else treebank_words(line)
+
+    def source_text(self, line: str) -> str:
+        """The words, separated by spaces."""
+        return model_source(self.words(line))
+
+    def target_text(self, line: str, number: int) -> str:
+        """A tree in brackets as a linearised tree; nothing for a blank line.
+
+        Raises:
+            MtkitError: with the number of the line, if it is not a tree.
+        """
+        trees = list(parse_trees([line], name="trees", first_line=number))
+        return " ".join(linearise(tree, tags=self.tags) for tree in trees)
+
+    def result(self, words: Sequence[str], text: str) -> tuple[str, bool | None]:
+        """The tree over these words, in brackets on one line; without words, the text itself."""
+        if not words:
+            return text, None
+        tree, repaired = restore(text, words)
+        return str(tree), repaired
+
+    def metrics(self, results: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """F1 of labelled brackets."""
+        trees, golds = (list(parse_trees(lines, name="valid")) for lines in (results, references))
+        return {"f1": score_trees(trees, golds).all.f1}
+
+    def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask]:
+        """Masks that keep the search to well-formed trees.
+
+        Raises:
+            MtkitError: if the vocabulary has no whole brackets.
+        """
+        self._brackets.check(needed_by="decode.well_formed_trees")
+        return [
+            TreeMask(self._brackets, words=count, limit=limit)
+            for count, limit in zip(words, limits, strict=True)
+        ]
+
+    def tree(self, line: str, text: str) -> Tree:
+        """A given tree of a line, in brackets.
+
+        Raises:
+            MtkitError: if it is not one tree over the words of the line.
+        """
+        words = self.words(line)
+        trees = list(parse_trees([text], name="the tree"))
+        if len(trees) != 1:
+            raise MtkitError(f"the tree {text[:100]!r}: expected one tree, not {len(trees)}")
+        if list(trees[0].words) != words:
+            raise MtkitError(
+                f"the tree {text[:100]!r} must have exactly these words: {' '.join(words)[:300]!r}"
+            )
+        return trees[0]
+
+
+def make_task(name: str, tokenizer: Tokenizer, *, tokenized: bool) -> Task:
+    """The task of this name, for a model with this target vocabulary."""
+    return Parsing.from_tokenizer(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
+
+
+def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The tokens that words are counted by, with `model.positions: words`.
+
+    Args:
+        vocabularies: of sentences and of linearised trees.
+        device: of the results.
+
+    Returns:
+        (V,) of the source, True for a subword that begins a word, and EOS; (V,) of the target, True
+        for the tokens that are words of the sentence.
+
+    Raises:
+        MtkitError: if these are not the vocabularies of a parser.
+    """
+    src = torch.from_numpy(vocabularies.src.begins_word.copy())
+    src[EOS_ID] = True
+    tgt = BracketTokens(vocabularies.tgt)
+    tgt.check(needed_by="model.positions")
+    return src.to(device), torch.from_numpy(tgt.reads_word).to(device)

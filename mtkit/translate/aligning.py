@@ -1,0 +1,85 @@
+"""Word alignments of lines with their translations, which are those of their sentences."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from mtkit.align import Aligner, Alignment, Link, Method, Spans, word_spans
+from mtkit.translate.reading import windows
+from mtkit.translate.requests import Part, Translation
+
+
+def align_pairs(
+    aligner: Aligner, pairs: Iterable[tuple[str, str]], *, reverse: Aligner | None, method: Method
+) -> Iterator[Alignment]:
+    """The word alignment of each pair of lines, in order; see `Translator.align`."""
+    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+        yield from aligner.align(
+            *map(list, zip(*window, strict=True)),
+            reverse=reverse,
+            method=method,
+            numbers=range(first, first + len(window)),
+        )
+
+
+def align_by_sentence(
+    aligner: Aligner,
+    sources: Sequence[str],
+    translations: Sequence[Translation],
+    *,
+    numbers: Sequence[int],
+) -> list[Alignment]:
+    """The word alignment of each line with its translation; its words are those of the whole line.
+
+    Args:
+        aligner: of the model.
+        sources: lines.
+        translations: of each line.
+        numbers: of the lines, for messages.
+    """
+    parts = [
+        one.parts or (((0, len(source)), (0, len(one.text))),)
+        for source, one in zip(sources, translations, strict=True)
+    ]
+    pairs = [
+        (source[slice(*src)], one.text[slice(*tgt)], number)
+        for source, one, number, of_line in zip(sources, translations, numbers, parts, strict=True)
+        for src, tgt in of_line
+    ]
+    aligned = iter(
+        aligner.align(
+            [source for source, _, _ in pairs],
+            [text for _, text, _ in pairs],
+            numbers=[number for _, _, number in pairs],
+        )
+    )
+    return [
+        _whole_line(source, one.text, of_line, list(itertools.islice(aligned, len(of_line))))
+        for source, one, of_line in zip(sources, translations, parts, strict=True)
+    ]
+
+
+def _whole_line(
+    source: str, text: str, parts: Sequence[Part], alignments: Sequence[Alignment]
+) -> Alignment:
+    """The alignment of a line from those of its sentences."""
+    if len(parts) == 1 and parts[0][1] == (0, len(text)):
+        return alignments[0]
+    src_words, tgt_words = word_spans(source), word_spans(text)
+    weights: dict[Link, float] = {}
+    for (src, tgt), one in zip(parts, alignments, strict=True):
+        for (i, j), weight in one.weights.items():
+            # Sentences without a space between them can share a word.
+            link = (
+                _word_at(src_words, src[0] + one.src_words[i][0]),
+                _word_at(tgt_words, tgt[0] + one.tgt_words[j][0]),
+            )
+            weights[link] = max(weight, weights.get(link, 0.0))
+    return Alignment(dict(sorted(weights.items())), src_words, tgt_words)
+
+
+def _word_at(words: Spans, position: int) -> int:
+    """The word that a character of a line is in."""
+    return bisect_right(words, position, key=lambda word: word[0]) - 1

@@ -1,0 +1,159 @@
+"""What a decoder is given, and what it gives back: sentences and their translations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from mtkit.batches import plan_batches
+from mtkit.config import DecodeConfig
+from mtkit.translate.terms import Demand
+
+Range = tuple[int, int]
+# The characters of a sentence in its line, and those of its translation.
+Part = tuple[Range, Range]
+
+# The distance between the numbers of the sentences of a line; no input has as many lines.
+SAMPLE_STRIDE = 2**40
+# Batches with fewer tokens than this are not divided among workers.
+MIN_BATCH_TOKENS = 512
+# `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
+# sentences, because its memory grows with both.
+USUAL_HYPOTHESES = 4
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence to translate, or a line that is translated as a whole.
+
+    Attributes:
+        number: that of its line, and `SAMPLE_STRIDE` more for each sentence before it in the line.
+            With the seed it determines its samples.
+        ids: of the source, without EOS; empty if there is nothing to translate.
+        prefix: ids that the translation begins with, possibly none.
+        terms: the target terms that the translation must contain.
+        words: of a parser, the words of the sentence.
+        text: as it is in the line.
+        span: its characters in the line, without the spaces around it.
+    """
+
+    number: int
+    ids: Sequence[int]
+    prefix: Sequence[int] = ()
+    terms: Sequence[Demand] = ()
+    words: Sequence[str] = ()
+    text: str = ""
+    span: Range = (0, 0)
+
+    @property
+    def line(self) -> int:
+        """The number of its line."""
+        return self.number % SAMPLE_STRIDE
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis for one line.
+
+    Attributes:
+        text: detokenised, on one line.
+        score: log-probability over the length penalty, or with minimum Bayes risk decoding the
+            mean chrF against the other samples; 0 for a blank line. Of a line that was split,
+            the mean of the scores of its sentences.
+        log_prob: sum of the natural log-probabilities of its tokens.
+        finished: False if it was cut off at the length limit.
+        pieces: its subwords, with EOS at the end if it is finished; none for a blank line.
+        log_probs: natural log-probability of each subword.
+        seconds: the time of its batch.
+        missing: target terms that the glossary demands and the text does not contain.
+        repaired: for a tree, whether what the model wrote was not well-formed; None for text.
+        parts: of a line of several sentences, those with a translation; empty if the line was
+            translated as a whole.
+    """
+
+    text: str
+    score: float = 0.0
+    log_prob: float = 0.0
+    finished: bool = True
+    pieces: tuple[str, ...] = ()
+    log_probs: tuple[float, ...] = ()
+    seconds: float = 0.0
+    missing: tuple[str, ...] = ()
+    repaired: bool | None = None
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(eq=False)
+class PendingBatch:
+    """Sentences that are decoded as one batch, and their translations when they are there."""
+
+    sentences: Sequence[Sentence]
+    n_best: int
+    found: list[list[Translation]] | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `finish` returns without waiting."""
+        return self.found is not None or self.error is not None
+
+
+def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
+    """The number of hypotheses of a sentence that are decoded at a time."""
+    if config.mbr_samples:
+        # Independent of `n_best`, because the best sample depends on the samples compared.
+        return config.mbr_samples
+    return n_best if config.sample else max(config.beam_size, n_best)
+
+
+def plan(
+    sentences: Sequence[Sentence], config: DecodeConfig, *, n_best: int, capacity: int
+) -> list[PendingBatch]:
+    """Batches of sentences of similar length, the longest first.
+
+    Args:
+        sentences: with ids.
+        config: the number of hypotheses, and the size of batches.
+        n_best: translations of each sentence.
+        capacity: as in `DecoderProtocol`.
+    """
+    if not sentences:
+        return []
+    slots = hypotheses_of(config, n_best)
+    lengths = np.array([len(sentence.ids) + 1 for sentence in sentences])
+    budget = config.batch_tokens * USUAL_HYPOTHESES // max(USUAL_HYPOTHESES, slots)
+    if capacity > 1:
+        # A small amount of work is also divided among the workers.
+        budget = min(budget, max(MIN_BATCH_TOKENS, int(lengths.sum()) // capacity))
+    budget = max(budget, int(lengths.max()))
+    # No worker is left with a long batch at the end.
+    batches = plan_batches(lengths, lengths, budget=budget)[::-1]
+    return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
+
+
+class DecoderProtocol(Protocol):
+    """The interface of `Decoder` and `Pool`.
+
+    Attributes:
+        capacity: number of batches that keep all processes busy.
+    """
+
+    capacity: int
+
+    def begin(self, batches: Sequence[PendingBatch]) -> None:
+        """Accept batches, to be decoded in this order."""
+
+    def finish(self, pending: PendingBatch) -> list[list[Translation]]:
+        """The translations of each sentence of a batch, best first."""
+
+    def forget(self, pending: Sequence[PendingBatch]) -> None:
+        """Cancel batches that are not being decoded yet."""
+
+    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
+        """Whether all processes are busy with other batches, so that no more are needed."""
+
+    def close(self) -> None:
+        """End all processes; the next batch starts new ones."""

@@ -1,0 +1,104 @@
+"""The log-probabilities that models give to given translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mtkit.batches import pad_ids, plan_batches
+from mtkit.config import DecodeConfig
+from mtkit.model import Transformer
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.translate.engine import mean_probability, upcast_logits
+from mtkit.translate.reading import windows
+from mtkit.translate.search import length_penalty
+from mtkit.translate.sentences import SentenceReader
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The log-probability of a given translation.
+
+    Attributes:
+        pieces: subwords of the translation, with EOS at the end; none if both lines are blank.
+        log_probs: natural log-probability of each subword.
+        log_prob: their sum.
+        score: `log_prob` over the length penalty, as in `Translation.score`.
+    """
+
+    pieces: tuple[str, ...]
+    log_probs: tuple[float, ...]
+    log_prob: float
+    score: float
+
+
+@torch.inference_mode()
+def given_log_probs(
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    device: torch.device,
+) -> list[list[float]]:
+    """The log-probabilities of given translations, one for each token and for EOS.
+
+    Args:
+        models: with one vocabulary; of several, the mean probability is used.
+        sources, targets: ids without EOS.
+        device: of the models.
+    """
+    tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
+    tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)
+    src = pad_ids([[*ids, EOS_ID] for ids in sources]).to(device)
+    by_model = []
+    for model in models:
+        logits = upcast_logits(model(src, tgt_in))
+        truth = logits.gather(-1, tgt_out.unsqueeze(-1)).squeeze(-1)
+        by_model.append((truth - logits.logsumexp(-1)).double())
+    log_probs = mean_probability(by_model).tolist()
+    return [row[: len(ids) + 1] for ids, row in zip(targets, log_probs, strict=True)]
+
+
+def score_pairs(
+    models: Sequence[Transformer],
+    reader: SentenceReader,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    config: DecodeConfig,
+    device: torch.device,
+) -> Iterator[Scored]:
+    """Score pairs of a line and a given translation, in order.
+
+    Args:
+        models: as in `given_log_probs`.
+        reader: encodes the lines.
+        pairs: if both lines are blank, the score is 0.
+        config: the length penalty, and the size of batches.
+        device: of the models.
+    """
+    tokenizer = reader.vocabularies.tgt
+    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
+        numbers = range(first, first + len(window))
+        src = reader.encode([reader.task.source_text(line) for line, _ in window], numbers)
+        given = (text for _, text in window)
+        tgt = tokenizer.encode_batch(list(map(reader.task.target_text, given, numbers)))
+        results = [Scored((), (), 0.0, 0.0)] * len(src)
+        wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
+        lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
+        longest = max(int(side.max(initial=0)) for side in lengths)
+        for rows in plan_batches(*lengths, budget=max(config.batch_tokens, longest)):
+            batch = wanted[rows].tolist()
+            some = [tgt[i] for i in batch]
+            found = given_log_probs(models, [src[i] for i in batch], some, device=device)
+            for index, ids, log_probs in zip(batch, some, found, strict=True):
+                # Sums of many tokens are computed in float64.
+                log_prob = sum(log_probs)
+                penalty = length_penalty(
+                    len(log_probs), config.length_penalty, config.length_penalty_form
+                )
+                pieces = tuple(tokenizer.piece(i) for i in [*ids, EOS_ID])
+                results[index] = Scored(pieces, tuple(log_probs), log_prob, log_prob / penalty)
+        yield from results
