@@ -58,7 +58,7 @@ class FakeTranslator:
         self.numbers: list[int] = []
 
     def translate_windows(
-        self, windows: Iterable[Window]
+        self, windows: Iterable[Window], **_: Any
     ) -> Iterator[tuple[Window, list[list[Translation]]]]:
         for window in windows:
             self.texts += window.lines
