@@ -10,7 +10,6 @@ HF_HUB_OFFLINE (use earlier downloads) and the usual proxy variables.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import sys
 import threading
@@ -35,8 +34,6 @@ log = logging.getLogger(__name__)
 
 # Rows read at a time: a few hundred KB of text, for low memory and little overhead of Python.
 _BATCH_ROWS = 1000
-# How often a download is retried when the connection is reset.
-_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -109,11 +106,12 @@ class _Wanted:
 def fetch(corpus: Corpus) -> HubCorpus:
     """The pairs of a corpus on the hub, from the cache if this revision is there.
 
-    New files are compared with the checksums on the hub before they are read. Progress bars are
-    shown on a terminal. With HF_HUB_OFFLINE set, the last downloaded copy is used.
+    New files are compared with the checksums on the hub. With HF_HUB_OFFLINE set, the last
+    downloaded copy is used.
 
-    Raises `MtkitError` if the hub cannot be reached (within about 15 seconds) or refuses access,
-    if the cache cannot be written, or if the layout of the repository is not that of the catalogue.
+    Raises:
+        MtkitError: if the hub cannot be reached (within about 15 seconds) or refuses access, if the
+            cache cannot be written, or if the repository has another layout than the catalogue.
     """
     if corpus.built_in:
         raise ValueError(f"{corpus.name} is built in: there is nothing to fetch")
@@ -161,12 +159,9 @@ def fetch_split(
 
 def _fetch(wanted: _Wanted) -> list[HubSplit]:
     """The splits; raises `MtkitError` with an explanation of what went wrong."""
-    with (
-        _libraries_kept_quiet(),
-        waiting_noted(f"fetching {wanted.described} from {the_hub()}"),
-    ):
+    with _quiet_libraries(), waiting_noted(f"fetching {wanted.described} from {the_hub()}"):
         try:
-            builder = _prepared(wanted)
+            builder = _builder(wanted)
             return [_split(builder, wanted, split) for split in wanted.splits]
         except MtkitError:
             raise
@@ -177,55 +172,49 @@ def _fetch(wanted: _Wanted) -> list[HubSplit]:
             raise MtkitError(message) from error
 
 
-def _prepared(wanted: _Wanted) -> Any:
+def _builder(wanted: _Wanted) -> Any:
     """A `datasets` builder whose splits are in the cache and can be read."""
     import datasets
+    from huggingface_hub import HfApi, constants
 
-    place = f"hf://datasets/{wanted.repository}"  # never a local folder of that name
+    name = f"hf://datasets/{wanted.repository}"  # never a local folder of that name
     cache = Path(datasets.config.HF_DATASETS_CACHE)
     if wanted.alone:
         # A separate cache, because the library takes the files in it for the whole configuration.
         cache = cache / "mtkit-splits" / wanted.splits[0]
     if datasets.config.HF_HUB_OFFLINE:
         try:
-            return datasets.load_dataset_builder(place, wanted.config, cache_dir=str(cache))
+            return datasets.load_dataset_builder(name, wanted.config, cache_dir=str(cache))
         except (OSError, ValueError) as error:
             what = f"'{wanted.splits[0]}' of {wanted.described}"
             raise MtkitError(
                 f"HF_HUB_OFFLINE is set and {what if wanted.alone else wanted.described} was not "
-                "downloaded before: unset it, or prepare your own files with --train and "
-                "--valid"
+                "downloaded before: unset it, or prepare your own files with --train and --valid"
             ) from error
-    listing = _ask_hub(wanted.repository)
-    try:
-        builder = datasets.load_dataset_builder(
-            place, wanted.config, revision=listing.sha, cache_dir=str(cache)
+    # One request with one time limit, because it fails fast; the first request of `datasets` is
+    # tried six times, for a minute each.
+    info = HfApi().dataset_info(
+        wanted.repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+    )
+    configs = datasets.get_dataset_config_names(name, revision=info.sha)
+    if wanted.config is None and len(configs) > 1:
+        raise MtkitError(
+            f"{wanted.repository} on {the_hub()} has several configurations, "
+            f"{', '.join(configs)}: {wanted.advice}"
         )
-    except ValueError:  # such as an unknown configuration, or several and none was requested
-        _check_config(wanted, datasets.get_dataset_config_names(place, revision=listing.sha))
-        raise
-    if builder.hash != listing.sha:  # `datasets` silently used an older copy
+    if wanted.config is not None and wanted.config not in configs:
+        raise _lacks(wanted, f"configuration '{wanted.config}'", configs)
+    builder = datasets.load_dataset_builder(
+        name, wanted.config, revision=info.sha, cache_dir=str(cache)
+    )
+    if builder.hash != info.sha:  # `datasets` silently used an older copy
         raise MtkitError(_unreachable("it stopped answering"))
-    _check_config(wanted, list(builder.builder_configs))
     if not Path(builder.cache_dir).exists():  # it is created as a whole
         if wanted.alone:
             _leave_out_other_splits(builder, wanted)
-        _download(builder, wanted.repository, listing)
+        _download(builder, wanted.repository, info)
         builder.download_and_prepare()
     return builder
-
-
-def _check_config(wanted: _Wanted, there: list[str]) -> None:
-    if wanted.config is None and len(there) > 1:
-        raise MtkitError(
-            f"{wanted.repository} on {the_hub()} has several configurations, {', '.join(there)}: "
-            f"{wanted.advice}"
-        )
-    if wanted.config is not None and wanted.config not in there:
-        raise MtkitError(
-            f"{wanted.repository} on {the_hub()} has no configuration '{wanted.config}', "
-            f"only {', '.join(there)}: {wanted.advice}"
-        )
 
 
 def _leave_out_other_splits(builder: Any, wanted: _Wanted) -> None:
@@ -234,49 +223,24 @@ def _leave_out_other_splits(builder: Any, wanted: _Wanted) -> None:
     files, splits = builder.config.data_files, builder.info.splits
     (name,) = wanted.splits
     if name not in files:
-        raise MtkitError(_no_split(wanted, name, files))
+        raise _lacks(wanted, f"split '{name}'", files)
     builder.config.data_files = type(files)({name: files[name]})
     # The number of pairs is still compared with the dataset card.
     known = splits is not None and name in splits
     builder.info.splits = datasets.SplitDict({name: splits[name]}) if known else None
 
 
-def _ask_hub(repository: str) -> DatasetInfo:
-    """The hub's information on a repository: its newest commit, its files and their checksums.
-
-    This is done first because it fails fast: one request with one time limit. The client's own
-    first request is tried six times, for a minute each.
-    """
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    try:
-        return HfApi().dataset_info(
-            repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
-        )
-    except HfHubHTTPError:
-        raise  # the hub was reached and refused
-    except HFValidationError as error:
-        raise MtkitError(
-            f"'{repository}' is not the name of a dataset, as in owner/dataset ({reason_of(error)})"
-        ) from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            raise  # the cache could not be read
-        # No route, unknown host, proxy, certificate, an address that is not a hub: if this simple
-        # request fails, the cause is the connection.
-        raise MtkitError(_unreachable(reason_of(error) or type(error).__name__)) from error
-
-
-def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
+def _download(builder: Any, repository: str, info: DatasetInfo) -> None:
     """Download the files of the builder's configuration to the cache and verify their checksums.
 
     The client itself compares only sizes.
     """
+    import datasets
+
     urls = builder.config.data_files
-    paths = _brought(builder, repository)
-    listed = {file.rfilename: file for file in listing.siblings or ()}
-    prefix = f"hf://datasets/{repository}@{listing.sha}/"
+    paths = datasets.DownloadManager(dataset_name=builder.dataset_name).download(urls)
+    listed = {file.rfilename: file for file in info.siblings or ()}
+    prefix = f"hf://datasets/{repository}@{info.sha}/"
     for split in urls:
         for url, path in zip(urls[split], paths[split], strict=True):
             name = str(url).removeprefix(prefix)
@@ -288,40 +252,6 @@ def _download(builder: Any, repository: str, listing: DatasetInfo) -> None:
                     f"{name} of {repository} arrived damaged (its checksum is not the one "
                     f"{the_hub()} lists) and was deleted: run the command again"
                 )
-
-
-def _brought(builder: Any, repository: str) -> Any:
-    """The cached files of the builder's configuration, in the order of its URLs.
-
-    The client itself resumes a download that times out or ends too early. If the connection is
-    reset, it gives up the current file but keeps the files before it.
-    """
-    import datasets
-    from huggingface_hub import constants
-    from huggingface_hub.errors import HfHubHTTPError
-
-    manager = datasets.DownloadManager(dataset_name=builder.dataset_name)
-    for tries in itertools.count(1):
-        try:
-            return manager.download(builder.config.data_files)
-        except Exception as error:
-            if not constants.HF_HUB_DISABLE_XET:
-                log.warning("%s; downloading again without Xet", reason_of(error, most=300))
-                constants.HF_HUB_DISABLE_XET = True
-                continue
-            causes = list(_causes(error))
-            broken = next((cause for cause in causes if _is_of_the_connection(cause)), None)
-            if broken is None or any(isinstance(cause, HfHubHTTPError) for cause in causes):
-                raise
-            reset = any(isinstance(cause, ConnectionResetError) for cause in causes)
-            if not reset or tries == _TRIES:
-                raise MtkitError(
-                    f"the download of {repository} from {the_hub()} was interrupted "
-                    f"({reason_of(broken) or type(broken).__name__}): run the command again; the "
-                    "files that are complete are kept"
-                ) from error
-            time.sleep(tries)
-    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def _intact(path: Path, listed: RepoSibling) -> bool:
@@ -338,7 +268,7 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
     import datasets
 
     if name not in builder.info.splits:
-        raise MtkitError(_no_split(wanted, name, builder.info.splits))
+        raise _lacks(wanted, f"split '{name}'", builder.info.splits)
     rows = builder.as_dataset(split=name).flatten()
     for record in wanted.records:
         prefix = f"{record}." if record else ""
@@ -346,11 +276,8 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
         lacking = [column for column in sides if column not in rows.column_names]
         if not lacking:
             break
-    for column in lacking:
-        raise MtkitError(
-            f"{wanted.described} on {the_hub()} has no column '{column}' in '{name}', "
-            f"only {', '.join(rows.column_names)}: {wanted.advice}"
-        )
+    if lacking:
+        raise _lacks(wanted, f"column '{lacking[0]}' in '{name}'", rows.column_names)
     for column in sides:
         feature = rows.features[column]
         if not (isinstance(feature, datasets.Value) and "string" in feature.dtype):
@@ -362,10 +289,9 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
     return HubSplit(source, rows.select_columns(list(sides)).rename_columns(sides))
 
 
-def _no_split(wanted: _Wanted, name: str, there: Iterable[str]) -> str:
-    return (
-        f"{wanted.described} on {the_hub()} has no split '{name}', only {', '.join(there)}: "
-        f"{wanted.advice}"
+def _lacks(wanted: _Wanted, what: str, there: Iterable[str]) -> MtkitError:
+    return MtkitError(
+        f"{wanted.described} on {the_hub()} has no {what}, only {', '.join(there)}: {wanted.advice}"
     )
 
 
@@ -389,11 +315,8 @@ def waiting_noted(what: str, *, every: float = 30.0) -> Iterator[None]:
 
 
 @contextmanager
-def _libraries_kept_quiet() -> Iterator[None]:
-    """Silence the libraries' warnings, and their progress bars unless on a terminal.
-
-    Errors are reported once, by `_explanation`.
-    """
+def _quiet_libraries() -> Iterator[None]:
+    """Silence the libraries' warnings, and their progress bars unless on a terminal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import datasets  # sets the level of its logger, so import before setting ours
@@ -405,50 +328,35 @@ def _libraries_kept_quiet() -> Iterator[None]:
 
 
 def _explanation(error: Exception, wanted: _Wanted) -> str | None:
-    """The message for the user; None if the user cannot fix the error."""
+    """The message for the user; None if the error is not one of the libraries or the system."""
     import datasets
     from datasets import exceptions
     from huggingface_hub.errors import HfHubHTTPError
 
+    # The root causes come last; `datasets` wraps them.
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, HfHubHTTPError):
             return _refusal(cause, wanted)
         if isinstance(cause, exceptions.DatasetNotFoundError):  # such as a gated one
-            return (
-                f"{the_hub()} refused {wanted.repository}: set HF_TOKEN to a token that may read "
-                f"it ({reason_of(cause)})"
-            )
-        if _is_of_the_connection(cause):
+            return _no_access(wanted, reason_of(cause))
+        if isinstance(cause, (ConnectionError, TimeoutError, *transport_errors())):
             return _unreachable(reason_of(cause) or type(cause).__name__)
-        if isinstance(cause, RuntimeError) and "Dataset scripts" in str(cause):
-            return (
-                f"{wanted.repository} on {the_hub()} has a loading script, which mtkit does "
-                "not run: prepare a dataset that has only data files"
-            )
     for cause in causes:
-        if isinstance(cause, FileNotFoundError) and cause.errno is None:
-            return f"{wanted.described} on {the_hub()} holds no data files: {wanted.advice}"
-        if isinstance(cause, exceptions.SplitsVerificationError):
-            return (
-                f"{wanted.described} on {the_hub()} does not have as many pairs as its card says: "
-                "it may be changing now, so try again later"
-            )
-        if isinstance(cause, OSError):
-            reason = cause.strerror or reason_of(cause)
-            if cause.errno is None and "disk space" not in reason:
-                return f"{wanted.repository} was not downloaded: run the command again ({reason})"
+        if isinstance(cause, OSError) and cause.errno is not None:
             return (
                 f"cannot write {wanted.repository} to the cache {datasets.config.HF_CACHE_HOME}: "
-                f"make room there, or let HF_HOME name another folder ({reason})"
+                f"make room there, or let HF_HOME name another folder ({cause.strerror})"
             )
-    if isinstance(error, exceptions.DatasetGenerationError):
-        return f"cannot read the files of {wanted.described}: {reason_of(causes[-1])}"
-    return None
-
-
-def _is_of_the_connection(error: BaseException) -> bool:
-    return isinstance(error, (ConnectionError, TimeoutError, *transport_errors()))
+    if isinstance(error, exceptions.SplitsVerificationError):
+        return (
+            f"{wanted.described} on {the_hub()} does not have as many pairs as its card says: "
+            "it may be changing now, so try again later"
+        )
+    if not isinstance(error, (OSError, ValueError, RuntimeError, exceptions.DatasetsError)):
+        return None
+    shown = causes[-1] if isinstance(error, exceptions.DatasetGenerationError) else error
+    return f"cannot read {wanted.described} from {the_hub()}: {reason_of(shown)}"
 
 
 def _refusal(error: Any, wanted: _Wanted) -> str:
@@ -456,24 +364,27 @@ def _refusal(error: Any, wanted: _Wanted) -> str:
     from huggingface_hub import constants
 
     status, host = error.response.status_code, error.response.url.host
-    if host != urlsplit(constants.ENDPOINT).hostname:
-        return (
-            f"{host}, where {the_hub()} stores files, answered with HTTP {status} for "
-            f"{wanted.repository}: check that your network allows it, or try again later"
-        )
-    if status in (401, 403, 404):
-        return (
-            f"{the_hub()} has no dataset {wanted.repository}, or it is private (HTTP {status}): "
-            "check HF_ENDPOINT and HF_TOKEN, or prepare your own files with --train and --valid"
-        )
-    return f"{the_hub()} answered with HTTP {status} for {wanted.repository}: try again later"
+    if host == urlsplit(constants.ENDPOINT).hostname and status in (401, 403, 404):
+        return _no_access(wanted, f"HTTP {status}")
+    return (
+        f"{host} answered with HTTP {status} for {wanted.repository}: try again later, and check "
+        "that your network allows this host"
+    )
+
+
+def _no_access(wanted: _Wanted, reason: str) -> str:
+    return (
+        f"{the_hub()} has no dataset {wanted.repository}, or it is private or gated ({reason}): "
+        "check the name and HF_ENDPOINT, set HF_TOKEN to a token that may read it, or prepare "
+        "your own files with --train and --valid"
+    )
 
 
 def _unreachable(reason: str) -> str:
     return (
-        f"cannot reach {the_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT; "
-        "or set HF_HUB_OFFLINE=1 to use earlier downloads, or prepare your own files with "
-        "--train and --valid"
+        f"cannot reach {the_hub()} ({reason}): check the connection, the proxy and HF_ENDPOINT, "
+        "and run the command again, which keeps complete files; or set HF_HUB_OFFLINE=1 to use "
+        "earlier downloads, or prepare your own files with --train and --valid"
     )
 
 

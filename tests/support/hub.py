@@ -12,16 +12,10 @@ variable when they are imported, so a test starts them in a process of their own
 Served as the hub does: the repository's description, its file listings, and its files, whole or in
 part, with the headers that carry commit, size and checksum. Parquet files are large files: the
 hub sends the client on to another host for their contents. `Hub.faults` breaks chosen requests.
-
-By hand, for a look with a browser or with mtkit itself:
-
-    python tests/hub.py --port 8080 --pairs 20000
-    HF_ENDPOINT=http://127.0.0.1:8080 HF_HOME=$(mktemp -d) mtkit prepare wmt14-en-de
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import hashlib
 import io
@@ -254,7 +248,6 @@ class Fault:
     status: int | None = None  # answer with this status instead
     delay: float = 0.0  # wait so many seconds first
     cut_after: int | None = None  # drop the connection after so many bytes of the body
-    stall: float = 0.0  # before the drop, say nothing for so many seconds
     corrupt: bool = False  # flip one bit of the body
 
 
@@ -262,9 +255,8 @@ class Fault:
 class Hub:
     """The server, between `__enter__` and `__exit__`, at `endpoint`.
 
-    `requests` lists what was asked for ("GET /api/datasets/wmt/wmt14"), in order, and `ranges` the
-    parts of files that were ("bytes=5000-"). `faults` maps a part of a request's path to what goes
-    wrong with it.
+    `requests` lists what was asked for ("GET /api/datasets/wmt/wmt14"), in order. `faults` maps a
+    part of a request's path to what goes wrong with it.
     """
 
     repositories: Mapping[str, Repository]
@@ -273,7 +265,6 @@ class Hub:
     models: Mapping[str, Repository] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
-    ranges: list[str] = field(default_factory=list)
     # Whether large files are offered by Xet too, as on the hub; but that storage does not work.
     has_xet: bool = False
 
@@ -337,8 +328,6 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         path = unquote(url.path)
         self.hub.requests.append(f"{self.command} {path}")
-        if self.command == "GET" and "Range" in self.headers:
-            self.hub.ranges.append(self.headers["Range"])
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.fault = self.hub.fault(self.command, path)
         if self.fault is not None:
@@ -495,7 +484,6 @@ class _Handler(BaseHTTPRequestHandler):
         if cut is not None and cut < len(content):
             self.wfile.write(content[:cut])
             self.wfile.flush()
-            time.sleep(self.fault.stall)
             # An abrupt end: the client sees a reset connection, not a short file.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_connection = True
@@ -572,23 +560,3 @@ def client_environment(endpoint: str, home: Path | str, **more: str) -> dict[str
     environment["NO_PROXY"] = "127.0.0.1,localhost"
     environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home)}
     return environment | more
-
-
-def main() -> None:
-    """Serve synthetic text in the place of both corpora until interrupted."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--pairs", type=int, default=20_000, help="training pairs of each corpus")
-    options = parser.parse_args()
-    splits = synthetic_splits(train=options.pairs)
-    repositories = {
-        "wmt/wmt14": wmt14_repository({"de-en": splits, "fr-en": splits}),
-        "bentrevett/multi30k": multi30k_repository(splits),
-    }
-    with Hub(repositories, port=options.port) as hub:
-        print(f"HF_ENDPOINT={hub.endpoint}", flush=True)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()
