@@ -415,7 +415,7 @@ def write_models(
     for precision in precisions:
         write_ctranslate2(
             model,
-            Vocabularies.of(tokenizer),
+            Vocabularies.joint(tokenizer),
             folder / f"ctranslate2-{precision}",
             longest=longest,
             quantization=precision,  # type: ignore[arg-type]

@@ -1,46 +1,37 @@
-"""Writing and reading the prepared folder.
+"""The prepared folder `data/NAME`: its files, and how they are read.
 
-This module defines the files in `data/<name>/`. `prepare` decides on their contents, `batches` on
-the order of the sentence pairs in training. It does not use PyTorch, which every process of a
-preparation would have to load.
+`prepare.writer` writes them; `batches` decides on the order of the sentence pairs in training. This
+module does not use PyTorch, which every process of a preparation would have to load.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gzip
-import logging
-import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import ConfigDict, Field
 
 from mtkit.base.arrays import concat_ranges, pad_rows
-from mtkit.base.errors import MtkitError, column
+from mtkit.base.errors import MtkitError
 from mtkit.base.files import (
     Record,
     parse_record,
     read_record,
     sha256_of,
     sha256_of_json,
-    write_record,
 )
-from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import read_lines
 from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
 
-log = logging.getLogger(__name__)
-
 Split = Literal["train", "valid", "test"]
 # Before the names of further validation sets, in the names of their splits: valid@news.
-_ALSO = "valid@"
+ALSO = "valid@"
 # What a model does: with parsing, the target text is trees in brackets, one per line, and the
 # encoded targets are those trees linearised.
 Task = Literal["translation", "parsing"]
@@ -48,19 +39,14 @@ IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
 FORMAT = 4
-_MANIFEST = "manifest.json"
-_DROPPED = "dropped.tsv.gz"
+MANIFEST = "manifest.json"
+DROPPED = "dropped.tsv.gz"
 # A link is two numbers of this type. A side of a pair with links has fewer words.
 LINK_TYPE = np.dtype("<u2")
-_DROPPED_HEADING = "file\tline\treason\n"
 # The name of word alignments, beside those of the two sides.
 LINKS = "links"
 # The start of every n-th sentence is stored.
 _STRIDE = 8
-
-
-# ---------------------------------------------------------------------------------------------
-# The prepared folder
 
 
 class TokenArray:
@@ -183,11 +169,7 @@ class _SourceFacts(Record):
 
 
 class Direction(Record):
-    """A direction of a multilingual model.
-
-    Attributes:
-        src_lang, tgt_lang: language codes.
-    """
+    """A direction of a multilingual model."""
 
     src_lang: str
     tgt_lang: str
@@ -215,16 +197,8 @@ class DataManifest(Record):
     """The manifest of a prepared folder.
 
     Attributes:
-        kind: of folder.
-        format: version of the folder's layout.
-        name: of the corpus.
-        licence: of the corpus, if the catalogue knows it.
-        task: what a model learns from it.
         src_lang, tgt_lang: language codes; of multilingual data all of them, with commas.
-        directions: of multilingual data.
         temperature: of sampling between the directions.
-        settings: of `PrepareConfig`.
-        versions: of the software.
         sources: of each split, where its pairs come from.
         counts: pairs read, kept and dropped.
         lines: what the training lines are like; None for trees and in earlier folders.
@@ -284,47 +258,17 @@ class PreparedData:
         Raises:
             MtkitError: if there is none, or a file of it is missing or has another size.
         """
-        if not (path / _MANIFEST).is_file():
+        if not (path / MANIFEST).is_file():
             raise MtkitError(f"{path}: no prepared data here; run mtkit prepare first")
-        manifest = read_record(path / _MANIFEST, DataManifest, advice="prepare again")
+        manifest = read_record(path / MANIFEST, DataManifest, advice="prepare again")
         if manifest.format != FORMAT:
             raise MtkitError(f"{path}: prepared by another version of mtkit; prepare again")
         for name, facts in manifest.files.items():
             file = path / name
             # The list of dropped pairs is optional.
-            if name != _DROPPED and (not file.is_file() or file.stat().st_size != facts.bytes):
+            if name != DROPPED and (not file.is_file() or file.stat().st_size != facts.bytes):
                 raise MtkitError(f"{file}: missing or of the wrong size; prepare again")
         return cls(path, manifest)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def create(
-        path: Path, *, force: bool = False, key: str | None = None, keep: bool = True
-    ) -> Iterator[PreparedWriter]:
-        """A writer for a new folder, which appears under its name when it is complete.
-
-        Until then the files are in a hidden folder next to it. After an error it is deleted. After
-        an interrupt or a kill it is kept if there is a key.
-
-        Args:
-            path: the output folder.
-            force: replace an existing folder.
-            key: a hash of all that the folder depends on: with the same key, the writer continues
-                with the files of a stopped run.
-            keep: whether to keep the result; without it, the folder is deleted.
-
-        Raises:
-            MtkitError: if the folder exists and `force` is not set, or if it cannot be written.
-        """
-        if keep:
-            check_free(path, force=force)
-        with (
-            new_folder(path, key=key, keep=keep) as partial,
-            contextlib.closing(PreparedWriter(partial)) as writer,
-        ):
-            yield writer
-            if keep:
-                writer.finish()
 
     @property
     def name(self) -> str:
@@ -361,7 +305,7 @@ class PreparedData:
     def fingerprint(self) -> str:
         """One SHA-256 of all files of this folder that training and scoring use."""
         files = self.manifest.files.items()
-        seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != _DROPPED}
+        seen: dict[str, Any] = {name: f.sha256 for name, f in files if name != DROPPED}
         if sources := self._weighted():
             seen["weights"] = [[source.pairs, source.weight] for source in sources]
         return sha256_of_json(seen)
@@ -373,7 +317,7 @@ class PreparedData:
             MtkitError: naming the file that was changed.
         """
         for name in self.manifest.files:
-            if name != _DROPPED:
+            if name != DROPPED:
                 self._verify_file(name)
 
     def tokenizers(self) -> Vocabularies:
@@ -391,7 +335,7 @@ class PreparedData:
     def valid_also(self) -> tuple[str, ...]:
         """The names of the further validation sets, in the order in which they were given."""
         return tuple(
-            split.removeprefix(_ALSO) for split in self.manifest.sources if split.startswith(_ALSO)
+            split.removeprefix(ALSO) for split in self.manifest.sources if split.startswith(ALSO)
         )
 
     def pairs(self, split: str) -> SentencePairs:
@@ -406,7 +350,7 @@ class PreparedData:
         )
         if sources and sum(source.pairs for source in sources) != len(pairs):
             raise MtkitError(
-                f"{self.path / _MANIFEST}: the sources of {len(pairs)} pairs have "
+                f"{self.path / MANIFEST}: the sources of {len(pairs)} pairs have "
                 f"{sum(source.pairs for source in sources)} (kept); prepare again"
             )
         return pairs
@@ -417,7 +361,7 @@ class PreparedData:
         Memory does not grow with the corpus, and only the lengths of an unused block are read.
         """
         dtype = np.dtype(self.manifest.token_type)
-        names = [_array_names(split, side) for side in ("src", "tgt")]
+        names = [array_names(split, side) for side in ("src", "tgt")]
         starts = [0, 0]
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context((self.path / name).open("rb")) for _, name in names]
@@ -442,7 +386,7 @@ class PreparedData:
         Raises:
             MtkitError: if the data was prepared without that split, or a file was changed.
         """
-        names = [_text_name(split, side) for side in ("src", "tgt")]
+        names = [text_name(split, side) for side in ("src", "tgt")]
         if not self.manifest.files.keys() >= {*names}:
             raise MtkitError(f"{self.path}: prepared without a {split} set (--{split})")
         for name in names:
@@ -475,7 +419,7 @@ class PreparedData:
         """The sources of the training pairs; empty if all weights are 1."""
         sources = [
             parse_record(
-                facts, _SourceFacts, name=str(self.path / _MANIFEST), advice="prepare again"
+                facts, _SourceFacts, name=str(self.path / MANIFEST), advice="prepare again"
             )
             for facts in self.manifest.sources.get("train", [])
         ]
@@ -484,177 +428,21 @@ class PreparedData:
         return tuple(Weighted(source.kept, source.weight) for source in sources)
 
     def _links(self, split: str) -> TokenArray | None:
-        if _array_names(split, LINKS)[0] not in self.manifest.files:
+        if array_names(split, LINKS)[0] not in self.manifest.files:
             return None
         return self._tokens(split, LINKS, LINK_TYPE)
 
     def _tokens(self, split: str, side: str, dtype: np.dtype[Any] | None = None) -> TokenArray:
-        ids, lengths = _array_names(split, side)
+        ids, lengths = array_names(split, side)
         dtype = dtype or np.dtype(self.manifest.token_type)
         return TokenArray(
             _map_array(self.path / ids, dtype), _map_array(self.path / lengths, np.dtype("<u4"))
         )
 
 
-class PreparedWriter:
-    """Writes the files of a prepared folder; created by `PreparedData.create`.
-
-    Files are written in parts, and can be truncated to the end of an earlier part.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._manifest: dict[str, Any] = {}
-        self._token_type: np.dtype[Any] = np.dtype("<u2")
-        self._open: dict[str, IO[bytes]] = {}
-        self._dropped = [_DROPPED_HEADING]
-        self._finished: PreparedData | None = None
-
-    @property
-    def scratch(self) -> Path:
-        """A folder for intermediate files, which is not part of the result."""
-        folder = self._folder / SCRATCH
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    @property
-    def token_type(self) -> np.dtype[Any]:
-        """The data type of ids, known after `add_tokenizers`."""
-        return self._token_type
-
-    def add_tokenizers(self, vocabularies: Vocabularies) -> None:
-        """Save the vocabularies; before any pairs."""
-        vocabularies.save(self._folder)
-        self._token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
-
-    def tokenizers(self) -> Vocabularies:
-        """The saved vocabularies."""
-        return Vocabularies.load(self._folder)
-
-    def add_pairs(self, split: str, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
-        """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
-        for side, sentences in (("src", src), ("tgt", tgt)):
-            self._add_rows(split, side, sentences, self._token_type)
-
-    def add_links(self, split: Split, links: Sequence[bytes]) -> None:
-        """Write the word alignments of pairs, of `LINK_TYPE`, in the order of `add_pairs`."""
-        self._add_rows(split, LINKS, links, LINK_TYPE)
-
-    def _add_rows(self, split: str, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> None:
-        numbers, lengths = _array_names(split, side)
-        self._file(numbers).write(b"".join(rows))
-        of_each = np.fromiter(map(len, rows), np.uint32, len(rows))
-        self._file(lengths).write((of_each // dtype.itemsize).astype("<u4").tobytes())
-
-    def add_text(self, split: str, pairs: Sequence[tuple[str, str]]) -> None:
-        """Write the raw lines of a split."""
-        for index, side in enumerate(("src", "tgt")):
-            text = "".join(f"{pair[index]}\n" for pair in pairs)
-            (self._folder / _text_name(split, side)).write_text(text, encoding="utf-8", newline="")
-
-    def drop(self, file: str, line: int, reason: str) -> None:
-        r"""Record a dropped training pair.
-
-        In the table, tab, newline, return and backslash in the name of the file are `\t`, `\n`,
-        `\r` and `\\`, and a byte that is not UTF-8 is as in `\xff`.
-        """
-        self._dropped.append(f"{column(file)}\t{line}\t{reason}\n")
-
-    def end_part(self) -> dict[str, int]:
-        """Write everything to the disk; return the sizes of the files, by their names."""
-        # Without name and time, so that the same rows give the same bytes; each part is compressed
-        # separately, so that the file can be truncated to an earlier part.
-        rows = "".join(self._dropped).encode()
-        self._dropped.clear()
-        if rows:
-            self._file(_DROPPED).write(gzip.compress(rows, mtime=0))
-        for file in self._open.values():
-            file.flush()
-            os.fsync(file.fileno())
-        return {name: file.tell() for name, file in self._open.items()}
-
-    def back_to(self, sizes: dict[str, int]) -> None:
-        """Continue where `end_part` returned these sizes; if empty, from the beginning."""
-        self.close()
-        self._dropped = [] if sizes else [_DROPPED_HEADING]
-        arrays = [
-            name
-            for split in ("train", "valid")
-            for side in ("src", "tgt", LINKS)
-            for name in _array_names(split, side)
-        ]
-        # Those of further validation sets are written last, after the last part.
-        arrays += sorted(file.name for file in self._folder.glob(f"{_ALSO}*.bin"))
-        for name in (*arrays, _DROPPED):
-            if name in sizes:
-                os.truncate(self._folder / name, sizes[name])
-                # Open it, so that the next part has its size even if it adds nothing.
-                self._file(name)
-            else:
-                (self._folder / name).unlink(missing_ok=True)
-
-    def describe(self, **facts: Any) -> None:
-        """Add facts to the manifest."""
-        self._manifest.update(facts)
-
-    def close(self) -> None:
-        """Close the files; a second call does nothing."""
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
-
-    def finish(self) -> PreparedData:
-        """Complete every file and write the manifest last; call it only once."""
-        if self._finished is not None:
-            return self._finished
-        self.end_part()
-        self.close()
-        names = {*os.listdir(self._folder)} - {SCRATCH, _MANIFEST}
-        files = {
-            name: {
-                "bytes": (self._folder / name).stat().st_size,
-                "sha256": sha256_of(self._folder / name),
-            }
-            for name in sorted(names)
-        }
-        content = {
-            "kind": "prepared folder",
-            "format": FORMAT,
-            **self._manifest,
-            "token_type": self._token_type.str,
-            "files": files,
-        }
-        manifest = parse_record(content, DataManifest, name=_MANIFEST, advice="report this")
-        write_record(self._folder / _MANIFEST, manifest)
-        # Delete the key first, because a kill may come in between.
-        (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
-        shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
-        self._finished = PreparedData(self._folder, manifest)
-        return self._finished
-
-    def _file(self, name: str) -> IO[bytes]:
-        if name not in self._open:
-            self._open[name] = (self._folder / name).open("ab")
-        return self._open[name]
-
-
-def check_free(path: Path, *, force: bool) -> None:
-    """Refuse, before any work is done, an output folder that exists or cannot be created.
-
-    Args:
-        path: the output folder.
-        force: allow it to replace a prepared folder, or an empty one.
-
-    Raises:
-        MtkitError: with the reason, and what to do.
-    """
-    kind = "a prepared folder"
-    check_writable(path, force=force, kind=kind, place="--out", is_kind=is_prepared)
-
-
 def is_prepared(folder: Path) -> bool:
     """Whether there is a prepared folder."""
-    return (folder / _MANIFEST).is_file()
+    return (folder / MANIFEST).is_file()
 
 
 def find_data(root: Path) -> Path:
@@ -663,7 +451,7 @@ def find_data(root: Path) -> Path:
     Raises:
         MtkitError: if there is none.
     """
-    found = list(root.glob(f"[!.]*/{_MANIFEST}"))
+    found = list(root.glob(f"[!.]*/{MANIFEST}"))
     if not found:
         raise MtkitError(
             f"no prepared data under {root}/; run mtkit prepare first, as in "
@@ -674,14 +462,16 @@ def find_data(root: Path) -> Path:
 
 def also_split(name: str) -> str:
     """The name of the split of a further validation set."""
-    return f"{_ALSO}{name}"
+    return f"{ALSO}{name}"
 
 
-def _array_names(split: str, side: str) -> tuple[str, str]:
+def array_names(split: str, side: str) -> tuple[str, str]:
+    """The files of the ids, and of the length of each sentence, of a side (or `LINKS`)."""
     return f"{split}.{side}.bin", f"{split}.{side}.lengths.bin"
 
 
-def _text_name(split: str, side: str) -> str:
+def text_name(split: str, side: str) -> str:
+    """The file of the raw lines of a side."""
     return f"{split}.{side}.txt"
 
 

@@ -343,7 +343,7 @@ class Run:
     def _tokenizer_files(self) -> tuple[bool, tuple[str, ...]]:
         """Whether the vocabulary is joint, and the names of its files."""
         is_joint = VOCABULARY_FILES.joint in self.manifest.files
-        names = VOCABULARY_FILES.of(is_joint=is_joint)
+        names = VOCABULARY_FILES.used(is_joint=is_joint)
         if self.manifest.files.keys() != {*names}:
             raise MtkitError(f"{self.path / _MANIFEST}: names no tokenizers; {_TRAIN_AGAIN}")
         return is_joint, names

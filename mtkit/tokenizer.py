@@ -31,7 +31,7 @@ import sentencepiece as spm
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.sentencepiece_model import is_bpe, pieces_in
-from mtkit.base.words import BLOCK, LONGEST_LEARNT, WordCounts, count_words
+from mtkit.base.words import BLOCK, MAX_WORD_BYTES, WordCounts, count_words
 from mtkit.prepare_config import LARGEST_VOCABULARY
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = range(4)
@@ -163,7 +163,7 @@ class Tokenizer:
                 character_coverage=1.0 - 1e-6,
                 byte_fallback=True,
                 normalization_rule_name="nmt_nfkc",
-                max_sentence_length=LONGEST_LEARNT,
+                max_sentence_length=MAX_WORD_BYTES,
                 pad_id=PAD_ID,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
@@ -296,7 +296,7 @@ class Tokenizer:
 
     @cached_property
     def is_fallback(self) -> npt.NDArray[np.bool_]:
-        """(V,): whether a subword is a byte, or stands for anything unknown."""
+        """(V,): whether a subword is a byte or the unknown token."""
         sp = self._pieces
         return np.array([sp.is_byte(i) or sp.is_unknown(i) for i in range(len(self))])
 
@@ -340,11 +340,11 @@ class Tokenizer:
         text: str = self._pieces.decode(kept)
         if "\ufffd" in text:
             # The text between two spaces may have been removed.
-            text = _SPACES.sub(" ", self._pieces.decode(self._sound(kept))).strip(" ")
+            text = _SPACES.sub(" ", self._pieces.decode(self._drop_invalid_bytes(kept))).strip(" ")
         # Byte subwords can spell any character; a translation must stay in its line and column.
         return text.translate(_TO_SPACE)
 
-    def _sound(self, ids: Sequence[int]) -> list[int]:
+    def _drop_invalid_bytes(self, ids: Sequence[int]) -> list[int]:
         """The ids without bytes that are not a valid character."""
         sound: list[int] = []
         for is_bytes, run in itertools.groupby(ids, self._pieces.is_byte):
@@ -384,7 +384,7 @@ class VocabularyFiles(NamedTuple):
     src: str
     tgt: str
 
-    def of(self, *, is_joint: bool) -> tuple[str, ...]:
+    def used(self, *, is_joint: bool) -> tuple[str, ...]:
         """The names that are used: one, or those of both sides."""
         return (self.joint,) if is_joint else (self.src, self.tgt)
 
@@ -400,9 +400,9 @@ class Vocabularies(NamedTuple):
     tgt: Tokenizer
 
     @classmethod
-    def of(cls, src: Tokenizer, tgt: Tokenizer | None = None) -> Self:
-        """The vocabularies of both sides; without `tgt`, a joint one."""
-        return cls(src, src if tgt is None else tgt)
+    def joint(cls, tokenizer: Tokenizer) -> Self:
+        """One vocabulary for both sides."""
+        return cls(tokenizer, tokenizer)
 
     @property
     def is_joint(self) -> bool:
@@ -448,12 +448,13 @@ class Vocabularies(NamedTuple):
         """
         if is_joint is None:
             is_joint = (folder / files.joint).exists()
-        names = files.of(is_joint=is_joint)
-        return cls.of(*(Tokenizer.load(folder / name) for name in names))
+        if is_joint:
+            return cls.joint(Tokenizer.load(folder / files.joint))
+        return cls(Tokenizer.load(folder / files.src), Tokenizer.load(folder / files.tgt))
 
     def save(self, folder: Path, files: VocabularyFiles = VOCABULARY_FILES) -> tuple[str, ...]:
         """Write the SentencePiece models into a folder; returns the names of the files."""
-        names = files.of(is_joint=self.is_joint)
+        names = files.used(is_joint=self.is_joint)
         for tokenizer, name in zip(self.distinct, names, strict=True):
             tokenizer.save(folder / name)
         return names

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.base.text import decode_lines, read_lines, zstd
-from mtkit.data import PreparedData, PreparedWriter, find_data
+from mtkit.data import PreparedData, find_data
+from mtkit.prepare.writer import PreparedWriter, create_prepared
 from mtkit.tokenizer import Tokenizer, Vocabularies
 
 PAD, BOS, EOS = 0, 1, 2
@@ -242,11 +243,11 @@ def as_bytes(pairs: Iterable[Ids], writer: PreparedWriter) -> list[list[bytes]]:
 def write(
     path: Path, pairs: Iterable[Ids] = PAIRS, *, vocab_size: int = 300, force: bool = False
 ) -> PreparedData:
-    with PreparedData.create(path, force=force) as writer:
-        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(vocab_size)))  # type: ignore[arg-type]
+    with create_prepared(path, force=force) as writer:
+        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(vocab_size)))  # type: ignore[arg-type]
         writer.add_pairs("train", *as_bytes(pairs, writer))
         writer.add_pairs("valid", *as_bytes(PAIRS[:1], writer))
-        writer.add_text("valid", [("a\u2028b", "c"), ("", " d ")])
+        writer.add_text("valid", ["a\u2028b", ""], ["c", " d "])
         writer.drop("some.en", 7, "too long")
         writer.describe(src_lang="en", tgt_lang="de")
     return PreparedData.open(path)
@@ -311,8 +312,8 @@ def test_ids_take_two_bytes_where_all_of_the_vocabulary_fits_in_two(
 def test_the_larger_of_two_vocabularies_decides_how_many_bytes_ids_take(
     sizes: tuple[int, int], width: int, tmp_path: Path
 ):
-    with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizers(Vocabularies.of(*map(FakeTokenizer, sizes)))  # type: ignore[arg-type]
+    with create_prepared(tmp_path / "data") as writer:
+        writer.add_tokenizers(Vocabularies(*map(FakeTokenizer, sizes)))  # type: ignore[arg-type]
         for split in ("train", "valid"):
             pairs = [([sizes[0] - 1], [sizes[1] - 1, 5])]
             writer.add_pairs(split, *as_bytes(pairs, writer))
@@ -326,9 +327,9 @@ def test_joint_subwords_are_one_object_and_one_file_and_others_two(tmp_path: Pat
     english, greek = (
         Tokenizer.learn([f"{text}."] * 20, 275) for text in ("one two three", "ένα δύο τρία")
     )
-    for name, learned in (("joint", (english,)), ("two", (english, greek))):
-        with PreparedData.create(tmp_path / name) as writer:
-            writer.add_tokenizers(Vocabularies.of(*learned))
+    for name, learned in (("joint", (english, english)), ("two", (english, greek))):
+        with create_prepared(tmp_path / name) as writer:
+            writer.add_tokenizers(Vocabularies(*learned))
     joint, two = (PreparedData.open(tmp_path / name) for name in ("joint", "two"))
     src, tgt = joint.tokenizers()
     assert src is tgt
@@ -358,8 +359,8 @@ def test_the_dropped_pairs_are_listed_in_a_compressed_table(tmp_path: Path):
 
 def test_a_name_never_breaks_the_table_of_dropped_pairs(tmp_path: Path):
     names = ["a b", "a\tb\nc\rd\\e", "a\\tb", os.fsdecode(b"\xff\xfeg\xc3\xbc"), "\ud800"]
-    with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
+    with create_prepared(tmp_path / "data") as writer:
+        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
         for name in names:
             writer.drop(name, 1, "empty")
     table = gzip.decompress((tmp_path / "data" / "dropped.tsv.gz").read_bytes()).decode()
@@ -398,7 +399,7 @@ def test_an_error_while_writing_leaves_nothing(error: BaseException, tmp_path: P
 def test_a_full_disk_is_reported_in_one_line(tmp_path: Path):
     with (
         pytest.raises(MtkitError, match="No space left"),
-        PreparedData.create(tmp_path / "data"),
+        create_prepared(tmp_path / "data"),
     ):
         raise OSError(28, "No space left on device", str(tmp_path / "data"))
 
@@ -406,14 +407,14 @@ def test_a_full_disk_is_reported_in_one_line(tmp_path: Path):
 def test_a_system_error_without_a_number_keeps_its_message(tmp_path: Path):
     with (
         pytest.raises((MtkitError, OSError), match="the reason"),
-        PreparedData.create(tmp_path / "data"),
+        create_prepared(tmp_path / "data"),
     ):
         raise OSError("the reason")
 
 
 def test_nothing_stands_under_the_name_before_all_is_written(tmp_path: Path):
-    with PreparedData.create(tmp_path / "data") as writer:
-        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
+    with create_prepared(tmp_path / "data") as writer:
+        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
         assert not (tmp_path / "data").exists()
         with pytest.raises(MtkitError, match="no prepared data"):
             find_data(tmp_path)
@@ -441,7 +442,7 @@ def test_an_error_under_force_leaves_the_old_folder(tmp_path: Path):
     before = contents(write(tmp_path / "data").path)
     with (
         pytest.raises(KeyboardInterrupt),
-        PreparedData.create(tmp_path / "data", force=True),
+        create_prepared(tmp_path / "data", force=True),
     ):
         raise KeyboardInterrupt
     assert contents(tmp_path / "data") == before
@@ -470,14 +471,14 @@ def test_a_place_below_a_file_is_refused_before_any_work(tmp_path: Path):
     worked = False
     with (
         pytest.raises(MtkitError, match="not a writable folder"),
-        PreparedData.create(tmp_path / "file" / "below" / "data"),
+        create_prepared(tmp_path / "file" / "below" / "data"),
     ):
         worked = True
     assert not worked
 
 
 def test_what_a_killed_run_left_is_swept_away(tmp_path: Path):
-    with PreparedData.create(tmp_path / "data"):
+    with create_prepared(tmp_path / "data"):
         left = [path.name for path in tmp_path.iterdir() if path.is_dir()]
     shutil.rmtree(tmp_path / "data")
     for name in left:
@@ -492,7 +493,7 @@ def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_a
     tmp_path: Path,
 ):
     def stopped(key: str | None, *, left: bool) -> None:
-        with PreparedData.create(tmp_path / "data", key=key) as writer:
+        with create_prepared(tmp_path / "data", key=key) as writer:
             assert (writer.scratch / "half").exists() == left
             (writer.scratch / "half").touch()
             raise KeyboardInterrupt
@@ -505,13 +506,13 @@ def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_a
 
 
 def test_two_cannot_write_the_same_folder_at_a_time(tmp_path: Path):
-    with PreparedData.create(tmp_path / "data") as writer:
+    with create_prepared(tmp_path / "data") as writer:
         with (
             pytest.raises(MtkitError, match=rf"is being written by process {os.getpid()} on "),
-            PreparedData.create(tmp_path / "data"),
+            create_prepared(tmp_path / "data"),
         ):
             pytest.fail("it was begun")
-        writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
+        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
     assert (tmp_path / "data" / "manifest.json").is_file()
 
 
@@ -522,8 +523,8 @@ def test_a_part_can_be_taken_back_to_where_the_one_before_it_ended(tmp_path: Pat
         return writer.end_part()
 
     for name, is_taken_back in (("straight", False), ("back", True)):
-        with PreparedData.create(tmp_path / name) as writer:
-            writer.add_tokenizers(Vocabularies.of(FakeTokenizer(300)))  # type: ignore[arg-type]
+        with create_prepared(tmp_path / name) as writer:
+            writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
             writer.back_to({})
             sizes = part(writer, 10)
             if is_taken_back:

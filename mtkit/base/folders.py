@@ -83,10 +83,10 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         with lock(holding, what=path, doing="written"):
             try:
                 partial.mkdir(exist_ok=True)
-                _take_up(partial, key)
+                _resume_or_clear(partial, key)
                 yield partial
                 if keep:
-                    _put_in_place(partial, path)
+                    _rename_into_place(partial, path)
             except (KeyboardInterrupt, LostWorkerError):
                 if key is None or not keep:
                     shutil.rmtree(partial, ignore_errors=True)
@@ -111,7 +111,7 @@ def is_unfinished(path: Path) -> bool:
     return path.name.startswith(".") and path.suffix in (_PARTIAL, _DRY_RUN)
 
 
-def _take_up(folder: Path, key: str | None) -> None:
+def _resume_or_clear(folder: Path, key: str | None) -> None:
     """Empty the folder, unless it is from a run with the same key."""
     key_file = folder / SCRATCH / KEY
     if key is not None and key_file.is_file() and key_file.read_text(encoding="utf-8") == key:
@@ -126,7 +126,7 @@ def _take_up(folder: Path, key: str | None) -> None:
         key_file.write_text(key, encoding="utf-8")
 
 
-def _put_in_place(partial: Path, path: Path) -> None:
+def _rename_into_place(partial: Path, path: Path) -> None:
     replaced = path.with_name(f".{path.name}.replaced")
     try:
         if path.exists():

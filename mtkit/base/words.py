@@ -22,7 +22,7 @@ BLOCK = 8192
 # is copied when it grows, and rounding by the allocator.
 _ENTRY_BYTES = 80
 # SentencePiece does not learn from words of more bytes (and so letters) than this.
-LONGEST_LEARNT = 1 << 16
+MAX_WORD_BYTES = 1 << 16
 # Of eight bytes the first n.
 _FIRST = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
@@ -60,9 +60,9 @@ class WordCounts:
         for word, count in words.items():
             if word in counts:
                 counts[word] += count
-            elif len(word) <= LONGEST_LEARNT:
+            elif len(word) <= MAX_WORD_BYTES:
                 counts[word] = count
-                size += _room(word)
+                size += _entry_bytes(word)
                 if size > room:
                     size = self._thin()
                     counts = self._counts
@@ -72,7 +72,7 @@ class WordCounts:
         """The words, each with its count, including that of the dropped words it represents."""
         for word, count in self._counts.items():
             level = self._levels[count.bit_length()]
-            if _stays(word, level):
+            if _is_sampled(word, level):
                 yield word, count << level
 
     def _thin(self) -> int:
@@ -81,23 +81,23 @@ class WordCounts:
             self._counts = {
                 word: count
                 for word, count in self._counts.items()
-                if _stays(word, self._levels[count.bit_length()])
+                if _is_sampled(word, self._levels[count.bit_length()])
             }
             sizes = [0] * len(self._levels)
             for word, count in self._counts.items():
-                sizes[count.bit_length()] += _room(word)
+                sizes[count.bit_length()] += _entry_bytes(word)
             if sum(sizes) <= self.max_bytes - self.max_bytes // 8:
                 return sum(sizes)
             self._levels[sizes.index(max(sizes))] += 1
 
 
-def _stays(word: str, level: int) -> bool:
+def _is_sampled(word: str, level: int) -> bool:
     """Whether a word is among the one in ``2 ** level`` that are kept."""
     # The leading bits of a CRC-32 are evenly distributed, also for words that differ in one letter.
     return not level or zlib.crc32(word.encode("utf-8", "surrogatepass")) << level < 1 << 32
 
 
-def _room(word: str) -> int:
+def _entry_bytes(word: str) -> int:
     return sys.getsizeof(word) + _ENTRY_BYTES
 
 
@@ -110,8 +110,8 @@ def count_words(lines: Iterable[str]) -> Counter[str]:
     rest = iter(lines)
     while block := list(islice(rest, BLOCK)):
         # SentencePiece treats a tab like a space, and in a table it would end the word.
-        words = Words(" ".join(block).replace("\t", " "), longest=LONGEST_LEARNT)
-        occurrences = np.bincount(words.alike(words.short)[words.short])
+        words = Words(" ".join(block).replace("\t", " "), longest=MAX_WORD_BYTES)
+        occurrences = np.bincount(words.last_equal(words.short)[words.short])
         found = np.flatnonzero(occurrences)
         for word, count in zip(words.texts(found), occurrences[found].tolist(), strict=True):
             counts[word] = counts.get(word, 0) + count
@@ -162,7 +162,7 @@ class Words:
         sides = (self._starts[indices].tolist(), self._ends[indices].tolist())
         return [text[start:end].decode() for start, end in zip(*sides, strict=True)]
 
-    def alike(self, indices: IntArray) -> IntArray:
+    def last_equal(self, indices: IntArray) -> IntArray:
         """For each of the indices, the last one with the same word."""
         last = np.zeros(len(self), np.int64)
         bits = max(4, len(indices).bit_length())

@@ -203,7 +203,7 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         weights.chmod(mode)
     vocabularies = translator.vocabularies
     # A joint vocabulary has one list of subwords, but still a SentencePiece model for each side.
-    models = SENTENCEPIECE_FILES.of(is_joint=False)
+    models = SENTENCEPIECE_FILES.used(is_joint=False)
     for name, of_side in zip(models, vocabularies, strict=True):
         of_side.save(folder / name)
     is_joint = pieces_of(vocabularies.src) == pieces_of(vocabularies.tgt)

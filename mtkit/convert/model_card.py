@@ -210,7 +210,7 @@ def usage(out: Path, format: Format, config: Config, *, vocabularies: Vocabulari
         case "ctranslate2":
             names = ("pieces",) if is_joint else ("source_pieces", "target_pieces")
             src, tgt = names[0], names[-1]
-            files = dict(zip(names, SENTENCEPIECE_FILES.of(is_joint=is_joint), strict=True))
+            files = dict(zip(names, SENTENCEPIECE_FILES.used(is_joint=is_joint), strict=True))
             load = "".join(
                 f"{name} = sentencepiece.SentencePieceProcessor(model_file={_quoted(out / file)})\n"
                 for name, file in files.items()

@@ -23,7 +23,6 @@ from tqdm import tqdm
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.files import Record, read_record, write_record
 from mtkit.base.processes import malloc_trim, ordered_map
-from mtkit.data import PreparedWriter
 from mtkit.prepare.counting import (
     ChosenPairs,
     DirectionWords,
@@ -73,6 +72,7 @@ from mtkit.prepare.sources import Corpus
 from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
+from mtkit.prepare.writer import PreparedWriter
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Vocabularies
 
@@ -543,7 +543,8 @@ class Passes:
                 self._writer.add_pairs(split, [before + ids for ids in src], tgt)
         for split, pairs in texts.items():
             if pairs:
-                self._writer.add_text(split, pairs)
+                src_lines, tgt_lines = map(list, zip(*pairs, strict=True))
+                self._writer.add_text(split, src_lines, tgt_lines)
 
     # -- All stages
 

@@ -37,7 +37,7 @@ import mtkit
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.processes import available_cores
 from mtkit.base.text import check_language
-from mtkit.data import LINK_TYPE, PreparedData, Task, check_free
+from mtkit.data import LINK_TYPE, PreparedData, Task
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.links import LinkFile
@@ -49,6 +49,7 @@ from mtkit.prepare.sources import Corpus, Sources
 from mtkit.prepare.tmx import language_subtags
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.treebank import Linearisation, Treebank
+from mtkit.prepare.writer import check_free, create_prepared
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
 from mtkit.tokenizer import SENTENCEPIECE_VERSION
 
@@ -514,7 +515,7 @@ def _prepare(
     origins = {split: corpus.facts(split) for split in corpus.sources()}
     depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
     key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
-    with PreparedData.create(out, force=force, key=key, keep=not dry_run) as writer:
+    with create_prepared(out, force=force, key=key, keep=not dry_run) as writer:
         writer.describe(**facts)
         try:
             report = Passes(corpus, config, writer, number, existing).run(out, origins)

@@ -67,11 +67,11 @@ class CachedEncoder:
         begins, sizes = np.zeros((2, len(words)), np.int64)
         new = self._recall(words, begins, sizes)
         if len(new):
-            alike = words.alike(new)
-            once = np.flatnonzero(np.bincount(alike[new]))
+            equal = words.last_equal(new)
+            once = np.flatnonzero(np.bincount(equal[new]))
             begins[once], sizes[once] = self._add(words.texts(once))
             self._remember(words, once, begins, sizes)
-            begins[new], sizes[new] = begins[alike[new]], sizes[alike[new]]
+            begins[new], sizes[new] = begins[equal[new]], sizes[equal[new]]
         if len(words.short) < len(words):
             long = np.setdiff1d(np.arange(len(words)), words.short)
             begins[long], sizes[long] = self._add(words.texts(long))

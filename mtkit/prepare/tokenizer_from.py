@@ -119,7 +119,7 @@ class ExistingVocabularies:
                     f"{_ADVICE}"
                 )
         is_joint = VOCABULARY_FILES.joint in names
-        if names != list(VOCABULARY_FILES.of(is_joint=is_joint)):
+        if names != list(VOCABULARY_FILES.used(is_joint=is_joint)):
             raise MtkitError(f"{path / _MANIFEST}: does not name the tokenizers; {_ADVICE}")
         found = Vocabularies.load(path, is_joint=is_joint)
         tags = found.src.language_tags

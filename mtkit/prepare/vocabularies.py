@@ -54,7 +54,7 @@ def learn_vocabularies(
     )
     tags = {"languages": languages, "corpus_tags": corpus_tags}
     if config.shared_vocab:
-        return Vocabularies.of(_learn(_merged(src, tgt), config.vocab_size, config, tags))
+        return Vocabularies.joint(_learn(_merged(src, tgt), config.vocab_size, config, tags))
     tgt_size = config.tgt_vocab_size or (None if writes_trees else config.vocab_size)
     return Vocabularies(
         _learn(src.items(), config.src_vocab_size or config.vocab_size, config, tags, "src"),

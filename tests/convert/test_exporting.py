@@ -33,6 +33,7 @@ from mtkit.data import PreparedData
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.prepare.writer import create_prepared
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.train.assembly import run as train
@@ -187,7 +188,7 @@ def sharp_uneven(
     """A run that ends its sentences, and has fewer pieces of the source than of the target."""
     place = tmp_path_factory.mktemp("sharp-uneven")
     src, tgt = uneven.tokenizers()
-    with PreparedData.create(place / "data") as writer:
+    with create_prepared(place / "data") as writer:
         writer.add_tokenizers(Vocabularies(src, tgt))
         texts = {"train": number_pairs(200, seed=1, words=GREEK)}
         texts["valid"] = list(zip(*greek_data.text("valid"), strict=True))
@@ -197,7 +198,7 @@ def sharp_uneven(
                 for tokenizer, lines in zip((src, tgt), zip(*pairs, strict=True), strict=True)
             )
             writer.add_pairs(split, *sides)
-            writer.add_text(split, pairs)
+            writer.add_text(split, *map(list, zip(*pairs, strict=True)))
         writer.describe(src_lang="en", tgt_lang="el")
     every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
     config = changed(tiny_config, "train", max_steps=200, warmup_steps=40, **every)

@@ -83,7 +83,7 @@ def test_a_word_of_a_line_that_the_tokenizer_splits_is_linked_with_all_its_parts
     # SentencePiece's normal form of the acute accent U+00B4 is a space and a combining accent.
     tokenizer = Tokenizer.learn(["a don't b c"] * 9, 269)
     (found,) = encode_links(
-        Vocabularies.of(tokenizer), [["a don\u00b4t c"], ["b c"]], [frozenset({(1, 0), (2, 1)})]
+        Vocabularies.joint(tokenizer), [["a don\u00b4t c"], ["b c"]], [frozenset({(1, 0), (2, 1)})]
     )
     # The second word of the line becomes two, so the third word is number 3.
     assert np.frombuffer(found, "<u2").reshape(-1, 2).tolist() == [[1, 0], [2, 0], [3, 1]]
@@ -93,7 +93,7 @@ def test_a_subword_of_a_word_counts_as_that_word():
     tokenizer = Tokenizer.learn(["one two three"] * 9, 270)
     assert len(tokenizer.encode("three")) > 1
     (found,) = encode_links(
-        Vocabularies.of(tokenizer),
+        Vocabularies.joint(tokenizer),
         [["three two three"], ["two three"]],
         [frozenset({(2, 1), (0, 0)})],
     )

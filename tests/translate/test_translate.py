@@ -476,7 +476,7 @@ def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_pa
     other = Tokenizer.learn(["one two three four five"] * 20, 280)
     model = Transformer(untrained.config.model, len(other), PAD_ID)
     run = Run.create(
-        tmp_path / "other", untrained.config, Vocabularies.of(other), manifest=RunManifest()
+        tmp_path / "other", untrained.config, Vocabularies.joint(other), manifest=RunManifest()
     )
     run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
     with pytest.raises(MtkitError) as refused:

@@ -1,0 +1,220 @@
+"""Writes the files of a prepared folder, in parts that a stopped run continues."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from mtkit.base.errors import column
+from mtkit.base.files import parse_record, sha256_of, write_record
+from mtkit.base.folders import KEY, SCRATCH, check_writable, new_folder
+from mtkit.data import (
+    ALSO,
+    DROPPED,
+    FORMAT,
+    LINK_TYPE,
+    LINKS,
+    MANIFEST,
+    DataManifest,
+    PreparedData,
+    Split,
+    array_names,
+    is_prepared,
+    text_name,
+)
+from mtkit.tokenizer import Vocabularies
+
+_DROPPED_HEADING = "file\tline\treason\n"
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Refuse, before any work is done, an output folder that exists or cannot be created.
+
+    Args:
+        path: the output folder.
+        force: allow it to replace a prepared folder, or an empty one.
+
+    Raises:
+        MtkitError: with the reason, and what to do.
+    """
+    kind = "a prepared folder"
+    check_writable(path, force=force, kind=kind, place="--out", is_kind=is_prepared)
+
+
+@contextmanager
+def create_prepared(
+    path: Path, *, force: bool = False, key: str | None = None, keep: bool = True
+) -> Iterator[PreparedWriter]:
+    """A writer for a new folder, which appears under its name when it is complete.
+
+    Until then the files are in a hidden folder next to it. After an error it is deleted. After an
+    interrupt or a kill it is kept if there is a key.
+
+    Args:
+        path: the output folder.
+        force: replace an existing folder.
+        key: a hash of all that the folder depends on: with the same key, the writer continues
+            with the files of a stopped run.
+        keep: whether to keep the result; without it, the folder is deleted.
+
+    Raises:
+        MtkitError: if the folder exists and `force` is not set, or if it cannot be written.
+    """
+    if keep:
+        check_free(path, force=force)
+    with (
+        new_folder(path, key=key, keep=keep) as partial,
+        closing(PreparedWriter(partial)) as writer,
+    ):
+        yield writer
+        if keep:
+            writer.finish()
+
+
+class PreparedWriter:
+    """Writes the files of a prepared folder; from `create_prepared`.
+
+    Files are written in parts, and can be truncated to the end of an earlier part.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._manifest: dict[str, Any] = {}
+        self._token_type: np.dtype[Any] = np.dtype("<u2")
+        self._open: dict[str, IO[bytes]] = {}
+        self._dropped = [_DROPPED_HEADING]
+        self._finished: PreparedData | None = None
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for intermediate files, which is not part of the result."""
+        folder = self._folder / SCRATCH
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def token_type(self) -> np.dtype[Any]:
+        """The data type of ids, known after `add_tokenizers`."""
+        return self._token_type
+
+    def add_tokenizers(self, vocabularies: Vocabularies) -> None:
+        """Save the vocabularies; before any pairs."""
+        vocabularies.save(self._folder)
+        self._token_type = np.dtype("<u2" if max(vocabularies.sizes) <= 1 << 16 else "<u4")
+
+    def tokenizers(self) -> Vocabularies:
+        """The saved vocabularies."""
+        return Vocabularies.load(self._folder)
+
+    def add_pairs(self, split: str, src: Sequence[bytes], tgt: Sequence[bytes]) -> None:
+        """Write encoded pairs: the ids of each sentence as `token_type`, EOS at the end."""
+        for side, sentences in (("src", src), ("tgt", tgt)):
+            self._add_rows(split, side, sentences, self._token_type)
+
+    def add_links(self, split: Split, links: Sequence[bytes]) -> None:
+        """Write the word alignments of pairs, of `LINK_TYPE`, in the order of `add_pairs`."""
+        self._add_rows(split, LINKS, links, LINK_TYPE)
+
+    def _add_rows(self, split: str, side: str, rows: Sequence[bytes], dtype: np.dtype[Any]) -> None:
+        numbers, lengths = array_names(split, side)
+        self._file(numbers).write(b"".join(rows))
+        of_each = np.fromiter(map(len, rows), np.uint32, len(rows))
+        self._file(lengths).write((of_each // dtype.itemsize).astype("<u4").tobytes())
+
+    def add_text(self, split: str, src: Sequence[str], tgt: Sequence[str]) -> None:
+        """Write the raw lines of a split."""
+        for side, lines in (("src", src), ("tgt", tgt)):
+            text = "".join(f"{line}\n" for line in lines)
+            (self._folder / text_name(split, side)).write_text(text, encoding="utf-8", newline="")
+
+    def drop(self, file: str, line: int, reason: str) -> None:
+        r"""Record a dropped training pair.
+
+        In the table, tab, newline, return and backslash in the name of the file are `\t`, `\n`,
+        `\r` and `\\`, and a byte that is not UTF-8 is as in `\xff`.
+        """
+        self._dropped.append(f"{column(file)}\t{line}\t{reason}\n")
+
+    def end_part(self) -> dict[str, int]:
+        """Write everything to the disk; return the sizes of the files, by their names."""
+        # Without name and time, so that the same rows give the same bytes; each part is compressed
+        # separately, so that the file can be truncated to an earlier part.
+        rows = "".join(self._dropped).encode()
+        self._dropped.clear()
+        if rows:
+            self._file(DROPPED).write(gzip.compress(rows, mtime=0))
+        for file in self._open.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self._open.items()}
+
+    def back_to(self, sizes: dict[str, int]) -> None:
+        """Continue where `end_part` returned these sizes; if empty, from the beginning."""
+        self.close()
+        self._dropped = [] if sizes else [_DROPPED_HEADING]
+        arrays = [
+            name
+            for split in ("train", "valid")
+            for side in ("src", "tgt", LINKS)
+            for name in array_names(split, side)
+        ]
+        # Those of further validation sets are written last, after the last part.
+        arrays += sorted(file.name for file in self._folder.glob(f"{ALSO}*.bin"))
+        for name in (*arrays, DROPPED):
+            if name in sizes:
+                os.truncate(self._folder / name, sizes[name])
+                # Open it, so that the next part has its size even if it adds nothing.
+                self._file(name)
+            else:
+                (self._folder / name).unlink(missing_ok=True)
+
+    def describe(self, **facts: Any) -> None:
+        """Add facts to the manifest."""
+        self._manifest.update(facts)
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def finish(self) -> PreparedData:
+        """Complete every file and write the manifest last; call it only once."""
+        if self._finished is not None:
+            return self._finished
+        self.end_part()
+        self.close()
+        names = {*os.listdir(self._folder)} - {SCRATCH, MANIFEST}
+        files = {
+            name: {
+                "bytes": (self._folder / name).stat().st_size,
+                "sha256": sha256_of(self._folder / name),
+            }
+            for name in sorted(names)
+        }
+        content = {
+            "kind": "prepared folder",
+            "format": FORMAT,
+            **self._manifest,
+            "token_type": self._token_type.str,
+            "files": files,
+        }
+        manifest = parse_record(content, DataManifest, name=MANIFEST, advice="report this")
+        write_record(self._folder / MANIFEST, manifest)
+        # Delete the key first, because a kill may come in between.
+        (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
+        self._finished = PreparedData(self._folder, manifest)
+        return self._finished
+
+    def _file(self, name: str) -> IO[bytes]:
+        if name not in self._open:
+            self._open[name] = (self._folder / name).open("ab")
+        return self._open[name]
