@@ -251,8 +251,8 @@ class TrainConfig(Section):
     guided_alignment: Annotated[float, Field(ge=0.0)] = Field(
         0.0,
         description="weight of the loss that trains one attention head on the word alignments of "
-        "the data (prepare --alignments), or of a parser on the word that it reads next; 0 is off, "
-        "others use 0.05 to 0.1 for word alignments",
+        "the data, or of a parser on the word that it reads next; 0 is off, others use 0.05 to 0.1 "
+        "for word alignments",
     )
     guided_layer: Layers | None = Field(
         None,

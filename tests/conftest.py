@@ -25,6 +25,7 @@ import pytest
 import torch
 from hypothesis import settings
 from support.command_line import Place
+from support.prepared import prepare_trees
 from support.treebank import small_trees
 
 from mtkit.base.files import sha256_of_json
@@ -285,7 +286,7 @@ def tree_data(
     tree_files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> PreparedData:
     """The trees prepared, with 300 pieces for their words. Copy the folder before changing it."""
-    from mtkit.prepare import Treebank, prepare_trees
+    from mtkit.prepare import Treebank
 
     train, valid, test = (Treebank(tree_files[split]) for split in ("train", "valid", "test"))
     place = tmp_path_factory.mktemp("tree-data") / "trees"

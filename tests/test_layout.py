@@ -48,7 +48,7 @@ HOMES = {
         "run_manifest",
         "train.state",
         "translate.resumable",
-        "prepare.passes",
+        "prepare.corpus_file",
         "prepare.tokenizer_from",
     },
     "sacrebleu": {"score"},
@@ -182,7 +182,7 @@ def test_imports_go_in_no_circle(room: str):
 PREPARE = """
 import sys
 from pathlib import Path
-from mtkit.prepare import prepare_corpus, prepare_files, write_page
+from mtkit.prepare import prepare, prepare_files, write_page
 folder = Path({folder!r})
 words = ["one", "two", "three", "four", "five", "six"]
 text = [f"{{a}} {{b}} {{c}} {{d}}" for a in words for b in words for c in words for d in words]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.words import WordCounts, count_words
-from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.tokenizer import ModelType, Tokenizer
 
 # The example of Sennrich et al. 2016, with the counts of their words.

@@ -57,7 +57,19 @@ fi
 # The real pairs alone; with the back-translations; and with tagged back-translations.
 prepare real en de
 prepare back en de --train "$WORK/back.en" "$WORK/mono.de"
-prepare tagged en de --train "$WORK/back.en" "$WORK/mono.de" --tag bt
+here=$(cd "$TEXT" && pwd)
+cat > "$WORK/tagged.yaml" << YAML
+src_lang: en
+tgt_lang: de
+train:
+  - [real.en, real.de]
+  - source: [back.en, mono.de]
+    tag: bt
+valid: ["$here/val.en.gz", "$here/val.de.gz"]
+test: ["$here/test_2016_flickr.en.gz", "$here/test_2016_flickr.de.gz"]
+YAML
+[ -e "$WORK/data/tagged" ] || mtkit prepare "$WORK/tagged.yaml" --out "$WORK/data/tagged" \
+    --vocab-size "$VOCAB"
 set --
 for name in real back tagged; do
     train "$PRESET" "$name"

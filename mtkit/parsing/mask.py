@@ -37,7 +37,7 @@ class BracketTokens:
     """The tokens of a target vocabulary that are brackets, or words with their tags.
 
     A label can be used if its opening and its closing are one token each, as in a vocabulary that
-    `mtkit prepare --trees` has learned.
+    `mtkit prepare` has learned.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -8,35 +8,34 @@ from mtkit.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mtkit.prepare.catalogue import CATALOGUE
-    from mtkit.prepare.pipeline import (
-        prepare_corpus,
-        prepare_files,
-        prepare_multilingual,
-        prepare_trees,
-    )
+    from mtkit.prepare.corpus import Corpus, DirectionSources
+    from mtkit.prepare.corpus_file import load_corpus
     from mtkit.prepare.readers import parallel_files, parse_source
-    from mtkit.prepare.report import Report
+    from mtkit.prepare.results import Report
+    from mtkit.prepare.run import PrepareOptions, prepare, prepare_files
     from mtkit.prepare.source import Source
     from mtkit.prepare.statistics import check_page, write_page
     from mtkit.prepare.treebank import Treebank
 
 __all__ = [
     "CATALOGUE",
+    "Corpus",
+    "DirectionSources",
+    "PrepareOptions",
     "Report",
     "Source",
     "Treebank",
     "check_page",
+    "load_corpus",
     "parallel_files",
     "parse_source",
-    "prepare_corpus",
+    "prepare",
     "prepare_files",
-    "prepare_multilingual",
-    "prepare_trees",
     "write_page",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     __all__,
-    *("catalogue", "source", "report", "treebank", "readers", "statistics", "pipeline"),
+    *("run", "catalogue", "corpus_file", "treebank", "readers", "statistics"),
 )

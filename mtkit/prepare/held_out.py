@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from mtkit.base.text import not_utf8
+from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.filters import Keys, PairRecords, kept_pairs_among, keys_of, salted
 from mtkit.prepare.source import Block, Source
-from mtkit.prepare.sources import Corpus, Sources
 
 _NAMES = {"valid": "validation"}
 # Pairs that are read at a time.
 _BLOCK = 10_000
 
-Pair = tuple[str, str]
-# The pairs of the validation and test sets of a direction, by the names of the splits.
-HeldOut = dict[str, list[Pair]]
-
 # Above this share of a set in training there is a warning. Of the sets that Multi30k, Europarl and
 # Tatoeba come with, and of random parts of these corpora, no pair is in the rest. A model that
 # knows 1 % of the translations by heart can score about 0.6 BLEU more.
 _MUCH_IN_TRAINING = 0.01
+
+
+@dataclass(frozen=True)
+class HeldOutSet:
+    """A validation or test set of a direction: both sides, as they were read and as text."""
+
+    pairs: Block = field(default_factory=lambda: ([], []))
+    texts: list[list[str]] = field(default_factory=lambda: [[], []])
+
+    def __len__(self) -> int:
+        return len(self.pairs[0])
+
+
+# The sets of a direction, by the names of the splits; without a test set, it is empty.
+HeldOut = dict[str, HeldOutSet]
 
 
 def read_held_out(corpus: Corpus) -> list[HeldOut]:
@@ -32,29 +44,23 @@ def read_held_out(corpus: Corpus) -> list[HeldOut]:
         MtkitError: for text that is not UTF-8.
     """
     return [
-        {
-            split: [] if source is None else list(_pairs(source))
-            for split, source in direction.held_out.items()
-        }
-        for direction in corpus.directions
+        {split: HeldOutSet() if one is None else _read(one) for split, one in sources.items()}
+        for sources in (direction.held_out for direction in corpus.directions)
     ]
 
 
-def _pairs(source: Source) -> Iterator[Pair]:
-    line = 0
+def _read(source: Source) -> HeldOutSet:
+    found, number = HeldOutSet(), 0
     for block in source.blocks(_BLOCK):
         for pair in zip(*block, strict=True):
-            line += 1
-            try:
-                src, tgt = (side.decode() for side in pair)
-            except UnicodeDecodeError as error:
-                raise not_utf8(f"{source.name}, {source.unit} {line}", error) from None
-            yield src, tgt
-
-
-def as_block(pairs: Sequence[Pair]) -> Block:
-    """Pairs in the form in which sources give them."""
-    return [src.encode() for src, _ in pairs], [tgt.encode() for _, tgt in pairs]
+            number += 1
+            for pairs, texts, line in zip(found.pairs, found.texts, pair, strict=True):
+                pairs.append(line)
+                try:
+                    texts.append(line.decode())
+                except UnicodeDecodeError as error:
+                    raise not_utf8(f"{source.name}, {source.unit} {number}", error) from None
+    return found
 
 
 def sentence_keys(corpus: Corpus, held_out: Sequence[HeldOut]) -> list[tuple[Keys, Keys]]:
@@ -64,15 +70,15 @@ def sentence_keys(corpus: Corpus, held_out: Sequence[HeldOut]) -> list[tuple[Key
     data, the sentences of all directions in a language count.
     """
 
-    def labels(direction: Sources) -> tuple[str | int, str | int]:
+    def labels(direction: DirectionSources) -> tuple[str | int, str | int]:
         if corpus.is_multilingual:
             return direction.src_lang, direction.tgt_lang
         return 0, 1
 
     texts: dict[str | int, list[bytes]] = {}
     for direction, of_direction in zip(corpus.directions, held_out, strict=True):
-        for pairs in of_direction.values():
-            for label, lines in zip(labels(direction), as_block(pairs), strict=True):
+        for one in of_direction.values():
+            for label, lines in zip(labels(direction), one.pairs, strict=True):
                 texts.setdefault(label, []).extend(lines)
     keys = {label: np.unique(keys_of(lines)) for label, lines in texts.items()}
     return [
@@ -85,8 +91,8 @@ def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict
     """The number of pairs of each split that are kept training pairs of their direction too."""
     splits, keys = [], []
     for direction, of_direction in enumerate(held_out):
-        for split, pairs in of_direction.items():
-            src, tgt = (salted(keys_of(lines), direction) for lines in as_block(pairs))
+        for split, one in of_direction.items():
+            src, tgt = (salted(keys_of(lines), direction) for lines in one.pairs)
             splits.append(split)
             keys.append((src, tgt))
     found = dict.fromkeys(splits, 0)
@@ -104,7 +110,7 @@ def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) 
     """
     sentences = []
     for split, count in in_training.items():
-        total = sum(len(of_direction.get(split, ())) for of_direction in held_out)
+        total = sum(len(sets[split]) for sets in held_out if split in sets)
         if count > _MUCH_IN_TRAINING * total:
             sentences.append(
                 f"{count:,} of the {total:,} {_NAMES.get(split, split)} pairs ({count / total:.1%})"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mtkit.base.errors import one_line
+from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import KEPT, PairChecks
 from mtkit.prepare.language_id import (
     SAMPLE_LINES,
@@ -22,7 +23,6 @@ from mtkit.prepare.language_id import (
     unload,
 )
 from mtkit.prepare.source import Block
-from mtkit.prepare.sources import Corpus
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class LanguageCheck:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._samples = [_PairSample() for _ in corpus.train]
-        self._is_on = corpus.linearisation is None
+        self._is_on = corpus.task == "translation"
         if self._is_on:
             # While the pairs are read.
             threading.Thread(target=load, name="load py3langid").start()

@@ -13,32 +13,28 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from tqdm import tqdm
 
 from mtkit.base.errors import MtkitError, one_line
-from mtkit.base.files import Record, read_record, write_record
 from mtkit.base.processes import malloc_trim, ordered_map
-from mtkit.prepare.counting import (
-    ChosenPairs,
-    DirectionWords,
-    count_block,
-    count_pairs,
-    words_to_learn,
-)
-from mtkit.prepare.encoding import (
-    BlockEncoding,
-    CheckedBlock,
-    Place,
+from mtkit.base.words import WordCounts, count_words
+from mtkit.prepare.blocks import (
+    BlockEncoder,
+    PairBlock,
     as_bytes,
     block_encoders,
+    check_block,
+    count_block,
     model_texts,
     taken,
 )
+from mtkit.prepare.cached_encoder import CachedEncoder
+from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import (
     KEPT,
     REASONS,
@@ -50,28 +46,35 @@ from mtkit.prepare.filters import (
     checksum_of,
     find_repeats,
     reason_code,
-    salted,
 )
 from mtkit.prepare.held_out import (
     HeldOut,
-    Pair,
-    as_block,
     count_in_training,
     read_held_out,
     sentence_keys,
     warnings_about,
 )
-from mtkit.prepare.language_check import LanguageCheck, LanguageCounts, findings
+from mtkit.prepare.language_check import LanguageCheck, findings
 from mtkit.prepare.line_facts import SAMPLED, LineCounts
-from mtkit.prepare.links import LinkLines
 from mtkit.prepare.misalignment import find_misaligned
 from mtkit.prepare.noise import Noise
-from mtkit.prepare.report import Report, Sample
+from mtkit.prepare.results import (
+    CheckResult,
+    EncodeResult,
+    Report,
+    Sample,
+    read_stage,
+    write_stage,
+)
 from mtkit.prepare.source import Block, Source
-from mtkit.prepare.sources import Corpus
-from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
-from mtkit.prepare.vocabularies import language_odds, learn_vocabularies
+from mtkit.prepare.treebank import Linearisation
+from mtkit.prepare.vocabularies import (
+    DirectionWords,
+    language_odds,
+    learn_vocabularies,
+    words_to_learn,
+)
 from mtkit.prepare.writer import PreparedWriter
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Vocabularies
@@ -90,59 +93,8 @@ _SAMPLES = 12
 _SAMPLE_CHARS = 300
 # If more than one in this many pairs is not UTF-8, the file has another encoding.
 _UNDECODABLE = 10
-
-
-# ---------------------------------------------------------------------------------------------
-# The stages
-
-
-@dataclass
-class _Check:
-    """The result of the first stage besides its `PairRecords`; lists have an entry for each source.
-
-    Attributes:
-        pairs: number of pairs.
-        digests: SHA-256 of the source side and of the target side, as lines of text.
-        blocks: checksums of the blocks, to detect a source that changes later.
-        fixed: number of lines that were fixed, by kind.
-        overlaps, misaligned: as in `Report`.
-        languages: from `LanguageCheck`.
-        in_training: as in `Report`.
-    """
-
-    pairs: list[int]
-    digests: list[list[str]]
-    blocks: list[list[str]]
-    fixed: list[dict[str, int]]
-    overlaps: list[int]
-    misaligned: list[list[Any]]
-    languages: list[LanguageCounts] = field(default_factory=list)
-    in_training: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class _Encode:
-    """The progress of the third stage; lists have an entry for each source.
-
-    Attributes:
-        blocks: number of finished blocks.
-        sizes: sizes of the files so far.
-        kept: number of kept pairs.
-        dropped: number of dropped pairs, by reason.
-        tokens: tokens of source and target side, with EOS.
-        samples: dropped pairs, by reason, each with the number that selected it.
-        noise: as in `Report`.
-        lines: of translations, what the training lines are like.
-    """
-
-    blocks: int = 0
-    sizes: dict[str, int] = field(default_factory=dict)
-    kept: list[int] = field(default_factory=list)
-    dropped: dict[str, int] = field(default_factory=dict)
-    tokens: list[int] = field(default_factory=lambda: [0, 0])
-    samples: dict[str, list[list[Any]]] = field(default_factory=dict)
-    noise: dict[str, int] = field(default_factory=dict)
-    lines: LineCounts = field(default_factory=LineCounts)
+# Memory for the words of one side, of all directions.
+_WORDS_BYTES = 32 << 20
 
 
 def _empty(source: Source) -> str:
@@ -150,15 +102,7 @@ def _empty(source: Source) -> str:
 
 
 class Passes:
-    """The passes of one preparation.
-
-    Args:
-        corpus: the sources of the pairs.
-        config: of filters and subwords.
-        writer: of the prepared folder.
-        workers: number of processes.
-        existing: vocabularies to use instead of learning them.
-    """
+    """The passes of one preparation; `existing` vocabularies are used instead of learning them."""
 
     def __init__(
         self,
@@ -166,7 +110,7 @@ class Passes:
         config: PrepareConfig,
         writer: PreparedWriter,
         workers: int,
-        existing: ExistingVocabularies | None = None,
+        existing: ExistingVocabularies | None,
     ) -> None:
         self._corpus = corpus
         self._config = config
@@ -174,6 +118,8 @@ class Passes:
         self._workers = workers
         self._existing = existing
         self._seconds: dict[str, float] = {}
+        is_parsing = corpus.task == "parsing"
+        self._linearisation = Linearisation(config.tree_tags) if is_parsing else None
 
     def run(self, out: Path, origins: dict[str, list[dict[str, Any]]]) -> Report:
         """Run all stages, and give the writer the contents of the manifest."""
@@ -186,7 +132,8 @@ class Passes:
                     raise MtkitError(f"{_empty(source)}; the validation set needs some")
             if self._existing is not None:
                 # Before hours of work.
-                words = count_block(direction.linearisation, as_block(of_direction["valid"]))
+                valid = model_texts(of_direction["valid"].texts, self._linearisation)
+                words = map(count_words, valid)
                 self._existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
@@ -229,7 +176,7 @@ class Passes:
                 "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
                 **({"noise": encode.noise} if encode.noise else {}),
             },
-            **({} if self._corpus.linearisation else {"lines": encode.lines.facts()}),
+            **({} if self._linearisation else {"lines": encode.lines.facts()}),
             misaligned=[
                 {"source": source, "first": first, "last": last, "offset": offset}
                 for source, first, last, offset in check.misaligned
@@ -260,7 +207,7 @@ class Passes:
         )
 
     def _describe_directions(
-        self, held_out: list[HeldOut], origins: list[dict[str, Any]], encode: _Encode
+        self, held_out: list[HeldOut], origins: list[dict[str, Any]], encode: EncodeResult
     ) -> dict[str, tuple[int, float]]:
         """Weight the directions of multilingual data; returns `Report.shares`."""
         corpus = self._corpus
@@ -295,12 +242,12 @@ class Passes:
 
     # -- Check
 
-    def _checked(self, held_out: list[HeldOut], origins: list[dict[str, Any]]) -> _Check:
+    def _checked(self, held_out: list[HeldOut], origins: list[dict[str, Any]]) -> CheckResult:
         saved = self._writer.scratch / "check.json"
-        if (found := _read_stage(saved)) is not None:
-            return _Check(**found)
+        if (found := read_stage(saved)) is not None:
+            return CheckResult(**found)
         sources = self._corpus.train
-        check = _Check([0] * len(sources), [], [], [], [0, 0, 0], [])
+        check = CheckResult([0] * len(sources), [], [], [], [0, 0, 0], [])
         cleaners = self._cleaners(held_out)
         languages = LanguageCheck(self._corpus)
         checks = self._checks(cleaners, check, languages)
@@ -321,7 +268,7 @@ class Passes:
         with _bar("looking for repeats", total=len(records)) as bar:
             find_repeats(records, self._config, advance=bar.update)
         check.in_training = count_in_training(records, held_out)
-        _write_stage(saved, check)
+        write_stage(saved, check)
         return check
 
     def _cleaners(self, held_out: list[HeldOut]) -> list[Cleaner]:
@@ -334,22 +281,21 @@ class Passes:
         ]
 
     def _checks(
-        self, cleaners: list[Cleaner], check: _Check, languages: LanguageCheck
+        self, cleaners: list[Cleaner], check: CheckResult, languages: LanguageCheck
     ) -> Iterator[PairChecks]:
         """The checks of all blocks; fills in `check` and `languages` meanwhile."""
         undecodable = [0] * len(self._corpus.train)
         first_undecodable: dict[int, int] = {}
 
-        def blocks() -> Iterator[_Numbered]:
+        def blocks() -> Iterator[PairBlock]:
             for number, source in enumerate(self._corpus.train):
                 digests = [hashlib.sha256(), hashlib.sha256()]
                 check.blocks.append([])
-                for block, links in self._corpus.blocks(number, source.blocks(BLOCK)):
-                    texts = _block_texts(block)
-                    for digest, text in zip(digests, texts, strict=True):
+                for block in self._source_blocks(number, source.blocks(BLOCK)):
+                    for digest, text in zip(digests, _block_texts(block.pairs), strict=True):
                         digest.update(text)
-                    check.blocks[-1].append(_checksum(block, links))
-                    yield _Numbered(self._corpus.direction_of[number], number, block, links)
+                    check.blocks[-1].append(_checksum(block))
+                    yield block
                 check.digests.append([digest.hexdigest() for digest in digests])
                 check.fixed.append(dict(source.fixed))
 
@@ -363,16 +309,15 @@ class Passes:
                 )
 
         with _bar("checking") as bar:
-            check_block = functools.partial(_check_block, cleaners)
-            for (_, number, block, _), checks in ordered_map(
-                check_block, blocks(), workers=self._workers
-            ):
+            function = functools.partial(check_block, cleaners)
+            for block, checks in ordered_map(function, blocks(), workers=self._workers):
+                number = block.source
                 source = self._corpus.train[number]
                 (bad,) = np.nonzero(checks.codes == reason_code("not UTF-8"))
                 if len(bad):
                     first_undecodable.setdefault(number, check.pairs[number] + int(bad[0]) + 1)
                     undecodable[number] += len(bad)
-                languages.add(number, check.pairs[number], block, checks)
+                languages.add(number, check.pairs[number], block.pairs, checks)
                 check.pairs[number] += len(checks.codes)
                 # After a few blocks, because all damaged lines may be at the beginning.
                 if check.pairs[number] >= PART * BLOCK:
@@ -389,7 +334,7 @@ class Passes:
 
     # -- Learn
 
-    def _learned(self, check: _Check) -> tuple[Vocabularies, list[PairOdds]]:
+    def _learned(self, check: CheckResult) -> tuple[Vocabularies, list[PairOdds]]:
         """The vocabularies, and the odds of the two sides of each direction."""
         saved = self._writer.scratch / "odds.npz"
         if saved.is_file():
@@ -401,7 +346,7 @@ class Passes:
             vocabularies = learn_vocabularies(
                 *words_to_learn(counts, self._corpus.factors(sizes)),
                 self._config,
-                writes_trees=self._corpus.linearisation is not None,
+                writes_trees=self._linearisation is not None,
                 languages=self._corpus.tagged_languages,
                 corpus_tags=self._corpus.corpus_tags,
             )
@@ -420,7 +365,7 @@ class Passes:
         os.replace(file.name, saved)
         return vocabularies, odds
 
-    def _counted(self, check: _Check) -> tuple[list[DirectionWords], list[float]]:
+    def _counted(self, check: CheckResult) -> tuple[list[DirectionWords], list[float]]:
         """The words of each direction, and the number of its kept pairs.
 
         The words have their counts in the kept pairs; a pair counts as often as its weight.
@@ -432,27 +377,31 @@ class Passes:
             raise _nothing_left(by_reason)
         # Every n-th pair, so that a sample covers the whole corpus evenly.
         stride = -(-kept // self._config.learn_from_pairs)
-        sizes = [0.0] * len(self._corpus.directions)
+        directions = range(len(self._corpus.directions))
+        sizes = [0.0 for _ in directions]
 
-        def chosen() -> Iterator[ChosenPairs]:
+        def chosen() -> Iterator[PairBlock]:
             seen = 0
-            for place, block, codes, _ in self._blocks(check, records):
-                (indices,) = np.nonzero(codes == KEPT)
-                sizes[place.direction] += len(indices) * self._corpus.train[place.source].weight
-                of_sample = indices[-seen % stride :: stride]
-                yield ChosenPairs(place, taken(block, of_sample.tolist()), of_sample)
-                seen += len(indices)
+            for block in self._blocks(check, records):
+                kept = block.kept
+                sizes[block.direction] += len(kept) * self._corpus.train[block.source].weight
+                yield block.select(kept[-seen % stride :: stride])
+                seen += len(kept)
 
+        # Of source and target, and then of both with noise.
+        most = _WORDS_BYTES // len(directions)
+        counts = [[WordCounts(max_bytes=most) for _ in range(4)] for _ in directions]
+        count = functools.partial(count_block, self._linearisation, self._noises())
         with _bar("counting words", total=-(-kept // stride)) as bar:
-            words = count_pairs(
-                chosen(),
-                directions=len(sizes),
-                linearisation=self._corpus.linearisation,
-                noises=self._noises(),
-                workers=self._workers,
-                advance=bar.update,
-            )
-        return words, sizes
+            for block, words in ordered_map(count, chosen(), workers=self._workers):
+                for side, of_side in zip(counts[block.direction], words, strict=True):
+                    side.add(of_side)
+                bar.update(len(block))
+        found = []
+        for of_direction in counts:
+            src, tgt, noisy_src, noisy_tgt = (dict(side.items()) for side in of_direction)
+            found.append(DirectionWords((src, tgt), (noisy_src, noisy_tgt)))
+        return found, sizes
 
     def _noises(self) -> list[Noise]:
         """The noise of each direction; empty if there is none."""
@@ -463,20 +412,22 @@ class Passes:
 
     # -- Encode
 
-    def _encoded(self, check: _Check, vocabularies: Vocabularies, odds: list[PairOdds]) -> _Encode:
+    def _encoded(
+        self, check: CheckResult, vocabularies: Vocabularies, odds: list[PairOdds]
+    ) -> EncodeResult:
         saved = self._writer.scratch / "encode.json"
         kinds = [kind for kind, share in self._config.noise.probabilities.items() if share]
-        done = _Encode(kept=[0] * len(self._corpus.train), noise=dict.fromkeys(kinds, 0))
-        if (found := _read_stage(saved)) is not None:
-            done = _Encode(**found | {"lines": LineCounts(**found.get("lines", {}))})
+        done = EncodeResult(kept=[0] * len(self._corpus.train), noise=dict.fromkeys(kinds, 0))
+        if (found := read_stage(saved)) is not None:
+            done = EncodeResult(**found | {"lines": LineCounts(**found.get("lines", {}))})
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
-        encoding = BlockEncoding(
+        encoder = BlockEncoder(
             vocabularies,
             odds,
             self._config,
             self._writer.token_type,
-            self._corpus.linearisation,
+            self._linearisation,
             self._corpus.train_prefixes(vocabularies.src),
             self._noises(),
         )
@@ -484,45 +435,43 @@ class Passes:
         stride = -(-len(records) // SAMPLED)
         with _bar("encoding", total=len(records)) as bar:
             bar.update(min(done.blocks * BLOCK, len(records)))
-            for (place, block, *_), (src, tgt, links, codes, noise) in ordered_map(
-                encoding, rest, workers=self._workers
-            ):
-                for kind, count in noise.items():
+            for block, encoded in ordered_map(encoder, rest, workers=self._workers):
+                for kind, count in encoded.noise.items():
                     done.noise[kind] += count
-                self._writer.add_pairs("train", src, tgt)
+                self._writer.add_pairs("train", encoded.src, encoded.tgt)
                 if self._corpus.has_links:
-                    self._writer.add_links("train", links)
-                self._list_dropped(done, place, block, codes)
-                if self._corpus.linearisation is None:
-                    language = self._corpus.directions[place.direction].src_lang
-                    kept = taken(block, np.flatnonzero(codes == KEPT).tolist())
+                    self._writer.add_links("train", encoded.links)
+                self._list_dropped(done, block, encoded.codes)
+                if self._linearisation is None:
+                    language = self._corpus.directions[block.direction].src_lang
+                    kept = taken(block.pairs, np.flatnonzero(encoded.codes == KEPT).tolist())
                     done.lines.add(kept, every=stride, language=language)
-                done.kept[place.source] += len(src)
-                for side, sentences in enumerate((src, tgt)):
+                done.kept[block.source] += len(encoded.src)
+                for side, sentences in enumerate((encoded.src, encoded.tgt)):
                     size = sum(map(len, sentences))
                     done.tokens[side] += size // self._writer.token_type.itemsize
                 done.blocks += 1
-                bar.update(len(codes))
+                bar.update(len(block))
                 if done.blocks % PART == 0:
                     done.sizes = self._writer.end_part()
-                    _write_stage(saved, done)
+                    write_stage(saved, done)
         if not sum(done.kept):
             raise _nothing_left(done.dropped)
         for kind in [kind for kind, count in done.noise.items() if not count]:
             log.warning("noise.%s: no training pair got it; none could, or there are few", kind)
         return done
 
-    def _list_dropped(self, done: _Encode, place: Place, block: Block, codes: ReasonCodes) -> None:
-        name = self._corpus.labels[place.source]
+    def _list_dropped(self, done: EncodeResult, block: PairBlock, codes: ReasonCodes) -> None:
+        name = self._corpus.labels[block.source]
         for index in np.flatnonzero(codes).tolist():
-            reason, line = REASONS[codes[index]], place.first + index
+            reason, line = REASONS[codes[index]], int(block.lines[index])
             done.dropped[reason] = done.dropped.get(reason, 0) + 1
             self._writer.drop(name, line, reason)
             # The pairs with the smallest hashes are an even sample.
             samples = done.samples.setdefault(reason, [])
             chance = zlib.crc32(f"{name}\t{line}".encode("utf-8", "surrogatepass"))
             if len(samples) < _SAMPLES or chance < samples[-1][0]:
-                texts = [_shown(lines[index]) for lines in block]
+                texts = [_shown(lines[index]) for lines in block.pairs]
                 bisect.insort(samples, [chance, one_line(name), line, *texts])
                 del samples[_SAMPLES:]
 
@@ -530,25 +479,36 @@ class Passes:
         dtype = self._writer.token_type
         encoders = block_encoders(vocabularies, dtype)
         prefixes = self._corpus.direction_prefixes(vocabularies.src)
-        texts: dict[str, list[Pair]] = {}
+        texts: dict[str, tuple[list[str], list[str]]] = {}
         for prefix, of_direction in zip(prefixes, held_out, strict=True):
-            for split, pairs in of_direction.items():
-                texts.setdefault(split, []).extend(pairs)
+            for split, found in of_direction.items():
+                for side, more in zip(texts.setdefault(split, ([], [])), found.texts, strict=True):
+                    side += more
                 if split == "test":
                     continue
                 # As training pairs, so that both are encoded in the same way.
-                lines = model_texts(as_block(pairs), self._corpus.linearisation)
+                lines = model_texts(found.texts, self._linearisation)
                 src, tgt = map(CachedEncoder.encode, encoders, lines)
                 before = as_bytes(prefix, dtype)
                 self._writer.add_pairs(split, [before + ids for ids in src], tgt)
-        for split, pairs in texts.items():
-            if pairs:
-                src_lines, tgt_lines = map(list, zip(*pairs, strict=True))
+        for split, (src_lines, tgt_lines) in texts.items():
+            if src_lines:
                 self._writer.add_text(split, src_lines, tgt_lines)
 
     # -- All stages
 
-    def _blocks(self, check: _Check, records: PairRecords) -> Iterator[CheckedBlock]:
+    def _source_blocks(
+        self, number: int, blocks: Generator[Block, None, None]
+    ) -> Iterator[PairBlock]:
+        """The blocks of a training source, with their links; nothing is dropped yet."""
+        direction, first = self._corpus.direction_of[number], 1
+        for pairs, links in self._corpus.blocks(number, blocks):
+            lines = np.arange(first, first + len(pairs[0]))
+            codes = np.full(len(lines), KEPT, np.uint8)
+            yield PairBlock(direction, number, lines, pairs, links, codes)
+            first += len(lines)
+
+    def _blocks(self, check: CheckResult, records: PairRecords) -> Iterator[PairBlock]:
         """The blocks of all training sources in order, with the reason codes of the first stage.
 
         Each block is first compared with the one that the first stage read.
@@ -560,19 +520,14 @@ class Passes:
         for number, (source, checksums) in enumerate(
             zip(self._corpus.train, check.blocks, strict=True)
         ):
-            first = 1
             # Not held by a name: after an error its files are closed at once.
-            for found, checksum in itertools.zip_longest(
-                self._corpus.blocks(number, _read_again(source)), checksums
+            for block, checksum in itertools.zip_longest(
+                self._source_blocks(number, _read_again(source)), checksums
             ):
-                if found is None or _checksum(*found) != checksum:
+                if block is None or _checksum(block) != checksum:
                     raise _changed(source)
-                block, links = found
-                codes = records.read("codes", start, len(block[0]))
-                place = Place(number, first, self._corpus.direction_of[number])
-                yield CheckedBlock(place, block, codes, links)
-                first += len(block[0])
-                start += len(block[0])
+                yield replace(block, codes=records.read("codes", start, len(block)))
+                start += len(block)
 
     def _refuse_changed(self, split: str, origins: Sequence[dict[str, Any]]) -> None:
         """Refuse sources that have changed since `origins` was recorded."""
@@ -590,36 +545,16 @@ class Passes:
         self._seconds[stage] = time.perf_counter() - started
 
 
-class _Numbered(NamedTuple):
-    """A block with its links, if any, and the numbers of its direction and training source."""
-
-    direction: int
-    source: int
-    block: Block
-    links: LinkLines | None
-
-
-def _check_block(cleaners: list[Cleaner], numbered: _Numbered) -> PairChecks:
-    if numbered.links is not None:
-        numbered.links.check(numbered.block)
-    checks = cleaners[numbered.direction](numbered.block)
-    # The same sentence in another direction is not a repetition.
-    src_keys, tgt_keys = (
-        salted(keys, numbered.direction) for keys in (checks.src_keys, checks.tgt_keys)
-    )
-    return replace(checks, src_keys=src_keys, tgt_keys=tgt_keys)
-
-
-def _checksum(block: Block, links: LinkLines | None) -> str:
-    texts = _block_texts(block)
-    if links is not None:
-        texts.append("\n".join(links.lines).encode())
+def _checksum(block: PairBlock) -> str:
+    texts = _block_texts(block.pairs)
+    if block.links is not None:
+        texts.append("\n".join(block.links.lines).encode())
     return checksum_of(texts)
 
 
-def _block_texts(block: Block) -> list[bytes]:
+def _block_texts(pairs: Block) -> list[bytes]:
     """Both sides as text; their lines contain no newline, so the text is unambiguous."""
-    return [b"\n".join(lines) + b"\n" for lines in block]
+    return [b"\n".join(lines) + b"\n" for lines in pairs]
 
 
 def _read_again(source: Source) -> Generator[Block, None, None]:
@@ -644,27 +579,6 @@ def _shown(line: bytes) -> str:
 def _nothing_left(dropped: Mapping[str, int]) -> MtkitError:
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items()))
     return MtkitError(f"every training pair was dropped: {reasons}")
-
-
-class _StageRecord(Record):
-    """The record of a finished stage, for a run that resumes."""
-
-    content: dict[str, Any]
-
-
-def _write_stage(path: Path, value: _Check | _Encode) -> None:
-    write_record(path, _StageRecord(content=asdict(value)))
-
-
-def _read_stage(path: Path) -> dict[str, Any] | None:
-    """The record that a stopped run left; None if there is none, or it is damaged."""
-    if not path.is_file():
-        return None
-    try:
-        return read_record(path, _StageRecord, advice="this stage is repeated").content
-    except MtkitError as error:
-        log.warning("%s", error)
-        return None
 
 
 def _bar(title: str, *, total: int | None = None) -> tqdm[NoReturn]:

@@ -3,7 +3,7 @@
 Every reader is a `Source`, which yields its pairs as blocks of bytes, any number of times and in
 bounded memory. `parallel_files`, `parse_source`, `catalogue_sources` and `memory` create one. A
 missing file, a folder, a pipe and missing columns are reported when the source is created, other
-errors when it is read. Nothing is filtered here, not even invalid UTF-8; `pipeline` does that.
+errors when it is read. Nothing is filtered here, not even invalid UTF-8; `passes` does that.
 
 Only this module uses pyarrow. It is slow to import, so it is imported where it is used.
 """
@@ -51,7 +51,7 @@ _CHUNK = 1 << 18
 _BATCH_ROWS = 1000
 _COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HUB_PREFIX = "hf:"
+HUB_PREFIX = "hf:"
 
 
 def parallel_files(
@@ -104,7 +104,7 @@ def parse_source(
         MtkitError: if the format is unknown, or the source or a column is missing.
     """
     languages = src_lang, tgt_lang
-    if text.startswith(_HUB_PREFIX):
+    if text.startswith(HUB_PREFIX):
         return _hub_source(text, languages, weight=weight).tagged(tag)
     path = Path(text)
     plain = path.with_suffix("") if path.suffix.lower() in _COMPRESSIONS else path
@@ -514,7 +514,7 @@ _FORMATS: dict[str, Callable[..., Source]] = {
 def _hub_source(text: str, languages: tuple[str, str], *, weight: float) -> Source:
     named = re.fullmatch(
         r"(?P<repository>[^/:\s]+/[^/:\s]+)(:(?P<config>[^:]*))?(:(?P<split>\w+([.-]\w+)*))?",
-        text.removeprefix(_HUB_PREFIX),
+        text.removeprefix(HUB_PREFIX),
     )
     if named is None:
         raise MtkitError(

@@ -23,7 +23,7 @@ from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.files import naming_file, write_whole
 from mtkit.base.html import ONE, TWO, Chart, Line, render, share
 from mtkit.data import IntArray, PreparedData, Split, TokenArray, also_split
-from mtkit.prepare.report import Report
+from mtkit.prepare.results import Report
 from mtkit.tokenizer import UNK_ID, Tokenizer
 
 # Pairs read at a time, and the most pairs counted (within a block), which takes about 20 seconds.

@@ -120,7 +120,7 @@ class ExistingVocabularies:
                 )
         is_joint = VOCABULARY_FILES.joint in names
         if names != list(VOCABULARY_FILES.used(is_joint=is_joint)):
-            raise MtkitError(f"{path / _MANIFEST}: does not name the tokenizers; {_ADVICE}")
+            raise MtkitError(f"{path / _MANIFEST}: does not list the tokenizer files; {_ADVICE}")
         found = Vocabularies.load(path, is_joint=is_joint)
         tags = found.src.language_tags
         reverse = False
@@ -129,8 +129,7 @@ class ExistingVocabularies:
         elif tags:
             raise MtkitError(
                 f"{path}: its tokenizer is for a multilingual model, with tags for "
-                f"{', '.join(sorted(tags))}; give the languages with --pair instead of --src-lang "
-                "and --tgt-lang"
+                f"{', '.join(sorted(tags))}; describe the text in a corpus file, under directions"
             )
         else:
             reverse = _is_reverse(path, origin, directions[0], is_joint=is_joint)
@@ -140,7 +139,7 @@ class ExistingVocabularies:
             if tag not in (known := found.src.corpus_tags):
                 has = f"no tag {tag}, but {', '.join(sorted(known))}" if known else "no tags"
                 raise MtkitError(
-                    f"{path}: its tokenizer has {has}; remove --tag {tag}, or {_ADVICE}"
+                    f"{path}: its tokenizer has {has}; remove the tag {tag}, or {_ADVICE}"
                 )
         kind = "prepared folder" if manifest.data is None else "run folder"
         entry = {"kind": kind, "path": encodable(shareable_name(path)), "files": checksums}
@@ -239,7 +238,7 @@ def _check_tags(
     if not tags:
         raise MtkitError(
             f"{path}: its tokenizer has no language tags, which a multilingual model needs; "
-            f"{_ADVICE}, or --src-lang and --tgt-lang instead of --pair"
+            f"{_ADVICE}, or one direction instead of directions"
         )
     known = {code for one in origin.directions for code in (one.src_lang, one.tgt_lang)}
     for src_lang, tgt_lang in directions:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,52 @@ log = logging.getLogger(__name__)
 # encoded at a time.
 _TELLING = 100_000
 _AT_A_TIME = 10_000
+
+
+class DirectionWords(NamedTuple):
+    """The words of both sides of a direction, with their counts.
+
+    Attributes:
+        clean: of the text as it is.
+        noisy: of the pairs with noise, as they are with it.
+    """
+
+    clean: tuple[Mapping[str, int], Mapping[str, int]]
+    noisy: tuple[Mapping[str, int], Mapping[str, int]]
+
+
+def words_to_learn(
+    words: Sequence[DirectionWords], factors: Sequence[float]
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """The words of each side that subwords are learned from, with and without noise.
+
+    Args:
+        words: of each direction.
+        factors: what the counts of each direction are multiplied with.
+    """
+    src, tgt = (
+        _weighted_sum([(one.clean[side], one.noisy[side]) for one in words], factors)
+        for side in (0, 1)
+    )
+    return src, tgt
+
+
+def _weighted_sum(
+    counts: Sequence[Sequence[Mapping[str, int]]], factors: Sequence[float]
+) -> Mapping[str, int]:
+    parts = [
+        (of_text, factor)
+        for of_direction, factor in zip(counts, factors, strict=True)
+        for of_text in of_direction
+        if of_text
+    ]
+    if len(parts) == 1:  # of the largest direction, whose factor is 1
+        return parts[0][0]
+    summed: Counter[str] = Counter()
+    for of_text, factor in parts:
+        for word, count in of_text.items():
+            summed[word] += math.ceil(count * factor)
+    return summed
 
 
 def learn_vocabularies(

@@ -1,6 +1,6 @@
 """Guided alignment: one attention head learns the word alignments of the training pairs.
 
-The alignments come from an aligner (`mtkit prepare --alignments`), or from the trees of a treebank.
+The alignments come from an aligner, or from the trees of a treebank.
 A head of cross-attention gets one more loss: the cross-entropy of its weights against the links of
 the word it reads (Chen et al. 2016, https://arxiv.org/abs/1607.01628; Garg et al. 2019,
 https://aclanthology.org/D19-1453). The head is read where the target subword is the decoder's
@@ -61,7 +61,7 @@ class GuidedAlignment:
         if pairs.links is None:
             raise MtkitError(
                 "train.guided_alignment: the data was prepared without word alignments; set it to "
-                "0, or prepare the data with --alignments"
+                "0, or prepare the data with alignments"
             )
         return cls(config, vocabularies, device=device)
 

@@ -154,6 +154,8 @@ def test_the_examples_of_the_help_run_as_printed(
         write_words(place, "valid", 20)
         write_words(place, "test", 20)
         write_words(place, "pairs", 2000)
+        data = "src_lang: en, tgt_lang: de, train: [train], valid: valid"
+        place.write("corpus.yaml", f"{{{data}, settings: {{vocab_size: 300}}}}")
     else:
         for name in ("test.en", "test.de", "output.de", "other.de"):
             place.write(name, "one two three four five\nsix seven\n")
@@ -463,7 +465,7 @@ def test_an_interrupt_ends_with_status_130_and_no_traceback(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mtkit.prepare.prepare_corpus", interrupted)
+    monkeypatch.setattr("mtkit.prepare.prepare", interrupted)
     outcome = place.mtkit("prepare", "demo-en-de")
     # Click ends the line on which the terminal shows ^C.
     assert (outcome.status, outcome.out, outcome.err) == (130, "", "\nmtkit: interrupted\n")
@@ -476,7 +478,7 @@ def test_a_mistake_of_ours_keeps_its_traceback(
     def broken(*_: object, **__: object) -> None:
         raise error("ours")
 
-    monkeypatch.setattr("mtkit.prepare.prepare_corpus", broken)
+    monkeypatch.setattr("mtkit.prepare.prepare", broken)
     monkeypatch.chdir(place.folder)
     monkeypatch.setattr(sys, "argv", ["mtkit", "prepare", "demo-en-de"])
     with pytest.raises(error, match="ours"):
@@ -522,7 +524,7 @@ number = signal.Signals[sys.argv.pop()]
 def stopped(*_, **__):
     os.kill(os.getpid(), number)
     time.sleep(60)
-mtkit.prepare.prepare_corpus = stopped
+mtkit.prepare.prepare = stopped
 sys.argv += ["prepare", "demo-en-de"]
 program()
 """

@@ -64,7 +64,7 @@ def test_a_page_about_the_data_is_written_also_where_nothing_else_is(
 def test_a_page_that_cannot_be_written_is_refused_before_any_work(
     place: Place, tiny_text: TinyText, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("mtkit.prepare.prepare_files", None)
+    monkeypatch.setattr("mtkit.prepare.prepare", None)
     error = place.refused(*prepare_arguments(tiny_text), "--report", "none/page.html")
     assert "none/page.html: there is no folder" in error
 
@@ -76,19 +76,25 @@ def test_a_page_that_would_replace_an_input_is_refused(place: Place):
     place.write("t.links", "0-0\n")
     place.write("trees", "(S (X a))\n")
     (place.folder / "link.html").symlink_to("v.de")
-    data = ["--train", "t.en", "t.de", "--train-from", "v", "--test-from", "x"]
-    data += ["--alignments", "t.links"] * 2
-    data += ["--valid", "v.en", "v.de", "--valid-also", "far", "w.en", "w.de"]
-    own = ["prepare", "mine", "--src-lang", "en", "--tgt-lang", "de", *data]
-    pair = ["prepare", "mine", "--pair", "en", "de", *data]
-    trees = ["prepare", "mine", "--trees", "trees", "--valid-trees", "trees"]
+    place.write(
+        "mine.yaml",
+        """
+        src_lang: en
+        tgt_lang: de
+        train: [{source: [t.en, t.de], alignments: t.links}]
+        valid: v
+        valid_also: {far: [w.en, w.de]}
+        """,
+    )
+    place.write("parser.yaml", "{task: parsing, train: [trees], valid: trees}")
+    own = ["mine", "--src-lang", "en", "--tgt-lang", "de", "--train", "t.en", "t.de"]
+    own += ["--valid-from", "v", "--test-from", "x"]
     for arguments, page in [
-        *((own, page) for page in ("t.en", "./t.de", "v.de", "w.en", "x.en", "t.links")),
-        (own, "link.html"),
-        (pair, "x.de"),
-        (trees, "trees"),
+        *((own, page) for page in ("t.en", "./t.de", "v.de", "x.en", "link.html")),
+        *((["mine.yaml"], page) for page in ("w.en", "t.links", "mine.yaml")),
+        (["parser.yaml"], "trees"),
     ]:
-        error = place.refused(*arguments, "--report", page)
+        error = place.refused("prepare", *arguments, "--report", page)
         assert "--report would replace the input" in error
 
 
@@ -144,14 +150,7 @@ def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
-        (["--weight", "1", "--weight", "2"], 2, ["--weight", "one for each"]),
-        (["--alignments", "a", "--alignments", "b"], 2, ["--alignments", "one for each"]),
-        (["--alignments", "missing.links"], 1, ["missing.links", "No such file"]),
-        (["--weight", "0"], 2, ["--weight", "0"]),
-        (["--weight", "-1"], 2, ["--weight", "-1"]),
-        (["--weight", "often"], 2, ["--weight", "often"]),
-        (["--weight", "nan"], 2, ["--weight", "nan"]),
-        (["--weight", "inf"], 2, ["--weight", "inf"]),
+        (["--valid", "more.en", "more.de"], 2, ["--valid: give one set, not 2"]),
         (["--valid-from", "more"], 2, ["--valid-from cannot be combined with --valid"]),
         (["--test-from", "more"], 2, ["--test-from cannot be combined with --test"]),
         (["--train-from", "nowhere"], 1, ["nowhere.en", "nowhere.de"]),
@@ -177,22 +176,6 @@ def test_options_that_do_not_fit_are_refused_in_one_line(
     assert (outcome.status, place.files()) == (status, before)
     for word in words:
         assert word in outcome.error
-
-
-def test_links_of_words_go_with_the_corpus_into_the_folder(place: Place, tiny_text: TinyText):
-    place.write("links.txt", "0-0\n" * 200)
-    arguments = prepare_arguments(tiny_text)
-    assert place.mtkit(*arguments, "--alignments", "links.txt").status == 0
-    (folder,) = (place.folder / "data").iterdir()
-    links = PreparedData.open(folder).pairs("train").links
-    assert links is not None
-    assert {tuple(links[i]) for i in range(len(links))} == {(0, 0)}
-
-
-def test_links_of_a_corpus_of_the_catalogue_are_refused(place: Place):
-    place.write("links.txt", "0-0\n")
-    error = place.refused("prepare", "demo-en-de", "--alignments", "links.txt")
-    assert "your own data requires" in error
 
 
 def test_a_dry_run_shows_what_would_be_dropped_and_writes_nothing(

@@ -32,7 +32,7 @@ from mtkit.convert.exporting import check_expressible, export
 from mtkit.data import PreparedData
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
-from mtkit.prepare.text_to_ids import CachedEncoder
+from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.writer import create_prepared
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies

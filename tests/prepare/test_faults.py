@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from mtkit.data import PreparedData
 from mtkit.prepare import passes
 from mtkit.prepare.demo import SEED, sentences
-from mtkit.prepare.pipeline import prepare_files
 from mtkit.prepare.readers import memory, parallel_files
-from mtkit.prepare.report import Report
+from mtkit.prepare.results import Report
+from mtkit.prepare.run import prepare_files
 
 Pair = tuple[bytes, bytes]
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
+from support.prepared import prepare_several, prepare_trees
 from support.treebank import small_trees
 
 from mtkit.data import PreparedData
 from mtkit.prepare import Treebank, language_id
-from mtkit.prepare.pipeline import prepare_files, prepare_multilingual, prepare_trees
-from mtkit.prepare.report import Report
+from mtkit.prepare.results import Report
+from mtkit.prepare.run import prepare_files
 from mtkit.prepare.statistics import data_page
 
 Pairs = list[tuple[str, str]]
@@ -139,7 +140,7 @@ def test_each_direction_of_several_is_checked(tmp_path: Path, warned: Warned) ->
             ("greek", number_pairs(20, seed=6, words=GREEK)),
         )
     }
-    prepare_multilingual(
+    prepare_several(
         "x",
         tmp_path / "out",
         directions=[

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.prepared import prepare_several, prepare_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
 from mtkit.data import PreparedData
 from mtkit.prepare import passes
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
-from mtkit.prepare.pipeline import prepare_files, prepare_multilingual
-from mtkit.prepare.report import Report
+from mtkit.prepare.results import Report
+from mtkit.prepare.run import prepare_files
 from mtkit.prepare.statistics import write_page
 from mtkit.prepare_config import NoiseConfig, prepare_config
 
@@ -282,7 +283,7 @@ def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
         prepare(tiny_text, tmp_path / str(workers), workers=workers, **noise) for workers in (1, 2)
     ]
     assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
-    original = passes._write_stage
+    original = passes.write_stage
     written = 0
 
     def stop_at_the_third(path: Path, value: Any) -> None:
@@ -293,7 +294,7 @@ def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(passes, "_write_stage", stop_at_the_third)
+        patch.setattr(passes, "write_stage", stop_at_the_third)
         with pytest.raises(KeyboardInterrupt):
             prepare(tiny_text, tmp_path / "stopped", workers=1, **noise)
     reports.append(prepare(tiny_text, tmp_path / "stopped", workers=1, **noise))
@@ -395,7 +396,7 @@ def test_sources_of_a_multilingual_model_keep_their_tags(tiny_text: TinyText, tm
         **{split: tuple(reversed(one[split])) for split in ("valid", "test")},
         "train": [tuple(reversed(one["train"][0]))],
     }
-    report = prepare_multilingual(
+    report = prepare_several(
         "both",
         tmp_path / "out",
         directions=[one, reverse],
@@ -421,7 +422,7 @@ def test_a_noise_that_no_pair_can_have_is_said(
 
 
 def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
-    from mtkit.prepare import Treebank, prepare_trees
+    from mtkit.prepare import Treebank
 
     trees = {split: Treebank(tree_files[split]) for split in ("train", "valid")}
     with pytest.raises(MtkitError, match=r"^noise: is a setting for sentence pairs, ") as caught:

@@ -24,9 +24,9 @@ from mtkit.base.errors import LostWorkerError, MtkitError
 from mtkit.base.text import zstd
 from mtkit.data import PreparedData, find_data
 from mtkit.prepare import passes
-from mtkit.prepare.pipeline import prepare_corpus, prepare_files
 from mtkit.prepare.readers import parallel_files
-from mtkit.prepare.report import Report
+from mtkit.prepare.results import Report
+from mtkit.prepare.run import PrepareOptions, prepare, prepare_files
 from mtkit.prepare.statistics import write_page
 from mtkit.tokenizer import Tokenizer
 
@@ -380,7 +380,7 @@ def test_the_demo_corpus_is_prepared_in_both_directions(
     # All of its kinds of sentences and none of the waiting.
     small = DemoCorpus(whole.train[:2000], whole.valid[:50], whole.test[:50])
     monkeypatch.setattr("mtkit.prepare.readers.demo_corpus", lambda: small)
-    prepare_corpus(name, tmp_path / name, vocab_size=600)
+    prepare(name, tmp_path / name, PrepareOptions(settings={"vocab_size": 600}))
     data = PreparedData.open(tmp_path / name)
     assert (data.src_lang, data.tgt_lang) == (name[5:7], name[8:10])
     assert data.text("test")[0] == [pair[src] for pair in small.test]
@@ -555,7 +555,7 @@ def test_codes_of_unknown_languages_are_accepted(code: str, corpus: Corpus):
 
 
 def test_nothing_to_train_on_is_refused(corpus: Corpus):
-    assert "training source" in corpus.refused(train=[])
+    assert "no training data" in corpus.refused(train=[])
 
 
 @pytest.mark.parametrize("workers", [0, -1])
@@ -573,7 +573,7 @@ def test_no_more_processes_are_started_than_can_be_of_use(
         return ((item, function(item)) for item in items)
 
     monkeypatch.setattr("mtkit.prepare.passes.ordered_map", ordered_map)
-    monkeypatch.setattr("mtkit.prepare.pipeline.available_cores", lambda: 3)
+    monkeypatch.setattr("mtkit.prepare.run.available_cores", lambda: 3)
     corpus.prepare(workers=1000)
     assert set(asked) == {24}
 
@@ -586,7 +586,7 @@ def test_names_of_files_may_be_text(workers: int, corpus: Corpus):
 
 def test_an_unknown_corpus_is_refused_before_anything_is_written(tmp_path: Path):
     with pytest.raises(MtkitError, match="wmt14-en-de"):
-        prepare_corpus("wmt14-en-dd", tmp_path / "out")
+        prepare("wmt14-en-dd", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -603,7 +603,7 @@ def interrupted(*_: Any, **__: Any) -> Any:
     [
         "passes.Cleaner.__call__",
         "passes.find_repeats",
-        "counting.count_words",
+        "blocks.count_words",
         "passes.LanguageOdds.of",
     ],
 )
@@ -657,7 +657,7 @@ def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
     monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 10)
     monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     corpus.prepare("undisturbed", workers=1)
-    original, stops, written = passes._write_stage, 0, 0
+    original, stops, written = passes.write_stage, 0, 0
 
     def write(path: Path, value: Any) -> None:
         nonlocal written
@@ -668,7 +668,7 @@ def test_a_run_that_is_stopped_after_each_of_its_stages_gives_the_same_bytes(
         if when == "after":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(passes, "_write_stage", write)
+    monkeypatch.setattr(passes, "write_stage", write)
     while not (corpus.folder / "out").exists():
         written = 0
         try:
@@ -764,9 +764,9 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from mtkit.prepare import encoding
+from mtkit.prepare import cached_encoder
 from mtkit.prepare import prepare_files
-encoding.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+cached_encoder.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
 prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
               train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))

@@ -18,8 +18,8 @@ from support.browsed import HOSTILE, Page, loaded_by, well_formed
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare.filters import KEPT, REASONS
-from mtkit.prepare.pipeline import prepare_files
-from mtkit.prepare.report import Report
+from mtkit.prepare.results import Report
+from mtkit.prepare.run import prepare_files
 from mtkit.prepare.statistics import _MEANINGS, check_page, data_page, write_page
 
 Pairs = list[tuple[str, str]]

@@ -1,8 +1,7 @@
-"""Training corpora whose sources begin with a tag (`prepare --tag`)."""
+"""Training corpora whose sources begin with a tag."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import UNTRAINED, TinyText, changed, number_pairs, random_run, write_pairs
-from support.command_line import Place, prepare_arguments
+from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import make_batch
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.prepare import parallel_files, parse_source, prepare_files, prepare_multilingual
+from mtkit.prepare import parallel_files, parse_source, prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.train import assembly as train
@@ -133,7 +132,7 @@ def test_the_tag_follows_the_tag_of_the_language(
             **{split: files[::-1] for split, files in usual.items()},
         },
     ]
-    report = prepare_multilingual(
+    report = prepare_several(
         "many", tmp_path / "many", directions=directions, vocab_size=330, max_ratio=100.0
     )
     data = PreparedData.open(tmp_path / "many")
@@ -347,62 +346,18 @@ def test_a_tag_that_an_existing_tokenizer_lacks_is_refused_with_those_it_has(
             tokenizer_from=origin,
             vocab_size=None,
         )
-    assert f"its tokenizer {has}remove --tag {tag}, or give" in str(caught.value)
+    assert f"its tokenizer {has}remove the tag {tag}, or give" in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 # ---------------------------------------------------------------------------------------------
-# The option
-
-
-def test_each_tag_on_the_command_line_is_for_the_corpus_before_it(
-    place: Place, tiny_text: TinyText, synthetic: Files
-):
-    table = ("\t".join(pair) + "\n" for pair in number_pairs(20, seed=9))
-    place.write("web.tsv", "".join(table))
-    more = ["--train", *map(str, synthetic), "--weight", "1", "--tag", "bt"]
-    web = ["--train-from", "web.tsv", "--tag", "web", "--weight", "2", "--weight", "0.5"]
-    first, *rest = prepare_arguments(tiny_text)
-    outcome = place.mtkit(first, *web, *rest, *more)
-    assert outcome.status == 0, outcome.err
-    data = PreparedData.open(place.folder / "data" / "tiny")
-    facts = data.manifest.sources["train"]
-    assert [(one.get("tag"), one["weight"]) for one in facts] == [
-        (None, 2),
-        ("bt", 0.5),
-        ("web", 1),
-    ]
-    assert re.search(r"with tag bt +\d", outcome.err)
-    assert re.search(r"with tag web +\d", outcome.err)
-
-
-def test_a_tag_that_is_not_after_one_training_corpus_is_refused(
-    place: Place, tiny_text: TinyText, tree_files: dict[str, Path]
-):
-    first, name, *rest = prepare_arguments(tiny_text)
-    after = "put it after the --train or --train-from that it is for"
-    assert after in place.refused(first, name, "--tag", "bt", *rest)
-    # The last option is --test.
-    assert after in place.refused(first, name, *rest, "--tag", "bt")
-    assert after in place.refused("prepare", "demo-en-de", "--tag", "bt")
-    pair = ["--pair", "en", "de", "--train", *map(str, tiny_text.train)]
-    again = ["--pair", "de", "en", "--tag", "bt"]
-    assert after in place.refused("prepare", "many", *pair, *again)
-    twice = ["--tag", "bt", "--tag", "web"]
-    error = place.refused("prepare", "many", *pair, *twice)
-    assert "--tag web: the corpus before it has the tag bt already" in error
-    trees = ["--trees", tree_files["train"], "--valid-trees", tree_files["valid"]]
-    error = place.refused("prepare", "parser", *trees, "--tag", "bt")
-    assert "--tag is for a parallel corpus" in error
+# Names
 
 
 @pytest.mark.parametrize("tag", ["", "b t", "<bt>", "-bt", "größe", "b" * 51])
-def test_a_name_that_cannot_be_that_of_a_tag_is_refused(
-    tag: str, place: Place, tiny_text: TinyText
-):
-    first, name, *rest = prepare_arguments(tiny_text)
-    train = ["--train", *map(str, tiny_text.train), f"--tag={tag}"]
-    assert "cannot be the name of a tag" in place.refused(first, name, *train, *rest)
+def test_a_name_that_cannot_be_that_of_a_tag_is_refused(tag: str, tiny_text: TinyText):
+    with pytest.raises(MtkitError, match="cannot be the name of a tag"):
+        parallel_files(*tiny_text.train, tag=tag)
 
 
 def test_a_validation_set_with_a_tag_is_refused(tiny_text: TinyText, tmp_path: Path):

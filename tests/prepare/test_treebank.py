@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.command_line import Place
+from support.prepared import prepare_trees
 from support.treebank import TREEBANK, needs_treebank, small_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.parsing.trees import linearise, read_trees
-from mtkit.prepare import Treebank, prepare_trees
+from mtkit.prepare import Treebank
 from mtkit.prepare.treebank import Linearisation
 
 WITH_TAGS = Linearisation(tags=True)
@@ -125,22 +128,28 @@ def test_no_rule_for_translations_drops_trees_but_the_limit_of_length_does(tmp_p
     assert rows.splitlines()[1:] == ["train.trees\t6\ttoo long"]
 
 
-def test_self_trained_trees_have_a_weight_of_their_own(place: Place, tree_files: dict[str, Path]):
+def treebank(place: Place, valid: Path, *train: Any, **more: Any) -> list[str]:
+    """The command that prepares treebanks, with its corpus file."""
+    content = {"task": "parsing", "train": train, "valid": valid, **more}
+    place.write("own.yaml", json.dumps(content, default=str))
+    return ["prepare", "own.yaml"]
+
+
+def test_each_treebank_has_a_weight_of_its_own(place: Place, tree_files: dict[str, Path]):
     more = place.write("more.trees", "".join(f"{tree}\n" for tree in small_trees(50, seed=9)))
-    arguments = ["prepare", "semi", "--trees", tree_files["train"], "--self-trained", more]
-    arguments += ["--valid-trees", tree_files["valid"], "--vocab-size", "300"]
-    assert place.mtkit(*arguments, "--weight", "3", "--weight", "0.5").status == 0
-    data = PreparedData.open(place.folder / "data" / "semi")
+    train = [{"source": tree_files["train"], "weight": 3}, {"source": more, "weight": 0.5}]
+    arguments = treebank(place, tree_files["valid"], *train)
+    assert place.mtkit(*arguments, "--vocab-size", "300").status == 0
+    data = PreparedData.open(place.folder / "data" / "own")
     assert [(s.pairs, s.weight) for s in data.pairs("train").sources] == [(200, 3.0), (50, 0.5)]
     with pytest.raises(MtkitError, match="test"):
         data.text("test")
 
 
 def test_both_vocabularies_may_have_a_size_of_their_own(place: Place, tree_files: dict[str, Path]):
-    arguments = ["prepare", "own", "--trees", tree_files["train"]]
-    arguments += ["--valid-trees", tree_files["valid"]]
-    sizes = ["--set", "src_vocab_size=290", "--set", "tgt_vocab_size=285"]
-    assert place.mtkit(*arguments, *sizes).status == 0
+    settings = {"src_vocab_size": 290, "tgt_vocab_size": 285}
+    arguments = treebank(place, tree_files["valid"], tree_files["train"], settings=settings)
+    assert place.mtkit(*arguments).status == 0
     data = PreparedData.open(place.folder / "data" / "own")
     assert data.tokenizers().sizes == (290, 285)
     # Some of the trees are in both sets, of which a warning comes first.
@@ -148,8 +157,10 @@ def test_both_vocabularies_may_have_a_size_of_their_own(place: Place, tree_files
     assert outcome.status == 1
     *_, error = outcome.err.splitlines()
     assert re.search(r"source side: .* largest possible is \d+ \(--set src_vocab_size=\d+\)", error)
-    error = place.refused(*arguments, "--force", "--set", "shared_vocab=true", *sizes)
+    error = place.refused(*arguments, "--force", "--set", "shared_vocab=true")
     assert "src_vocab_size: requires one vocabulary for each side" in error
+    error = place.refused(*arguments, "--force", "--no-cleaning")
+    assert "--no-cleaning is not needed for a treebank" in error
 
 
 @pytest.mark.parametrize(
@@ -168,28 +179,10 @@ def test_malformed_trees_are_refused_by_line_and_nothing_is_written(
 ):
     bad = place.write("bad.trees", content)
     good = tree_files["train"]
-    error = place.refused("prepare", "x", "--trees", bad, "--valid-trees", good)
-    assert "bad.trees" in error
-    assert message in error
-    error = place.refused("prepare", "x", "--trees", good, "--valid-trees", bad)
-    assert "bad.trees" in error
-    assert message in error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--trees", "a"], "--trees and --valid-trees"),
-        (["--valid-trees", "a"], "--trees and --valid-trees"),
-        (["--trees", "a", "--valid-trees", "b", "--train", "a", "b"], "--train is for a parallel"),
-        (["--trees", "a", "--valid-trees", "b", "--weight", "1", "--weight", "2"], "--weight"),
-        (["--trees", "a", "--valid-trees", "b", "--no-cleaning"], "--no-cleaning is not needed"),
-    ],
-)
-def test_options_that_do_not_go_with_trees_are_refused(
-    place: Place, arguments: list[str], words: str
-):
-    assert words in place.refused("prepare", "x", *arguments)
+    for files in ((bad, good), (good, bad)):
+        error = place.refused(*treebank(place, *files))
+        assert "bad.trees" in error
+        assert message in error
 
 
 @pytest.mark.parametrize("name", [["demo-en-de"], ["x", "--src-lang", "en", "--tgt-lang", "de"]])

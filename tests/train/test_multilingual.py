@@ -12,13 +12,14 @@ import pytest
 import torch
 from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
 from support.command_line import Place
+from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.prepare import prepare_files, prepare_multilingual
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, Tokenizer
@@ -57,7 +58,7 @@ def direction(text: dict[str, Files], src: str, tgt: str) -> dict[str, Any]:
 def prepared(text: dict[str, Files], out: Path, **settings: Any) -> PreparedData:
     directions = [direction(text, src, tgt) for src, tgt in DIRECTIONS]
     usual = {"directions": directions, "vocab_size": 330, "max_ratio": 100.0, "workers": 1}
-    prepare_multilingual("many", out, **{**usual, **settings})
+    prepare_several("many", out, **{**usual, **settings})
     return PreparedData.open(out)
 
 
@@ -212,7 +213,7 @@ def test_the_same_sentences_in_two_directions_are_not_a_repetition(
     assert set(english[1]) < set(english[0])
     directions = [direction(text, "en", "de"), direction(text, "en", "el")]
     settings: dict[str, Any] = {"max_repeats": 1, "max_ratio": 100.0, "workers": 1}
-    report = prepare_multilingual(
+    report = prepare_several(
         "two", tmp_path / "out", directions=directions, vocab_size=330, **settings
     )
     assert report.dropped == {}
@@ -224,10 +225,10 @@ def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_c
 ):
     directions = [direction(text, "en", "de"), direction(text, "de", "en")]
     settings: dict[str, Any] = {"vocab_size": 300, "workers": 1}
-    before = prepare_multilingual("two", tmp_path / "out", directions=directions, **settings)
+    before = prepare_several("two", tmp_path / "out", directions=directions, **settings)
     some = [file.read_text("utf-8").splitlines()[:7] for file in text["en-train"]]
     directions[1]["valid"] = write_pairs(tmp_path, "leak", list(zip(*some, strict=True)))
-    after = prepare_multilingual("two", tmp_path / "after", directions=directions, **settings)
+    after = prepare_several("two", tmp_path / "after", directions=directions, **settings)
     # Seven pairs in each direction.
     assert after.overlaps[2] == before.overlaps[2] + 14
 
@@ -477,20 +478,16 @@ def test_the_tokenizer_of_a_multilingual_run_is_for_data_with_tags_and_no_other_
     one = direction(text, "en", "el")
     settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1}
     settings["max_ratio"] = 100.0
-    prepare_multilingual("more", tmp_path / "more", directions=[one], **settings)
+    prepare_several("more", tmp_path / "more", directions=[one], **settings)
     data = PreparedData.open(tmp_path / "more")
     assert data.tokenizers().is_same(many.tokenizers())
     assert data.pairs("train").src[0] == many.pairs("train").src[320]
-    with pytest.raises(MtkitError, match="give the languages with --pair instead"):
+    with pytest.raises(MtkitError, match="describe the text in a corpus file, under directions"):
         prepare_files("bad", tmp_path / "bad", **one, **settings)
     with pytest.raises(MtkitError, match="has no language tags"):
-        prepare_multilingual(
-            "bad", tmp_path / "bad", directions=[one], tokenizer_from=tiny_data.path
-        )
+        prepare_several("bad", tmp_path / "bad", directions=[one], tokenizer_from=tiny_data.path)
     with pytest.raises(MtkitError, match="has no tag for fr, but for de, el, en"):
-        prepare_multilingual(
-            "bad", tmp_path / "bad", directions=[{**one, "tgt_lang": "fr"}], **settings
-        )
+        prepare_several("bad", tmp_path / "bad", directions=[{**one, "tgt_lang": "fr"}], **settings)
 
 
 def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
@@ -499,7 +496,7 @@ def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
     directions = [direction(text, "de", "en"), {**direction(text, "en", "el"), "src_lang": "de"}]
     out = tmp_path / "more"
     settings: dict[str, Any] = {"tokenizer_from": many_run.path, "workers": 1, "max_ratio": 100.0}
-    prepare_multilingual("more", out, directions=directions, **settings)
+    prepare_several("more", out, directions=directions, **settings)
     more = PreparedData.open(out)
     assert initial_weights(many_run, "last", many).new_directions == []
     assert initial_weights(many_run, "last", more).new_directions == [("de", "el")]
@@ -511,71 +508,32 @@ def test_only_a_direction_that_the_run_was_not_trained_on_is_named_as_new(
 
 
 # ---------------------------------------------------------------------------------------------
-# The command line
+# The corpus file
 
 
-def arguments_of(text: dict[str, Files], *pairs: tuple[str, str]) -> list[str]:
-    arguments = ["prepare", "many", "--vocab-size", "330"]
-    arguments += ["--set", "max_ratio=100.0", "--workers", "1"]
-    for src, tgt in pairs:
-        arguments += ["--pair", src, tgt]
-        for split in ("train", "valid", "test"):
-            files = direction(text, src, tgt)[split]
-            arguments += [f"--{split}", *map(str, files[0] if split == "train" else files)]
-    return arguments
-
-
-def test_the_command_line_gives_the_same_folder_as_the_function(
+def test_a_corpus_file_gives_the_same_folder_as_the_function(
     place: Place, text: dict[str, Files], many: PreparedData
 ):
-    outcome = place.mtkit(*arguments_of(text, *DIRECTIONS))
+    directions = [
+        {
+            key: [list(map(str, files)) for files in value] if key == "train" else value
+            for key, value in direction(text, src, tgt).items()
+        }
+        for src, tgt in DIRECTIONS
+    ]
+    place.write("many.yaml", json.dumps({"directions": directions}, default=str))
+    options = ["--vocab-size", "330", "--set", "max_ratio=100.0", "--workers", "1"]
+    outcome = place.mtkit("prepare", "many.yaml", *options)
     assert outcome.status == 0, outcome.err
     data = PreparedData.open(place.folder / "data" / "many")
     assert data.manifest == many.manifest
     assert re.search(r"en-el +40 +11.1% of an epoch", outcome.err)
 
 
-def test_each_option_belongs_to_the_pair_before_it(place: Place, text: dict[str, Files]):
-    arguments = arguments_of(text, ("en", "de"))
-    more = ["--train", *map(str, text["de-test"]), "--weight", "2", "--weight", "3"]
-    last = arguments_of(text, ("en", "el"))[8:]
-    outcome = place.mtkit(*arguments, *more, *last, "--weight", "0.5", "--temperature", "1")
-    assert outcome.status == 0, outcome.err
-    manifest = PreparedData.open(place.folder / "data" / "many").manifest
-    weights = [source["weight"] for source in manifest.sources["train"]]
-    assert weights == [2.0, 3.0, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        (["--train", "a", "b", "FIRST"], "--train is before the first --pair"),
-        (["--pair", "en", "fr"], "--pair en fr: your own data requires"),
-        (["--src-lang", "en"], "--src-lang cannot be combined with --pair"),
-        (["--valid", "a", "b"], "--pair en el: --valid: give one set, not 2"),
-        (["--temperature", "0.5"], "--temperature"),
-        (["--trees", "a.trees", "--valid-trees", "b.trees"], "cannot be combined with --trees"),
-        (["AGAIN"], "the direction en to el is given twice"),
-        (["--pair", "en", ""], "--pair en '': a language code is empty"),
-    ],
-)
-def test_a_command_line_that_cannot_be_meant_is_refused(
-    change: list[str], error: str, place: Place, text: dict[str, Files]
-):
-    arguments = arguments_of(text, ("en", "de"), ("en", "el"))
-    if change[-1] == "FIRST":
-        arguments[2:2] = change[:-1]
-    elif change == ["AGAIN"]:
-        arguments += arguments_of(text, ("en", "el"))[8:]
-    else:
-        arguments += change
-    assert error in place.refused(*arguments)
-
-
 def test_a_code_that_cannot_be_in_a_tag_is_refused(text: dict[str, Files], tmp_path: Path):
     one = {**direction(text, "en", "de"), "tgt_lang": "d<e"}
     with pytest.raises(MtkitError, match="a character that a language tag cannot have"):
-        prepare_multilingual("bad", tmp_path / "bad", directions=[one])
+        prepare_several("bad", tmp_path / "bad", directions=[one])
 
 
 @pytest.mark.parametrize("other", [("en", "DE"), ("DE", "en"), ("de", "DE")])
@@ -585,28 +543,20 @@ def test_a_language_with_two_spellings_of_its_code_is_refused(
     one = direction(text, "en", "de")
     both = [one, {**one, "src_lang": other[0], "tgt_lang": other[1]}]
     with pytest.raises(MtkitError, match="de and DE are codes of the same language; use one"):
-        prepare_multilingual("bad", tmp_path / "bad", directions=both)
+        prepare_several("bad", tmp_path / "bad", directions=both)
 
 
 def test_two_directions_with_one_name_are_refused(text: dict[str, Files], tmp_path: Path):
     one = direction(text, "en", "de")
     both = [{**one, "tgt_lang": "de-de"}, {**one, "src_lang": "en-de"}]
     with pytest.raises(MtkitError, match="two directions have the name en-de-de; choose other"):
-        prepare_multilingual("bad", tmp_path / "bad", directions=both)
+        prepare_several("bad", tmp_path / "bad", directions=both)
 
 
-def test_a_direction_from_a_language_to_itself_is_refused(place: Place, text: dict[str, Files]):
-    files = (str(text["de-train"][1]), str(text["en-train"][0]))
-    train, valid = ["--train", *files], ["--valid", *files]
-    error = place.refused("prepare", "many", "--pair", "de", "de", *train, *valid)
-    assert "the direction de to de has the same language twice" in error
-    assert not (place.folder / "data").exists()
-
-
-def test_a_temperature_without_pairs_is_refused(place: Place):
-    assert "--temperature requires --pair" in place.refused(
-        "prepare", "demo-en-de", "--temperature", "2"
-    )
+def test_a_direction_from_a_language_to_itself_is_refused(text: dict[str, Files], tmp_path: Path):
+    one = {**direction(text, "en", "de"), "src_lang": "de"}
+    with pytest.raises(MtkitError, match="the direction de to de has the same language twice"):
+        prepare_several("bad", tmp_path / "bad", directions=[one])
 
 
 def test_guided_alignment_gives_the_tag_to_no_word(
@@ -619,7 +569,7 @@ def test_guided_alignment_gives_the_tag_to_no_word(
     lines = one["train"][0][0].read_text("utf-8").splitlines()
     links = tmp_path / "links"
     links.write_text("0-0\n" * len(lines))
-    prepare_multilingual(
+    prepare_several(
         "linked", tmp_path / "out", directions=[{**one, "alignments": [links]}], vocab_size=300
     )
     data = PreparedData.open(tmp_path / "out")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs, write_pairs
-from support.command_line import Place, prepare_arguments
 from tensorboardX.proto.event_pb2 import Event
 
 from mtkit.base.errors import MtkitError
@@ -199,29 +197,19 @@ def test_a_preparation_that_was_killed_at_the_last_set_resumes(
     assert again.manifest.files == two_sets.manifest.files
 
 
-def test_a_name_that_cannot_be_in_a_file_name_and_a_name_given_twice_are_refused(
-    place: Place, tiny_text: TinyText
+@pytest.mark.parametrize("name", ["../news", "", "a b", "é"])
+def test_a_name_that_cannot_be_in_a_file_name_is_refused(
+    name: str, tiny_text: TinyText, tmp_path: Path
 ):
-    valid = [str(file) for file in tiny_text.valid]
-    arguments = prepare_arguments(tiny_text)
-    for name in ("../news", "", "a b", "é"):
-        error = place.refused(*arguments, "--valid-also", name, *valid)
-        assert f"--valid-also: {name!r} cannot be the name of a validation set" in error
-    twice = ["--valid-also", "news", *valid]
-    assert "the name news is given twice" in place.refused(*arguments, *twice, *twice)
-    other = ["--valid-also", "News", *valid]
-    assert "differ only in capital letters" in place.refused(*arguments, *twice, *other)
+    arguments = {**tiny_text.prepare_arguments(), "valid_also": {name: tiny_text.valid}}
+    with pytest.raises(MtkitError, match="cannot be the name of a validation set"):
+        prepare_files("tiny", tmp_path / "out", **arguments)
 
 
-def test_the_command_line_takes_further_sets_and_says_how_many_pairs_they_have(
-    place: Place, tiny_text: TinyText
-):
-    valid = [str(file) for file in tiny_text.valid]
-    outcome = place.mtkit(*prepare_arguments(tiny_text), "--valid-also", "news", *valid)
-    assert outcome.status == 0
-    assert "valid@news pairs" in outcome.err
-    manifest = json.loads((place.folder / "data" / "tiny" / "manifest.json").read_text())
-    assert manifest["counts"]["pairs"]["valid@news"] == 20
+def test_names_that_differ_only_in_capitals_are_refused(tiny_text: TinyText, tmp_path: Path):
+    sets = {"news": tiny_text.valid, "News": tiny_text.valid}
+    with pytest.raises(MtkitError, match="differ only in capital letters"):
+        prepare_files("tiny", tmp_path / "out", **tiny_text.prepare_arguments(), valid_also=sets)
 
 
 def test_an_empty_further_set_is_refused_by_name(tiny_text: TinyText, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The third pass over a corpus: the kept pairs of a block as ids, with the filters on subwords."""
+"""Blocks of pairs, and what every process does with one: check it, count its words, encode it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mtkit.base.arrays import IntArray
-from mtkit.prepare.filters import KEPT, LanguageOdds, ReasonCodes, reason_code
+from mtkit.base.words import count_words
+from mtkit.prepare.cached_encoder import CachedEncoder
+from mtkit.prepare.filters import (
+    KEPT,
+    Cleaner,
+    LanguageOdds,
+    PairChecks,
+    ReasonCodes,
+    reason_code,
+    salted,
+)
 from mtkit.prepare.links import LinkLines, encode_links
 from mtkit.prepare.noise import Noise
 from mtkit.prepare.source import Block
-from mtkit.prepare.text_to_ids import CachedEncoder
 from mtkit.prepare.treebank import Linearisation
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Vocabularies
@@ -26,27 +35,79 @@ _CACHE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class Place:
-    """The origin of a block.
+class PairBlock:
+    """Some pairs of a training source, in order.
 
     Attributes:
-        source: the number of its training source, from 0.
-        first: the number of its first pair there, from 1.
-        direction: the number of its direction, from 0.
+        direction, source: their numbers, from 0.
+        lines: (n,): the number of each pair in its source, from 1.
+        pairs: both sides.
+        links: the word alignments of the pairs, if there are any.
+        codes: (n,): the reason codes of the first stage; before it, all are `KEPT`.
     """
 
+    direction: int
     source: int
-    first: int
-    direction: int = 0
-
-
-class CheckedBlock(NamedTuple):
-    """A block with its links, if any, and the reason codes of the first stage on its pairs."""
-
-    place: Place
-    block: Block
-    codes: ReasonCodes
+    lines: IntArray
+    pairs: Block
     links: LinkLines | None
+    codes: ReasonCodes
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def kept(self) -> IntArray:
+        """The indices of the pairs that are kept so far."""
+        return np.flatnonzero(self.codes == KEPT)
+
+    def select(self, indices: IntArray) -> PairBlock:
+        """The pairs with these indices, without links."""
+        return replace(
+            self,
+            lines=self.lines[indices],
+            pairs=taken(self.pairs, indices.tolist()),
+            links=None,
+            codes=self.codes[indices],
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Check and count
+
+
+def check_block(cleaners: Sequence[Cleaner], block: PairBlock) -> PairChecks:
+    """The filters of the first stage, one for each direction, applied to a block."""
+    if block.links is not None:
+        block.links.check(block.pairs)
+    checks = cleaners[block.direction](block.pairs)
+    # The same sentence in another direction is not a repetition.
+    src_keys, tgt_keys = (
+        salted(keys, block.direction) for keys in (checks.src_keys, checks.tgt_keys)
+    )
+    return replace(checks, src_keys=src_keys, tgt_keys=tgt_keys)
+
+
+def count_block(
+    linearisation: Linearisation | None, noises: Sequence[Noise], block: PairBlock
+) -> list[Counter[str]]:
+    """The words of both sides of all pairs, and of both sides of the pairs that noise changes.
+
+    Args:
+        linearisation: of trees; None for translations.
+        noises: the noise of each direction; empty if there is none.
+        block: the pairs.
+    """
+    texts = model_texts(decoded(block.pairs), linearisation)
+    noisy: Sequence[Sequence[str]] = ((), ())
+    if noises:
+        noise = noises[block.direction]
+        noisy = noise(texts, source=block.source, lines=block.lines).texts
+    return [count_words(lines) for lines in (*texts, *noisy)]
+
+
+# ---------------------------------------------------------------------------------------------
+# Encode
 
 
 class EncodedBlock(NamedTuple):
@@ -66,7 +127,7 @@ class EncodedBlock(NamedTuple):
     noise: dict[str, int]
 
 
-class BlockEncoding:
+class BlockEncoder:
     """Segments the kept pairs of a block into subwords, and applies the subword-level filters.
 
     Some pairs then get noise, which the filters do not see.
@@ -76,7 +137,7 @@ class BlockEncoding:
         odds: of the two sides of each direction.
         config: of the filters.
         dtype: of an id.
-        linearisation: as in `Sources`.
+        linearisation: of trees; None for translations.
         prefixes: the tags that encoded sources begin with, of each training source.
         noises: the noise of each direction; empty if there is none.
     """
@@ -104,32 +165,32 @@ class BlockEncoding:
         # Each process has its own encoders, which are not sent.
         return block_encoders(self._vocabularies, self._dtype)
 
-    def __call__(self, decided: CheckedBlock) -> EncodedBlock:
+    def __call__(self, block: PairBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
-        codes = decided.codes.copy()
-        (chosen,) = np.nonzero(codes == KEPT)
-        texts = model_texts(taken(decided.block, chosen.tolist()), self._linearisation)
-        ids, codes[chosen] = self._encode(texts, decided.place)
+        codes, chosen = block.codes.copy(), block.kept
+        pairs = taken(block.pairs, chosen.tolist())
+        texts = model_texts(decoded(pairs), self._linearisation)
+        ids, codes[chosen] = self._encode(texts, block)
         is_kept = codes[chosen] == KEPT
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
         kept = chosen[is_kept]
-        noise = self._add_noise(decided.place, kept, texts, (src, tgt)) if self._noises else {}
-        links = self._links(texts, decided.links, kept.tolist())
+        noise = self._add_noise(block, kept, texts, (src, tgt)) if self._noises else {}
+        links = self._links(texts, block.links, kept.tolist())
         return EncodedBlock(src, tgt, links, codes, noise)
 
     def _add_noise(
-        self, place: Place, kept: IntArray, texts: list[list[str]], ids: tuple[list[bytes], ...]
+        self, block: PairBlock, kept: IntArray, texts: list[list[str]], ids: tuple[list[bytes], ...]
     ) -> dict[str, int]:
         """Replace the texts and ids of some kept pairs, which had the indices `kept`."""
-        noise = self._noises[place.direction]
-        found = noise(texts, source=place.source, lines=place.first + kept)
+        noise = self._noises[block.direction]
+        found = noise(texts, source=block.source, lines=block.lines[kept])
         encoded = [
             encoder.encode(lines)
             for encoder, lines in zip(self._encoders, found.texts, strict=True)
         ]
         size = self._dtype.itemsize
-        prefix = self._prefixes[place.source]
+        prefix = self._prefixes[block.source]
         counts: Counter[str] = Counter()
         for number, (index, kind) in enumerate(zip(found.places, found.kinds, strict=True)):
             src, tgt = encoded[0][number], encoded[1][number]
@@ -156,18 +217,18 @@ class BlockEncoding:
         return encode_links(self._vocabularies, texts, links)
 
     def _encode(
-        self, texts: list[list[str]], place: Place
+        self, texts: list[list[str]], block: PairBlock
     ) -> tuple[list[list[bytes]], ReasonCodes]:
         """The ids of both sides, and the reason codes of the filters on subwords."""
         ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
         # With EOS; tags, which are not text, count for the limit of tokens alone.
-        prefix = self._prefixes[place.source]
+        prefix = self._prefixes[block.source]
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
         lengths //= self._dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         codes = np.zeros(len(longer), np.uint8)
         if self._config.drop_wrong_language:
-            for odds, side, of_side in zip(self._odds[place.direction], ids, lengths, strict=True):
+            for odds, side, of_side in zip(self._odds[block.direction], ids, lengths, strict=True):
                 foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
                 codes[foreign] = reason_code("wrong language")
         codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
@@ -178,9 +239,14 @@ class BlockEncoding:
         return [[prefix + of_line for of_line in ids[0]], ids[1]], codes
 
 
-def model_texts(block: Block, linearisation: Linearisation | None) -> list[list[str]]:
+def decoded(pairs: Block) -> list[list[str]]:
+    """The text of both sides."""
+    return [[line.decode() for line in lines] for lines in pairs]
+
+
+def model_texts(texts: Sequence[list[str]], linearisation: Linearisation | None) -> list[list[str]]:
     """What the model reads and writes: the text of both sides, or words and a linearised tree."""
-    src, tgt = ([line.decode() for line in lines] for lines in block)
+    src, tgt = texts
     if linearisation is None:
         return [src, tgt]
     return [list(map(linearisation.source, src)), list(map(linearisation.text, tgt))]

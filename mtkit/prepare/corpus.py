@@ -1,0 +1,280 @@
+"""What is prepared: the training, validation and test sources of one direction, or of several."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import check_language
+from mtkit.data import Task, also_split
+from mtkit.prepare.links import LinkFile, LinkLines
+from mtkit.prepare.source import Block, Source
+from mtkit.prepare.tmx import language_subtags
+from mtkit.tokenizer import Tokenizer
+
+T = TypeVar("T")
+BlockWithLinks = tuple[Block, LinkLines | None]
+
+# The code of the target language of a parser.
+TREES = "trees"
+
+
+@dataclass(frozen=True)
+class DirectionSources:
+    """The sources of a direction.
+
+    Attributes:
+        src_lang, tgt_lang: language codes; of a treebank the language and `TREES`.
+        train: the vocabulary of the source has the tags of these, `Tokenizer.corpus_tags`.
+        valid_also: further validation sets by name, which training measures too. They do not select
+            the best checkpoint.
+        links: for each training source the word alignments of its pairs, for
+            `train.guided_alignment`; or none.
+    """
+
+    src_lang: str
+    tgt_lang: str
+    train: Sequence[Source]
+    valid: Source
+    test: Source | None = None
+    valid_also: Mapping[str, Source] = field(default_factory=dict)
+    links: Sequence[LinkFile] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name in the manifest and in messages."""
+        return f"{self.src_lang}-{self.tgt_lang}"
+
+    @property
+    def held_out(self) -> dict[str, Source | None]:
+        """The validation and test sets by the names of their splits; None for no test set."""
+        also = {also_split(name): source for name, source in self.valid_also.items()}
+        return {"valid": self.valid, "test": self.test, **also}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The sources of all directions of a prepared folder.
+
+    With `is_multilingual`, the vocabulary of the source has a tag for each target language,
+    `Tokenizer.language_tags`, and every encoded source begins with the tag of its target language,
+    before the tag of its training source if there is one. Filters compare the pairs of a direction
+    with each other only; but a training pair counts as overlap with the sets of all directions that
+    have its languages.
+
+    With the task `parsing` (Section 6.3), the sources are treebanks: sentences are sources, trees
+    are targets. Of the filters only the limit of tokens applies. The target has a vocabulary of its
+    own, with one subword for each bracket and each tag.
+
+    Attributes:
+        name: of the data.
+        directions: one, or several of a multilingual model.
+        temperature: of sampling between the directions, at least 1: an epoch has pairs of each in
+            proportion to ``size ** (1 / temperature)``; all pairs of the largest direction once.
+        licence: of the text, if it is known.
+    """
+
+    name: str
+    directions: Sequence[DirectionSources]
+    is_multilingual: bool = False
+    temperature: float = 1.0
+    task: Task = "translation"
+    licence: str | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be prepared together.
+
+        Raises:
+            MtkitError: naming what must be changed.
+        """
+        if self.is_multilingual:
+            _check_pairs(self.language_pairs)
+        for one in self.directions:
+            check_language("src_lang", one.src_lang)
+            if self.task == "translation":
+                check_language("tgt_lang", one.tgt_lang)
+            if not one.train:
+                raise MtkitError("train: there is no training data; give at least one source")
+            if one.links and len(one.links) != len(one.train):
+                raise MtkitError(
+                    f"alignments: give a file for each of the {len(one.train)} training sources, "
+                    f"not {len(one.links)}"
+                )
+            for source in one.held_out.values():
+                if source is not None and source.tag is not None:
+                    raise MtkitError(
+                        f"{source.name}: only training data can have a tag; remove {source.tag}"
+                    )
+        if not (math.isfinite(self.temperature) and self.temperature >= 1):
+            raise MtkitError(f"temperature: must be at least 1, not {self.temperature}")
+        _check_set_names(self.directions, is_multilingual=self.is_multilingual)
+        if any(one.links for one in self.directions) and not all(
+            one.links for one in self.directions
+        ):
+            raise MtkitError("alignments: give them for all directions, or for none")
+
+    @property
+    def language_pairs(self) -> list[tuple[str, str]]:
+        """Source and target language of each direction."""
+        return [(one.src_lang, one.tgt_lang) for one in self.directions]
+
+    @cached_property
+    def train(self) -> list[Source]:
+        """The training sources of all directions, one after another."""
+        return [source for one in self.directions for source in one.train]
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that are read on this machine."""
+        sources = [source for of_split in self.sources().values() for source in of_split]
+        found = [file for source in sources for file in source.files]
+        return found + [links.path for links in self._links if links is not None]
+
+    @cached_property
+    def direction_of(self) -> list[int]:
+        """The number of the direction of each of `train`."""
+        return [number for number, one in enumerate(self.directions) for _ in one.train]
+
+    @cached_property
+    def has_links(self) -> bool:
+        """Whether the training pairs have links."""
+        return self.task == "parsing" or any(one.links for one in self.directions)
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """What files that may be passed on call each of `train`; no two the same."""
+        found = [source.label for source in self.train]
+        return [
+            f"{label} (source {number})" if found.count(label) > 1 else label
+            for number, label in enumerate(found, start=1)
+        ]
+
+    @property
+    def tagged_languages(self) -> list[str]:
+        """The target languages of a multilingual model, each once, in alphabetical order."""
+        return sorted({one.tgt_lang for one in self.directions}) if self.is_multilingual else []
+
+    @property
+    def corpus_tags(self) -> list[str]:
+        """The names of the tags of the training sources, each once, in alphabetical order."""
+        return sorted({source.tag for source in self.train if source.tag is not None})
+
+    def direction_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
+        """What the encoded sources of each direction begin with: the language tag, or nothing."""
+        if not self.is_multilingual:
+            return [[] for _ in self.directions]
+        return [[tokenizer.language_tags[one.tgt_lang]] for one in self.directions]
+
+    def train_prefixes(self, tokenizer: Tokenizer) -> list[list[int]]:
+        """What those of each of `train` begin with: that of its direction, and its own tag."""
+        of_directions = self.direction_prefixes(tokenizer)
+        return [
+            of_directions[number]
+            + ([] if source.tag is None else [tokenizer.corpus_tags[source.tag]])
+            for number, source in zip(self.direction_of, self.train, strict=True)
+        ]
+
+    def tag_counts(self, kept: Sequence[int]) -> dict[str, int]:
+        """The kept pairs with each of `corpus_tags`, from the number of each of `train`."""
+        counts = dict.fromkeys(self.corpus_tags, 0)
+        for source, count in zip(self.train, kept, strict=True):
+            if source.tag is not None:
+                counts[source.tag] += count
+        return counts
+
+    def blocks(self, number: int, blocks: Generator[Block, None, None]) -> Iterator[BlockWithLinks]:
+        """The blocks of a training source, with the links of their pairs if there are any."""
+        links = self._links[number]
+        if links is None:
+            return zip(blocks, itertools.repeat(None))
+        return links.beside(blocks, of=self.train[number].name)
+
+    def sources(self) -> dict[str, list[Source]]:
+        """The sources of each split, the training data first; the test set may have none."""
+        found: dict[str, list[Source]] = {"train": self.train}
+        for one in self.directions:
+            for split, source in one.held_out.items():
+                found.setdefault(split, []).extend([source] if source else [])
+        return found
+
+    def facts(self, split: str) -> list[dict[str, Any]]:
+        """The entries of the sources of a split in the manifest."""
+        of_split = [source.facts() for source in self.sources()[split]]
+        if split == "train":
+            for facts, links in zip(of_split, self._links, strict=True):
+                if links is not None:
+                    facts["alignments"] = links.facts()
+        return of_split
+
+    def factors(self, sizes: Sequence[float]) -> list[float]:
+        """What the weights of each direction are multiplied with; the largest direction has 1.
+
+        Args:
+            sizes: the number of pairs of each direction, each as often as it is used.
+        """
+        largest = max(sizes)
+        return [(size / largest) ** (1 / self.temperature - 1) if size else 1.0 for size in sizes]
+
+    @cached_property
+    def _links(self) -> list[LinkFile | None]:
+        found: list[LinkFile | None] = []
+        for one in self.directions:
+            found += one.links or [None] * len(one.train)
+        return found
+
+
+def _check_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Refuse languages of directions whose tags or names would not tell them apart."""
+    for option, side in (("src_lang", 0), ("tgt_lang", 1)):
+        for pair in pairs:
+            check_language(option, pair[side])
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", pair[side]):
+                raise MtkitError(
+                    f"{option}: {pair[side]!r} has a character that a language tag cannot have; "
+                    "use letters, digits, hyphens and underscores of ASCII"
+                )
+    if same := [src for src, tgt in pairs if src == tgt]:
+        raise MtkitError(
+            f"the direction {same[0]} to {same[0]} has the same language twice; give two languages"
+        )
+    if twice := _repeated(pairs):
+        raise MtkitError(
+            f"the direction {' to '.join(twice[0])} is given twice; give all its corpora together"
+        )
+    if same := _repeated([f"{src}-{tgt}" for src, tgt in pairs]):
+        raise MtkitError(f"two directions have the name {same[0]}; choose other language codes")
+    spelled: dict[tuple[str, ...], str] = {}
+    for code in (code for pair in pairs for code in pair):
+        first = spelled.setdefault(tuple(language_subtags(code)), code)
+        if first != code:
+            raise MtkitError(f"{first} and {code} are codes of the same language; use one of them")
+
+
+def _check_set_names(directions: Sequence[DirectionSources], *, is_multilingual: bool) -> None:
+    """Refuse names of validation sets that are given twice, or cannot be part of a file name."""
+    names = [name for one in directions for name in one.valid_also]
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}", name):
+            raise MtkitError(
+                f"valid_also: {name!r} cannot be the name of a validation set; use at most 50 "
+                "letters, digits, dots, hyphens and underscores of ASCII, a letter or digit first"
+            )
+    taken = [one.name for one in directions] if is_multilingual else []
+    if twice := _repeated([*taken, *names]):
+        raise MtkitError(
+            f"valid_also: {twice[0]} is already the name of a validation set; give another"
+        )
+    # Not all file systems distinguish them.
+    if len({name.lower() for name in names}) < len(names):
+        raise MtkitError("valid_also: two names differ only in capital letters; change one")
+
+
+def _repeated(values: Sequence[T]) -> list[T]:
+    return [value for index, value in enumerate(values) if value in values[:index]]

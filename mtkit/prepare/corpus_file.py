@@ -1,0 +1,199 @@
+"""The corpus file: a YAML document that describes the data of `prepare`.
+
+It is for what is too much for a command line: training sources with weights, tags and alignments,
+several directions, further validation sets, treebanks. Paths are relative to its folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
+from mtkit.config import Section
+from mtkit.prepare.corpus import TREES, Corpus, DirectionSources
+from mtkit.prepare.links import LinkFile
+from mtkit.prepare.readers import HUB_PREFIX, parallel_files, parse_source
+from mtkit.prepare.source import Source
+from mtkit.prepare.treebank import Treebank
+from mtkit.prepare_config import prepare_config
+
+
+class CorpusFile(NamedTuple):
+    """What a corpus file says: the data, and the settings that are not the defaults."""
+
+    corpus: Corpus
+    settings: dict[str, Any]
+
+
+class _Part(Section):
+    """A mapping in the file, whose unknown keys are refused with a suggestion."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"expected {', '.join(cls.model_fields)}, not {shown(value)}")
+        for key in value:
+            if key not in cls.model_fields:
+                near = difflib.get_close_matches(str(key), cls.model_fields, n=1)
+                hint = f"did you mean {near[0]}?" if near else ", ".join(cls.model_fields)
+                raise ValueError(f"unknown key {cut(str(key))}; {hint}")
+        return value
+
+
+def _place(value: Any) -> Any:
+    """One place with both sides as a list too."""
+    places = [value] if isinstance(value, str) else value
+    if not isinstance(places, list) or len(places) not in (1, 2):
+        raise ValueError(f"expected a source, or a list of two files, not {shown(value)}")
+    return places
+
+
+_Place = Annotated[list[str], BeforeValidator(_place)]
+
+
+class _Training(_Part):
+    source: _Place
+    weight: float = Field(1.0, gt=0)
+    tag: str | None = None
+    alignments: str | None = None
+
+
+class _Trees(_Part):
+    source: str
+    weight: float = Field(1.0, gt=0)
+
+
+def _entry(value: Any) -> Any:
+    """A source without more is only its place."""
+    return {"source": value} if isinstance(value, str | list) else value
+
+
+class _Direction(_Part):
+    src_lang: str
+    tgt_lang: str
+    train: list[Annotated[_Training, BeforeValidator(_entry)]]
+    valid: _Place
+    valid_also: dict[str, _Place] = Field(default_factory=dict)
+    test: _Place | None = None
+
+
+class _OneDirection(_Direction):
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class _SeveralDirections(_Part):
+    directions: list[_Direction] = Field(min_length=1)
+    temperature: float = 1.0
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Treebank(_Part):
+    task: Literal["parsing"]
+    src_lang: str = "en"
+    train: list[Annotated[_Trees, BeforeValidator(_entry)]]
+    valid: str
+    test: str | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+def load_corpus(path: Path, *, name: str) -> CorpusFile:
+    """Read a corpus file and open its sources.
+
+    Args:
+        path: the file.
+        name: of the data.
+
+    Raises:
+        MtkitError: naming the file and the key that must be fixed.
+    """
+    try:
+        tree = parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MtkitError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise MtkitError(f"{path}: cannot be read as a corpus file: {error}") from error
+    except NotYamlError as error:
+        raise MtkitError(f"{path}: not YAML: {cut(str(error), 400)}") from None
+    kind: type[_OneDirection | _SeveralDirections | _Treebank] = _OneDirection
+    if isinstance(tree, dict) and "directions" in tree:
+        kind = _SeveralDirections
+    elif isinstance(tree, dict) and "task" in tree:
+        kind = _Treebank
+    try:
+        content = kind.model_validate(tree)
+    except ValidationError as error:
+        raise MtkitError(f"{path}: {_explain(error)}") from None
+    try:
+        # Whether they fit together is checked when all options are known.
+        prepare_config(content.settings, ["shared_vocab=false"])
+        corpus = _Reader(path.parent).corpus(name, content)
+        corpus.check()
+    except MtkitError as error:
+        raise MtkitError(f"{path}: {error}") from error
+    return CorpusFile(corpus, content.settings)
+
+
+class _Reader:
+    """Opens what a corpus file in this folder names."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def corpus(self, name: str, content: _OneDirection | _SeveralDirections | _Treebank) -> Corpus:
+        if isinstance(content, _Treebank):
+            trees = DirectionSources(
+                content.src_lang,
+                TREES,
+                [Treebank(self._folder / one.source, weight=one.weight) for one in content.train],
+                Treebank(self._folder / content.valid),
+                Treebank(self._folder / content.test) if content.test else None,
+            )
+            return Corpus(name, [trees], task="parsing")
+        if isinstance(content, _OneDirection):
+            return Corpus(name, [self._direction(content)])
+        return Corpus(
+            name,
+            [self._direction(one) for one in content.directions],
+            is_multilingual=True,
+            temperature=content.temperature,
+        )
+
+    def _direction(self, content: _Direction) -> DirectionSources:
+        def source(place: list[str], **more: Any) -> Source:
+            paths = [str(self._folder / one) for one in place]
+            if len(place) == 2:
+                return parallel_files(*paths, **more)
+            text = place[0] if place[0].startswith(HUB_PREFIX) else paths[0]
+            return parse_source(text, src_lang=content.src_lang, tgt_lang=content.tgt_lang, **more)
+
+        links = [one.alignments for one in content.train if one.alignments is not None]
+        if links and len(links) < len(content.train):
+            raise MtkitError("alignments: give them for every source under train, or for none")
+        return DirectionSources(
+            content.src_lang,
+            content.tgt_lang,
+            [source(one.source, weight=one.weight, tag=one.tag) for one in content.train],
+            source(content.valid),
+            source(content.test) if content.test else None,
+            {name: source(place) for name, place in content.valid_also.items()},
+            [LinkFile(self._folder / file) for file in links],
+        )
+
+
+def _explain(error: ValidationError) -> str:
+    """The first mistake, with the keys that lead to it."""
+    first = error.errors()[0]
+    keys = [f"entry {key + 1}" if isinstance(key, int) else cut(key) for key in first["loc"]]
+    where = f"{', '.join(keys)}: " if keys else ""
+    if first["type"] == "missing":
+        return f"{where}is missing"
+    if first["type"] == "value_error":
+        return f"{where}{first['ctx']['error']}"
+    expected = first["msg"].removeprefix("Input should be ")
+    return f"{where}expected {expected}, not {shown(first['input'])}"

@@ -1,0 +1,146 @@
+"""The results of the stages of a preparation, which a run that resumes reads, and of all of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, read_record, write_record
+from mtkit.prepare.language_check import LanguageCounts
+from mtkit.prepare.line_facts import LineCounts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample of a dropped pair; long sides are cut, and the file's name is one line."""
+
+    reason: str
+    file: str
+    line: int
+    src: str
+    tgt: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `prepare`.
+
+    Attributes:
+        path: the prepared folder.
+        pairs: number of pairs read, by split.
+        dropped: number of training pairs dropped, by reason.
+        overlaps: number of training pairs whose source, target, or both are in the validation or
+            test set, dropped or not.
+        fixed: number of lines that were fixed, by kind.
+        misaligned: segments whose sides are misaligned: source, first and last line, and offset.
+        samples: some dropped pairs for each reason, from all parts of the corpus.
+        vocab_sizes: vocabulary size, of both sides together or of each.
+        tokens: source and target tokens of the kept training pairs, with EOS.
+        shares: of multilingual data, for each direction the number of its kept training pairs, and
+            its share of the pairs of an epoch.
+        noise: number of training pairs that got each kind of noise with a probability above 0.
+        tags: number of kept training pairs with each tag of a corpus.
+        in_training: number of pairs of each validation and test set that are kept training pairs
+            too.
+        warnings: sentences about wrong languages, and about sets that share pairs with the
+            training data.
+        seconds: wall time of each stage; 0 for the parts that a stopped run had finished.
+    """
+
+    path: Path
+    pairs: dict[str, int]
+    dropped: dict[str, int]
+    overlaps: tuple[int, int, int]
+    fixed: dict[str, int]
+    misaligned: list[tuple[str, int, int, int]]
+    samples: list[Sample]
+    vocab_sizes: tuple[int, ...]
+    tokens: tuple[int, int]
+    seconds: dict[str, float]
+    shares: dict[str, tuple[int, float]] = field(default_factory=dict)
+    noise: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+    in_training: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def vocabulary(self) -> str:
+        """The vocabulary size of both sides together, or those of the source and the target."""
+        sizes = [f"{size:,}" for size in self.vocab_sizes]
+        return sizes[0] if len(sizes) == 1 else f"source {sizes[0]}, target {sizes[1]}"
+
+
+@dataclass
+class CheckResult:
+    """The result of the first stage besides its `PairRecords`; lists have an entry for each source.
+
+    Attributes:
+        pairs: number of pairs.
+        digests: SHA-256 of the source side and of the target side, as lines of text.
+        blocks: checksums of the blocks, to detect a source that changes later.
+        fixed: number of lines that were fixed, by kind.
+        overlaps, misaligned: as in `Report`.
+        languages: from `LanguageCheck`.
+        in_training: as in `Report`.
+    """
+
+    pairs: list[int]
+    digests: list[list[str]]
+    blocks: list[list[str]]
+    fixed: list[dict[str, int]]
+    overlaps: list[int]
+    misaligned: list[list[Any]]
+    languages: list[LanguageCounts] = field(default_factory=list)
+    in_training: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class EncodeResult:
+    """The progress of the third stage; lists have an entry for each source.
+
+    Attributes:
+        blocks: number of finished blocks.
+        sizes: sizes of the files so far.
+        kept: number of kept pairs.
+        dropped: number of dropped pairs, by reason.
+        tokens: tokens of source and target side, with EOS.
+        samples: dropped pairs, by reason, each with the number that selected it.
+        noise: as in `Report`.
+        lines: of translations, what the training lines are like.
+    """
+
+    blocks: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)
+    kept: list[int] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)
+    tokens: list[int] = field(default_factory=lambda: [0, 0])
+    samples: dict[str, list[list[Any]]] = field(default_factory=dict)
+    noise: dict[str, int] = field(default_factory=dict)
+    lines: LineCounts = field(default_factory=LineCounts)
+
+
+class _StageRecord(Record):
+    """The record of a finished stage, for a run that resumes."""
+
+    content: dict[str, Any]
+
+
+def write_stage(path: Path, value: CheckResult | EncodeResult) -> None:
+    """Record a stage, or its progress."""
+    write_record(path, _StageRecord(content=asdict(value)))
+
+
+def read_stage(path: Path) -> dict[str, Any] | None:
+    """The record that a stopped run left; None if there is none, or it is damaged."""
+    if not path.is_file():
+        return None
+    try:
+        return read_record(path, _StageRecord, advice="this stage is repeated").content
+    except MtkitError as error:
+        log.warning("%s", error)
+        return None

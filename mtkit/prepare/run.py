@@ -1,0 +1,286 @@
+"""Prepares a folder from a corpus name or files: download, filter, learn subwords, encode.
+
+The training pairs are read three times, block by block, and processed on all cores:
+
+1. **Check.** The per-pair filters are applied to every pair. The data for comparing pairs is
+   written to flat files, in which duplicates and misaligned segments are then searched.
+2. **Learn.** The words of the kept pairs, or of an even sample of them, are counted, and the
+   subword vocabulary is learned from the counts.
+3. **Encode.** The kept pairs are segmented into subwords, filtered by these, and written. Some of
+   them may get noise before they are written.
+
+The later stages compare every block with the one that the first stage read, before it is used: a
+source that changes meanwhile is refused, so its lines are never paired wrongly.
+
+Memory is bounded for any size of the corpus. A block gives the same results in any process, and
+blocks are joined in their order, so the bytes of the folder depend only on the input and the
+settings. A run with the same input and settings resumes a stopped one: the first two stages are
+reused as a whole, the third in parts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+import mtkit
+from mtkit.base.errors import MtkitError, encodable
+from mtkit.base.processes import available_cores
+from mtkit.data import LINK_TYPE, PreparedData, Task
+from mtkit.prepare.catalogue import find_corpus
+from mtkit.prepare.corpus import Corpus, DirectionSources
+from mtkit.prepare.language_check import warn_of_codes
+from mtkit.prepare.links import LinkFile
+from mtkit.prepare.passes import BLOCK, Passes
+from mtkit.prepare.readers import catalogue_sources, parallel_files
+from mtkit.prepare.results import Report
+from mtkit.prepare.source import Source
+from mtkit.prepare.tokenizer_from import ExistingVocabularies
+from mtkit.prepare.writer import check_free, create_prepared
+from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
+from mtkit.tokenizer import SENTENCEPIECE_VERSION
+
+log = logging.getLogger(__name__)
+
+# The format of the records for a run that resumes; change the number when they change.
+_RECORDS_FORMAT = 9
+# The most processes per core; more would only use memory.
+_WORKERS_PER_CORE = 8
+# Subwords of the sentences of the Wall Street Journal (Section 6.3).
+WSJ_VOCABULARY = 16_000
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareOptions:
+    """How a corpus is prepared.
+
+    Attributes:
+        settings: of `PrepareConfig`, by name. The default `vocab_size` is that of the catalogue, or
+            the paper's 16,000 for trees.
+        overrides: settings as text, such as `max_ratio=3`, which take precedence.
+        tokenizer_from: a run folder or a prepared folder whose subwords are used, instead of
+            learning new ones.
+        workers: number of processes; by default one per core.
+        force: replace the folder if it exists.
+        dry_run: do everything, then delete the result.
+        on_finished: called with the finished data and its report.
+    """
+
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    overrides: Sequence[str] = ()
+    tokenizer_from: Path | None = None
+    workers: int | None = None
+    force: bool = False
+    dry_run: bool = False
+    on_finished: Callable[[PreparedData, Report], None] | None = None
+
+
+def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = None) -> Report:
+    """Prepare a corpus.
+
+    Args:
+        corpus: the name of one in the catalogue, such as `wmt14-en-de`, or your own.
+        out: the folder to write.
+        options: how; by default all cores, with the default settings.
+
+    Raises:
+        MtkitError: for an unknown name, a hub that cannot be reached, a folder that cannot be
+            written, a vocabulary size that is too large for the text; or naming the file, and the
+            line if there is one, that must be fixed.
+    """
+    options = options or PrepareOptions()
+    if not isinstance(corpus, str):
+        corpus.check()
+        if corpus.task == "translation":
+            warn_of_codes(corpus.language_pairs)
+        existing, config = _resolve(
+            options,
+            corpus.language_pairs,
+            task=corpus.task,
+            is_multilingual=corpus.is_multilingual,
+            corpus_tags=corpus.corpus_tags,
+            vocab_size=WSJ_VOCABULARY if corpus.task == "parsing" else None,
+        )
+        if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
+            raise MtkitError(
+                f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}"
+            )
+        _check_output(out, options)
+        return _prepare(corpus, config, existing, out, options)
+    entry = find_corpus(corpus)
+    languages = [(entry.src_lang, entry.tgt_lang)]
+    existing, config = _resolve(options, languages, vocab_size=entry.vocab_size)
+    _check_output(out, options)
+    if not entry.built_in:
+        log.info("fetching %s from %s", entry.name, entry.source)
+    split = catalogue_sources(entry)
+    sources = DirectionSources(*languages[0], [split["train"]], split["valid"], split["test"])
+    fetched = Corpus(corpus, [sources], licence=entry.licence)
+    return _prepare(fetched, config, existing, out, options)
+
+
+def prepare_files(
+    name: str,
+    out: Path,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    train: Sequence[Source | tuple[Path, Path]],
+    valid: Source | tuple[Path, Path],
+    test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
+    alignments: Sequence[Path] = (),
+    **options: Any,
+) -> Report:
+    """Prepare your own sentence pairs, of one direction; raises as `prepare`.
+
+    Args:
+        name: the name of the data.
+        out: the folder to write.
+        src_lang, tgt_lang: language codes.
+        train: sources, from `readers`, or pairs of a source and a target file, plain or
+            compressed, one sentence per line.
+        valid, test: likewise, one each.
+        valid_also: further validation sets by name, as in `DirectionSources`.
+        alignments: for each training source the word alignments of its pairs, in the Pharaoh
+            format, for `train.guided_alignment`; or none.
+        options: of `PrepareOptions`, and settings of `PrepareConfig`.
+    """
+    sources = DirectionSources(
+        src_lang,
+        tgt_lang,
+        [_as_source(one) for one in train],
+        _as_source(valid),
+        _as_source(test) if test else None,
+        {set_name: _as_source(one) for set_name, one in valid_also.items()},
+        [LinkFile(Path(path)) for path in alignments],
+    )
+    names = {field.name for field in dataclasses.fields(PrepareOptions)}
+    how = PrepareOptions(
+        settings={key: value for key, value in options.items() if key not in names},
+        **{key: value for key, value in options.items() if key in names},
+    )
+    return prepare(Corpus(name, [sources]), out, how)
+
+
+def _as_source(source: Source | tuple[Path, Path]) -> Source:
+    return parallel_files(*source) if isinstance(source, tuple) else source
+
+
+def _check_output(out: Path, options: PrepareOptions) -> None:
+    """Refuse, before any work is done, a folder that cannot be written."""
+    try:
+        os.lstat(out)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # the name is too long, or not possible
+        reason = getattr(error, "strerror", None) or error
+        raise MtkitError(f"{out}: cannot be written: {reason}") from error
+    if not options.dry_run:
+        check_free(out, force=options.force)
+
+
+def _number_of_workers(workers: int | None) -> int:
+    if workers is None:
+        return available_cores()
+    if workers < 1:
+        raise MtkitError(f"workers: there must be at least one, not {workers}")
+    most = _WORKERS_PER_CORE * available_cores()
+    if workers > most:
+        log.info("starting %d workers; more would not be faster on this machine", most)
+    return min(workers, most)
+
+
+def _resolve(
+    options: PrepareOptions,
+    directions: Sequence[tuple[str, str]],
+    *,
+    vocab_size: int | None,
+    task: Task = "translation",
+    is_multilingual: bool = False,
+    corpus_tags: Sequence[str] = (),
+) -> tuple[ExistingVocabularies | None, PrepareConfig]:
+    """The vocabularies of `tokenizer_from`, if it is given, and all settings.
+
+    Args:
+        options: as they were given.
+        directions: source and target language of each.
+        vocab_size: the default; None for that of `PrepareConfig`.
+        task, is_multilingual, corpus_tags: of the corpus.
+    """
+    is_parsing = task == "parsing"
+    base = FOR_TREES if is_parsing else ()
+    if options.tokenizer_from is None:
+        existing = None
+        given = {key: value for key, value in options.settings.items() if value is not None}
+        config = prepare_config({"vocab_size": vocab_size, **given}, [*base, *options.overrides])
+    else:
+        existing = ExistingVocabularies.open(
+            Path(options.tokenizer_from),
+            directions,
+            task=task,
+            is_multilingual=is_multilingual,
+            corpus_tags=corpus_tags,
+        )
+        config = existing.config(options.settings, options.overrides, base=base)
+    if is_parsing and config.noise.is_on:
+        raise MtkitError(
+            "noise: is a setting for sentence pairs, because a parser reads the words as they are "
+            "in the treebank; remove it"
+        )
+    if not is_parsing and not config.tree_tags:
+        raise MtkitError("tree_tags: is a setting for treebanks; remove it")
+    return existing, config
+
+
+def _prepare(
+    corpus: Corpus,
+    config: PrepareConfig,
+    existing: ExistingVocabularies | None,
+    out: Path,
+    options: PrepareOptions,
+) -> Report:
+    workers = _number_of_workers(options.workers)
+    facts: dict[str, Any] = {
+        "name": encodable(corpus.name),
+        # Each once, in the order of the directions.
+        "src_lang": ",".join(dict.fromkeys(one.src_lang for one in corpus.directions)),
+        "tgt_lang": ",".join(dict.fromkeys(one.tgt_lang for one in corpus.directions)),
+        "settings": config.model_dump(mode="json"),
+        "versions": {"mtkit": mtkit.__version__, "sentencepiece": SENTENCEPIECE_VERSION},
+    }
+    if corpus.licence is not None:
+        facts["licence"] = corpus.licence
+    if corpus.is_multilingual:
+        facts["temperature"] = corpus.temperature
+    if corpus.task == "parsing":
+        facts["task"] = corpus.task
+    if existing is not None:
+        facts["tokenizer_from"] = existing.facts
+    origins = {split: corpus.facts(split) for split in corpus.sources()}
+    depends_on = [_RECORDS_FORMAT, BLOCK, facts, origins]
+    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()
+    keep = not options.dry_run
+    with create_prepared(out, force=options.force, key=key, keep=keep) as writer:
+        writer.describe(**facts)
+        try:
+            report = Passes(corpus, config, writer, workers, existing).run(out, origins)
+        except KeyboardInterrupt:
+            if keep:
+                log.warning("stopped; run the same command again to continue")
+            raise
+        if options.on_finished is not None and not keep:
+            options.on_finished(writer.finish(), report)
+    if options.on_finished is not None and keep:
+        # An error from here on loses no work.
+        options.on_finished(PreparedData.open(out), report)
+    return report
