@@ -68,7 +68,8 @@ def attention(window: int | None) -> Callable[[int], Layer]:
     def build(d: int) -> Layer:
         shape = ModelConfig(d_model=d, n_heads=max(1, d // HEAD_WIDTH), attention_window=window)
         layer = SelfAttention(shape).eval()
-        layer.reset_parameters()
+        for linear in (layer.in_proj, layer.out_proj):
+            torch.nn.init.xavier_uniform_(linear.weight)
         return layer
 
     return build

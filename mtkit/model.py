@@ -20,34 +20,19 @@ boolean mask is True where attention may look.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtkit.attention import (
-    attend_nearby,
-    attention,
-    attention_log_weights,
-    attention_weights,
-    band,
-)
+from mtkit.attention import attention, local_attention
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig
 from mtkit.kernels import bf16
-
-# The output bias of a token that is never produced, such as padding. It is finite, so that products
-# with zero stay zero, and far below every sum of products.
-NEVER = -1e9
-# Matrix units of GPUs work on tiles, and a vocabulary that ends inside one makes the largest
-# product of a step slower than a few rows of zeros.
-GPU_TILE = 128
+from mtkit.kernels.dropout import Dropout
+from mtkit.kernels.loss import output_layer
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -63,87 +48,12 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1)
 
 
-class _DropoutGenerator(threading.local):
-    """The generator of `Dropout` in a thread; None for that of PyTorch."""
-
-    current: torch.Generator | None = None
-
-
-_dropout_generator = _DropoutGenerator()
-
-
-@contextmanager
-def dropout_seeded(seed: int) -> Iterator[None]:
-    """In this thread, have `Dropout` draw from a generator of its own, on a CPU.
-
-    All threads share the generator of PyTorch. Both generators give the same numbers for a seed.
-    """
-    _dropout_generator.current = torch.Generator().manual_seed(seed)
-    try:
-        yield
-    finally:
-        _dropout_generator.current = None
-
-
-class Dropout(nn.Module):
-    """Dropout (Section 5.4), on a CPU with random bits that cost little.
-
-    PyTorch draws one float at a time, which was a twentieth of a training step of the `small`
-    preset. Here a 64-bit generator decides about four elements at once, each with a probability
-    that is a multiple of 1/65,536. It is seeded by PyTorch's generator, or by that of
-    `dropout_seeded`. The result is of float32 at least, because 1 / (1 - p) is not a bfloat16
-    number.
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`x` in evaluation; in training, elements are dropped and the others scaled up."""
-        if not self.training or self.p == 0.0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.p)
-        # With p < 1, something is kept.
-        dropped = min(round(self.p * 65_536), 65_535)
-        seed = torch.randint(2**63 - 1, (), generator=_dropout_generator.current)
-        generator = np.random.SFC64(int(seed))
-        count = x.numel()
-        bits = torch.from_numpy(generator.random_raw(-(-count // 4)).view(np.int16)[:count])
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        keep = torch.empty(x.shape, dtype=x.dtype)
-        # Written as 0 and 1 of the type that is multiplied: conversions cost more than drawing.
-        torch.ge(bits.view(x.shape), dropped - 32_768, out=keep)
-        return x * keep.mul_(65_536 / (65_536 - dropped))
-
-
 class Linear(nn.Linear):
-    """PyTorch's linear layer, which in bfloat16 on a CPU is computed by `bf16.linear`."""
+    """PyTorch's linear layer, faster in bfloat16 on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) to (..., out)."""
-        if bf16.applies_to(x):
-            return bf16.linear(x, self.weight, self.bias)
-        return F.linear(x, self.weight, self.bias)
-
-
-def output_layer(x: Tensor, weight: Tensor, *, multiple: int) -> Tensor:
-    """`x` times the rows of `weight`, worked out over a multiple of so many rows.
-
-    The rows that are added are zeros, and their results are cut off again.
-
-    Args:
-        x: (..., D).
-        weight: (V, D).
-        multiple: of what.
-
-    Returns:
-        (..., V).
-    """
-    V = len(weight)
-    padded = F.pad(weight, (0, 0, 0, -V % multiple)) if V % multiple else weight
-    return F.linear(x, padded)[..., :V]
+        return bf16.linear(x, self.weight, self.bias)
 
 
 class Attention(nn.Module):
@@ -160,39 +70,13 @@ class Attention(nn.Module):
         self.dropout = config.attention_dropout
         self.out_proj = Linear(self.v_width, config.d_model)
 
-    def reset_parameters(self) -> None:
-        """Glorot uniform over the matrices that the paper's first public code had.
-
-        It drew queries, keys and values of self-attention as one matrix, and keys and values of
-        cross-attention as one, which lowers their scale by √½ and √⅔.
-        """
-        for linear in self.children():
-            if isinstance(linear, Linear):
-                nn.init.xavier_uniform_(linear.weight)
-                nn.init.zeros_(linear.bias)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False
-    ) -> Tensor:
-        """The weighted values of every query, heads joined and projected.
-
-        Args:
-            q: (B, H, T, K).
-            k, v: (B, H, S, K).
-            mask: broadcastable to (B, H, T, S).
-            causal: let position t see positions up to t; instead of a mask.
-
-        Returns:
-            (B, T, D).
-        """
-        dropout = self.dropout if self.training else 0.0
-        return self._join(attention(q, k, v, mask=mask, causal=causal, dropout=dropout))
-
-    def _join(self, heads: Tensor) -> Tensor:
+    def join_heads(self, heads: Tensor) -> Tensor:
+        """The results of all heads (B, H, T, Kv), joined and projected: (B, T, D)."""
         joined: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))
         return joined
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, H·K) to (B, H, T, K)."""
         return x.view(*x.shape[:2], self.n_heads, -1).transpose(1, 2)
 
 
@@ -216,31 +100,20 @@ class SelfAttention(Attention):
             causal: let position t see positions up to t; without `visible`.
         """
         q, k, v = self.project(x)
-        if self.window is None or self.window >= x.shape[1] - 1:
-            return self.attend(q, k, v, mask=visible, causal=causal)
         dropout = self.dropout if self.training else 0.0
-        out = attend_nearby(
-            q, k, v, window=self.window, causal=causal, visible=visible, dropout=dropout
-        )
-        return self._join(out)
-
-    def weights(self, x: Tensor, *, visible: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The attention weights (B, H, T, T) of `forward` with the same arguments.
-
-        They are zero outside of the window of restricted attention, and rows sum to 1; a row of
-        padding may be zeros.
-        """
-        q, k, _ = self.project(x)
-        T = x.shape[1]
-        before = T if self.window is None else self.window
-        near = band(T, T, first=0, before=before, after=0 if causal else before, device=x.device)
-        return attention_weights(q, k, near if visible is None else near & visible)
+        if self.window is None or self.window >= x.shape[1] - 1:
+            heads = attention(q, k, v, mask=visible, causal=causal, dropout=dropout)
+        else:
+            heads = local_attention(
+                q, k, v, window=self.window, causal=causal, visible=visible, dropout=dropout
+            )
+        return self.join_heads(heads)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of (B, T, D), each (B, H, T, K)."""
         width = self.q_width
         q, k, v = self.in_proj(x).split((width, width, self.v_width), dim=-1)
-        return self._heads(q), self._heads(k), self._heads(v)
+        return self.split_heads(q), self.split_heads(k), self.split_heads(v)
 
 
 class CrossAttention(Attention):
@@ -253,29 +126,14 @@ class CrossAttention(Attention):
 
     def forward(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D); keys and values from `project_memory`, `mask` (B, 1, 1, S)."""
-        return self.attend(self._heads(self.q_proj(x)), *memory_kv, mask=mask)
-
-    def weights(self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """The attention weights (B, H, T, S) of `forward` with the same arguments."""
-        return attention_weights(self._heads(self.q_proj(x)), memory_kv[0], mask)
-
-    def log_weights(
-        self, x: Tensor, memory_kv: tuple[Tensor, Tensor], mask: Tensor, *, head: int
-    ) -> Tensor:
-        """The logarithms (B, T, S) of the weights of one head, from 0, in float32 at least."""
-        wide = torch.promote_types(x.dtype, torch.float32)
-        width = self.q_width // self.n_heads
-        rows = slice(head * width, (head + 1) * width)
-        # Small products of many shapes: in bfloat16 oneDNN would compile a kernel for each.
-        with torch.autocast(x.device.type, enabled=False):
-            weight, bias = self.q_proj.weight[rows], self.q_proj.bias[rows]
-            q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
-            return attention_log_weights(q, memory_kv[0][:, head], mask[:, 0])
+        q = self.split_heads(self.q_proj(x))
+        dropout = self.dropout if self.training else 0.0
+        return self.join_heads(attention(q, *memory_kv, mask=mask, dropout=dropout))
 
     def project_memory(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of the encoder's output (B, S, D), each (B, H, S, K)."""
         k, v = self.kv_proj(states).split((self.q_width, self.v_width), dim=-1)
-        return self._heads(k), self._heads(v)
+        return self.split_heads(k), self.split_heads(v)
 
 
 class FeedForward(nn.Module):
@@ -290,12 +148,6 @@ class FeedForward(nn.Module):
         self.outer = Linear(config.d_ff, config.d_model)
         self.dropout = Dropout(config.activation_dropout)
         self.has_relu = config.activation == "relu"
-
-    def reset_parameters(self) -> None:
-        """Glorot uniform weights, zero biases."""
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D)."""
@@ -329,12 +181,6 @@ class Residual(nn.Module):
         return normed
 
 
-# Takes the kind of attention, its weights (B, H, queries, keys), and its values (B, H, keys, Kv).
-Keep = Callable[[Literal["self", "cross"], Tensor, Tensor], None]
-# Takes the log-weights (B, T, S) of the first head of cross-attention, with their gradients.
-Guide = Callable[[Tensor], None]
-
-
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
@@ -344,17 +190,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
-    def forward(self, x: Tensor, visible: Tensor, *, keep: Keep | None = None) -> Tensor:
+    def forward(self, x: Tensor, visible: Tensor) -> Tensor:
         """(B, S, D) to (B, S, D); `visible` (B, 1, 1, S) is False at padding."""
-
-        def attend(y: Tensor) -> Tensor:
-            if keep is not None:
-                attention = self.self_attention
-                keep("self", attention.weights(y, visible=visible), attention.project(y)[2])
-            attended: Tensor = self.self_attention(y, visible=visible)
-            return attended
-
-        x = self.residuals[0](x, attend)
+        x = self.residuals[0](x, lambda y: self.self_attention(y, visible=visible))
         out: Tensor = self.residuals[1](x, self.feed_forward)
         return out
 
@@ -369,44 +207,21 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor,
-        memory_mask: Tensor,
-        *,
-        keep: Keep | None = None,
-        guide: Guide | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
         """(B, T, D) to (B, T, D); a position sees those before it.
 
         Args:
             x: (B, T, D).
             memory: the encoder's output (B, S, D).
             memory_mask: (B, 1, 1, S), False at padding.
-            keep: gets the weights and values of self-attention ("self") and of attention to the
-                memory ("cross").
-            guide: gets the weights of the head that learns word alignments.
         """
-
-        def attend_to_prefix(y: Tensor) -> Tensor:
-            if keep is not None:
-                attention = self.self_attention
-                keep("self", attention.weights(y, causal=True), attention.project(y)[2])
-            attended: Tensor = self.self_attention(y, causal=True)
-            return attended
 
         def attend_to_memory(y: Tensor) -> Tensor:
             memory_kv = self.cross_attention.project_memory(memory)
-            if keep is not None:
-                weights = self.cross_attention.weights(y, memory_kv, memory_mask)
-                keep("cross", weights, memory_kv[1])
-            if guide is not None:
-                guide(self.cross_attention.log_weights(y, memory_kv, memory_mask, head=0))
             attended: Tensor = self.cross_attention(y, memory_kv, memory_mask)
             return attended
 
-        x = self.residuals[0](x, attend_to_prefix)
+        x = self.residuals[0](x, lambda y: self.self_attention(y, causal=True))
         x = self.residuals[1](x, attend_to_memory)
         out: Tensor = self.residuals[2](x, self.feed_forward)
         return out
@@ -428,7 +243,6 @@ class Transformer(nn.Module):
     https://aclanthology.org/E17-2025).
 
     Args:
-        config: the shape of the model.
         vocab_size: V, of the joint vocabulary, or of the target's.
         pad_id: the id that masks derive from.
         src_vocab_size: of the source's own vocabulary; None if it is joint.
@@ -438,25 +252,20 @@ class Transformer(nn.Module):
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        vocab_size: int,
-        pad_id: int,
-        src_vocab_size: int | None = None,
+        self, config: ModelConfig, vocab_size: int, pad_id: int, src_vocab_size: int | None = None
     ) -> None:
         super().__init__()
         self.config = config
         self.pad_id = pad_id
         self.embedding = _embedding(vocab_size, config)
         self.src_embedding: nn.Embedding | None = None
-        if src_vocab_size is not None and config.shared_embedding:
-            if src_vocab_size != vocab_size:
-                raise MtkitError(
-                    f"model.shared_embedding: the source has {src_vocab_size} subwords and the "
-                    f"target {vocab_size}; set it to false"
-                )
-        elif src_vocab_size is not None:
+        if src_vocab_size is not None and not config.shared_embedding:
             self.src_embedding = _embedding(src_vocab_size, config)
+        elif src_vocab_size not in (None, vocab_size):
+            raise MtkitError(
+                f"model.shared_embedding: the source has {src_vocab_size} subwords and the "
+                f"target {vocab_size}; set it to false"
+            )
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -467,10 +276,11 @@ class Transformer(nn.Module):
         if config.positions == "learned":
             self.learned_positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         if config.positions == "words":
-            # (V,): the tokens that words are counted by. Part of the weights, though not trained.
-            sizes = {"src": src_vocab_size or vocab_size, "tgt": vocab_size}
-            for side, size in sizes.items():
-                self.register_buffer(f"{side}_words", torch.zeros(size, dtype=torch.bool))
+            # Part of the weights, though not trained.
+            self.set_word_tokens(
+                torch.zeros(src_vocab_size or vocab_size, dtype=torch.bool),
+                torch.zeros(vocab_size, dtype=torch.bool),
+            )
         self.output_bias: nn.Parameter | None = None
         if config.output_bias:
             self.output_bias = nn.Parameter(torch.empty(vocab_size))
@@ -490,7 +300,11 @@ class Transformer(nn.Module):
         return None if self.src_embedding is None else self.src_embedding.num_embeddings
 
     def reset_parameters(self) -> None:
-        """Draw all initial values: Glorot uniform, and N(0, D^-½) for the embeddings."""
+        """Draw all initial values: Glorot uniform, and N(0, D^-½) for the embeddings.
+
+        As in the paper's first public code, queries, keys and values of self-attention are one
+        matrix, and keys and values of cross-attention: their scale is lower by √½ and √⅔.
+        """
         if self.embedding.weight.is_meta:
             return
         std = self.config.d_model**-0.5
@@ -503,39 +317,30 @@ class Transformer(nn.Module):
         if self.output_bias is not None:
             nn.init.zeros_(self.output_bias)
         for module in self.modules():
-            if isinstance(module, Attention | FeedForward):
-                module.reset_parameters()
+            if isinstance(module, Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
 
-    def forward(
-        self,
-        src: Tensor,
-        tgt_in: Tensor,
-        *,
-        output: Callable[..., Tensor] | None = None,
-        guides: Mapping[int, Guide] | None = None,
-    ) -> Tensor:
+    def forward(self, src: Tensor, tgt_in: Tensor, *, states_only: bool = False) -> Tensor:
         """Logits of every next target token.
 
         Args:
             src: (B, S), each sentence ended by EOS, then padding.
             tgt_in: (B, T), each sentence begun by BOS, then padding.
-            output: takes the place of the output layer, and gets what that works on: the states
-                (B, T, D) and the matrix (V, D), and as `bias` the output bias (V,) if there is
-                one. A loss need not see all logits at once.
-            guides: of decoder layers, by their number from 0.
+            states_only: return what the output layer is applied to, for a loss that need not see
+                all logits at once.
 
         Returns:
-            (B, T, V), or what `output` returns. Rows at padding are meaningless.
+            (B, T, V), or (B, T, D) with `states_only`. Rows at padding are meaningless.
         """
         memory = self.encode(src)
         # Padding follows the sentence, so causality already hides it from every real position.
         x = self.embed_tgt(tgt_in)
-        for number, layer in enumerate(self.decoder_layers()):
-            guide = guides.get(number) if guides else None
-            x = layer(x, memory.states, memory.mask, guide=guide)
-        if output is not None:
-            more = {} if self.output_bias is None else {"bias": self.output_bias}
-            return output(self.decoder_norm(x), self.embedding.weight, **more)
+        for layer in self.decoder:
+            x = layer(x, memory.states, memory.mask)
+        if states_only:
+            states: Tensor = self.decoder_norm(x)
+            return states
         return self.logits(x)
 
     def encode(self, src: Tensor) -> Memory:
@@ -546,31 +351,16 @@ class Transformer(nn.Module):
             x = layer(x, visible)
         return Memory(self.encoder_norm(x), visible)
 
-    def layers(self) -> list[nn.Module]:
-        """All layers, in the order in which they run."""
-        return [*self.encoder, *self.decoder]
-
-    def compile_layers(self) -> None:
-        """Compile every layer with torch.compile; layers of one kind share their graphs."""
-        # PyTorch reuses compiled code from disk, and does not look for which vector instructions
-        # it was made: code for AVX2 that runs with AVX-512 writes beyond the end of its tensors.
-        config = torch.compiler.config
-        capability = torch.backends.cpu.get_cpu_capability()
-        if capability not in config.cache_key_tag:
-            config.cache_key_tag += f" {capability}"
-        for layer in self.layers():
-            layer.compile(dynamic=True)
-
     def encoder_layers(self) -> list[EncoderLayer]:
-        """Those of the encoder, as what they are."""
+        """The layers of the encoder, typed."""
         return [layer for layer in self.encoder if isinstance(layer, EncoderLayer)]
 
     def decoder_layers(self) -> list[DecoderLayer]:
-        """Those of the decoder, as what they are."""
+        """The layers of the decoder, typed."""
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
-    def count_words(self, src: Tensor, tgt: Tensor) -> None:
-        """Say which tokens words are counted by; with `positions: words`.
+    def set_word_tokens(self, src: Tensor, tgt: Tensor) -> None:
+        """Set the tokens that words are counted by; with `positions: words`.
 
         Args:
             src: (V,), True for the tokens that begin a word, and EOS.
@@ -594,7 +384,6 @@ class Transformer(nn.Module):
         return self._embed(tgt_in, self.embedding, words)
 
     def _embed(self, ids: Tensor, embedding: nn.Embedding, words: Tensor | None) -> Tensor:
-        """Scaled embeddings plus positions, (B, T, D)."""
         # √D brings embeddings of deviation D^-½ to the size of the position encoding (Section 3.4).
         x = embedding(ids) * math.sqrt(self.config.d_model)
         positions = self.positions(0, ids.shape[1], like=x, words=words)
@@ -604,25 +393,14 @@ class Transformer(nn.Module):
     def positions(
         self, start: int, end: int, *, like: Tensor, words: Tensor | None = None
     ) -> Tensor:
-        """Encodings of positions.
+        """Encodings (end - start, D) of the positions from `start` to `end` - 1.
 
         Args:
-            start, end: the positions, without the last.
             like: a tensor of their type and device.
-            words: (..., end - start), with `positions: words` the number of the word of the source
-                at each position, from 0: that of a subword, or the one to be read next. It is at
-                most the number of the position, which is the default.
-
-        Returns:
-            (end - start, D), or (..., end - start, D) with `words`.
+            words: (..., end - start), with `positions: words` the word of the source at each
+                position, from 0: that of a subword, or the one to be read next. By default the
+                position itself, which it never exceeds. The result is (..., end - start, D).
         """
-        if self.config.positions == "words":
-            if words is None:
-                words = torch.arange(start, end, device=like.device)
-            # A token begins or reads at most one word, so there are not more words than positions.
-            halves = self._sinusoids_to(end, like=like)
-            tokens = halves[start:end].expand(*words.shape, -1)
-            return torch.cat((tokens, halves[words]), dim=-1)
         if self.config.positions == "learned":
             if end > self.config.max_positions:
                 raise MtkitError(
@@ -630,31 +408,28 @@ class Transformer(nn.Module):
                     f"({self.config.max_positions}), the limit of learned positions"
                 )
             return self.learned_positions[start:end]
-        return self._sinusoids_to(end, like=like)[start:end]
-
-    def _sinusoids_to(self, end: int, *, like: Tensor) -> Tensor:
-        """The encodings of at least so many positions, (length, D), or half as wide for words."""
-        width = self.config.d_model // (2 if self.config.positions == "words" else 1)
+        by_words = self.config.positions == "words"
         table = self._sinusoids
         # Kept between calls, no part of the weights, and as long as the longest sequence so far.
         if table is None or len(table) < end or table.dtype != like.dtype:
+            width = self.config.d_model // (2 if by_words else 1)
             table = sinusoidal_positions(max(2 * end, 256), width)
         self._sinusoids = table = table.to(like)
-        return table
+        if not by_words:
+            return table[start:end]
+        if words is None:
+            words = torch.arange(start, end, device=like.device)
+        # Half for the position, half for the word.
+        return torch.cat((table[start:end].expand(*words.shape, -1), table[words]), dim=-1)
 
     def logits(self, x: Tensor) -> Tensor:
         """Of the next token, (..., V), from the last decoder layer's states (..., D)."""
         # The output layer is the embedding matrix itself (Section 3.4); the paper has no bias.
-        x, weight, bias = self.decoder_norm(x), self.embedding.weight, self.output_bias
+        states = self.decoder_norm(x)
         if self.output is not None:
-            logits: Tensor = self.output(x)
+            logits: Tensor = self.output(states)
             return logits
-        if x.is_cuda:
-            on_gpu = output_layer(x, weight, multiple=GPU_TILE)
-            return on_gpu if bias is None else on_gpu + bias.to(on_gpu.dtype)
-        if bf16.applies_to(x):
-            return bf16.linear(x, weight, bias)
-        return F.linear(x, weight, bias)
+        return output_layer(states, self.embedding.weight, self.output_bias)
 
 
 def parameter_counts(model: Transformer) -> dict[str, int]:

@@ -424,7 +424,7 @@ def test_the_recipes_of_other_toolkits_have_their_learning_rates():
 
 
 def test_only_the_presets_for_short_trainings_let_the_rate_fall_to_zero():
-    falling = {name for name in presets() if Schedule.of(load_config(name)).first_tied_to_end()}
+    falling = {name for name in presets() if Schedule.from_config(load_config(name)).decay_start()}
     assert falling == {"demo", "fine-tune", "parsing-small", "small", "tiny"}
 
 

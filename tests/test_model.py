@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig, load_config
 from mtkit.model import (
-    Dropout,
     Transformer,
-    output_layer,
     parameter_counts,
     sinusoidal_positions,
 )
@@ -67,7 +65,7 @@ def build(*, src_vocab_size: int | None = None, **changes: object) -> Transforme
             nn.init.normal_(parameter, std=0.1)
     if config.positions == "words":
         src_ids, tgt_ids = torch.arange(src_vocab_size or V), torch.arange(V)
-        model.count_words((src_ids % 2 == 0) | (src_ids == EOS), tgt_ids % 3 == 0)
+        model.set_word_tokens((src_ids % 2 == 0) | (src_ids == EOS), tgt_ids % 3 == 0)
     return model
 
 
@@ -420,74 +418,6 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(model(src, tgt_in), model(src, tgt_in))
     model.train()
     assert not torch.equal(model(src, tgt_in), model(src, tgt_in))
-
-
-@pytest.mark.parametrize("rows", [1, 127, 128, 300])
-def test_a_padded_output_layer_gives_the_same_logits(rows: int):
-    generator = torch.Generator().manual_seed(1)
-    x, weight = (torch.randn(n, 16, generator=generator, dtype=torch.float64) for n in (7, rows))
-    weight.requires_grad_()
-    found = output_layer(x, weight, multiple=128)
-    assert torch.allclose(found, x @ weight.t(), rtol=0, atol=1e-12)
-    (gradient,) = torch.autograd.grad(found.sum(), weight)
-    assert torch.allclose(gradient, x.sum(0).expand(rows, -1), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dropout_drops_its_share_and_scales_up_the_rest(p: float, dtype: torch.dtype):
-    torch.manual_seed(1)
-    x = torch.full((997, 301), 2.0, dtype=dtype, requires_grad=True)
-    y = Dropout(p).train()(x)
-    count = x.numel()
-    dropped = int((y == 0).sum())
-    # Five standard deviations of a binomial.
-    assert abs(dropped - p * count) < 5 * (p * (1 - p) * count) ** 0.5
-    kept = y[y != 0]
-    assert torch.allclose(kept, torch.full_like(kept, 2 / (1 - p)), rtol=1e-4)
-    assert y.dtype == torch.promote_types(dtype, torch.float32)
-    # In bfloat16 the gradient is rounded.
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient * 2, y.to(dtype))
-    # Neighbours, and every fourth element, which share a draw, are independent.
-    for shift in (1, 2, 3, 4, 301):
-        zero = (y.flatten() == 0).double()
-        both = (zero[:-shift] * zero[shift:]).mean().item()
-        assert both == pytest.approx(p * p, abs=5 * p / count**0.5)
-
-
-def test_dropout_of_nearly_everything_keeps_its_numbers_finite():
-    y = Dropout(0.9999999).train()(torch.ones(1000, 1000))
-    # An element is dropped with at most 65,535 of 65,536 draws.
-    assert set(y.unique().tolist()) <= {0.0, 65_536.0}
-
-
-def test_dropout_repeats_under_one_seed_and_does_nothing_in_evaluation():
-    x = torch.randn(50, 40)
-    layer = Dropout(0.4)
-    found = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        found.append((layer(x), layer(x)))
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])
-    assert not torch.equal(found[0][0], found[0][1])
-    assert not torch.equal(found[0][0], found[2][0])
-    assert layer.eval()(x) is x
-
-
-@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
-def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The tag is part of the key under which PyTorch keeps compiled code. Code for one kind of CPU,
-    # run on another, corrupts memory: the process aborts.
-    for capability in ("AVX2", "AVX512"):
-        monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
-        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda it=capability: it)
-        for _ in range(2):
-            build().compile_layers()
-            assert torch.compiler.config.cache_key_tag == f"mine {capability}"
 
 
 def test_a_model_whose_weights_come_from_a_run_costs_no_import() -> None:

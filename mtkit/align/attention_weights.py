@@ -7,12 +7,16 @@ pairs, and the layers that are asked for compute their weights as well.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mtkit.model import Attention, Keep, Transformer
+from mtkit.attention import attention_weights, band
+from mtkit.model import Attention, CrossAttention, SelfAttention, Transformer
 
 
 @dataclass(frozen=True)
@@ -69,38 +73,57 @@ def weights_of_pairs(
     Returns:
         The weights of these layers. Rows at padding are meaningless.
     """
-    found = AttentionWeights()
+    found, thread = AttentionWeights(), get_ident()
+    with ExitStack() as hooks:
 
-    def layer_weights(attention: Attention, weights: Tensor, values: Tensor) -> LayerWeights:
-        return LayerWeights(weights, _sizes(attention, weights, values) if sizes else None)
+        def observe(attention: Attention, into: dict[int, LayerWeights], number: int) -> None:
+            def hook(_: object, args: Any, kwargs: Any) -> None:
+                # Other threads may run the same model.
+                if get_ident() == thread:
+                    weights, values = weights_and_values(attention, *args, **kwargs)
+                    norms = _sizes(attention, weights, values) if sizes else None
+                    into[number] = LayerWeights(weights, norms)
 
-    def of_encoder(number: int) -> Keep | None:
-        def keep(kind: str, weights: Tensor, values: Tensor) -> None:
-            attention = model.encoder_layers()[number].self_attention
-            found.encoder[number] = layer_weights(attention, weights, values)
+            handle = attention.register_forward_pre_hook(hook, with_kwargs=True)
+            hooks.callback(handle.remove)
 
-        return keep if number in encoder else None
-
-    def of_decoder(number: int) -> Keep | None:
-        def keep(kind: str, weights: Tensor, values: Tensor) -> None:
-            layer = model.decoder_layers()[number]
-            if kind == "self" and number in decoder:
-                found.decoder[number] = layer_weights(layer.self_attention, weights, values)
-            if kind == "cross" and number in cross:
-                found.cross[number] = layer_weights(layer.cross_attention, weights, values)
-
-        return keep if number in decoder or number in cross else None
-
-    visible = (src != model.pad_id)[:, None, None, :]
-    x = model.embed_src(src)
-    for number, layer in enumerate(model.encoder_layers()):
-        x = layer(x, visible, keep=of_encoder(number))
-    memory = model.encoder_norm(x)
-    x = model.embed_tgt(tgt_in)
-    last = max([*decoder, *cross], default=-1)
-    for number, decoder_layer in enumerate(model.decoder_layers()[: last + 1]):
-        x = decoder_layer(x, memory, visible, keep=of_decoder(number))
+        encoder_layers, decoder_layers = model.encoder_layers(), model.decoder_layers()
+        for number in encoder:
+            observe(encoder_layers[number].self_attention, found.encoder, number)
+        for number in decoder:
+            observe(decoder_layers[number].self_attention, found.decoder, number)
+        for number in cross:
+            observe(decoder_layers[number].cross_attention, found.cross, number)
+        memory = model.encode(src)
+        x = model.embed_tgt(tgt_in)
+        for layer in decoder_layers[: max([*decoder, *cross], default=-1) + 1]:
+            x = layer(x, memory.states, memory.mask)
     return found
+
+
+def weights_and_values(
+    attention: Attention, x: Tensor, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    """The weights (B, H, queries, keys) of an attention, and its values (B, H, keys, Kv).
+
+    The arguments are those of `SelfAttention.forward` or `CrossAttention.forward`. Weights are zero
+    outside of the window of restricted attention, and rows sum to 1; a row of padding may be zeros.
+    """
+    if isinstance(attention, CrossAttention):
+        (keys, values), mask = args
+        return attention_weights(attention.split_heads(attention.q_proj(x)), keys, mask), values
+    assert isinstance(attention, SelfAttention)
+    return _of_self(attention, x, **kwargs)
+
+
+def _of_self(
+    attention: SelfAttention, x: Tensor, *, visible: Tensor | None = None, causal: bool = False
+) -> tuple[Tensor, Tensor]:
+    q, k, v = attention.project(x)
+    T = x.shape[1]
+    before = T if attention.window is None else attention.window
+    near = band(T, T, first=0, before=before, after=0 if causal else before, device=x.device)
+    return attention_weights(q, k, near if visible is None else near & visible), v
 
 
 def _sizes(attention: Attention, weights: Tensor, values: Tensor) -> Tensor:

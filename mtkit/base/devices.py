@@ -10,7 +10,7 @@ import logging
 import mmap
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -185,6 +185,18 @@ def select_matmul_backend(device: torch.device, precision: Precision = "fp32") -
             return "oneDNN"
         torch.set_float32_matmul_precision("highest")
     return "MKL" if torch.backends.mkl.is_available() else "PyTorch's default"  # type: ignore[no-untyped-call]
+
+
+def compile_layers(layers: Iterable[nn.Module]) -> None:
+    """Compile every layer with torch.compile; layers of one kind share their graphs."""
+    # PyTorch reuses compiled code from disk, and does not look for which vector instructions it
+    # was made: code for AVX2 that runs with AVX-512 writes beyond the end of its tensors.
+    config = torch.compiler.config
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability not in config.cache_key_tag:
+        config.cache_key_tag += f" {capability}"
+    for layer in layers:
+        layer.compile(dynamic=True)
 
 
 def total_memory(device: torch.device) -> int:

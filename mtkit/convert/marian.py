@@ -31,7 +31,7 @@ from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.foreign import open_file
 from mtkit.imported import OldIds, OldIdsOfSides
-from mtkit.model import NEVER
+from mtkit.kernels.loss import NEVER
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}

@@ -79,16 +79,13 @@ def rounded(rows: int) -> int:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`x` times the rows of `weight`, plus `bias`.
-
-    Args:
-        x: (..., K), of any type.
-        weight: (N, K), of float32.
-        bias: (N,), or None.
+    """`x` (..., K) times the rows of `weight` (N, K), plus `bias` (N,).
 
     Returns:
-        (..., N), of bfloat16. In training it may not be changed in place.
+        (..., N). In bfloat16 and in training it may not be changed in place.
     """
+    if not applies_to(x):
+        return F.linear(x, weight, bias)
     if not torch.is_grad_enabled():
         # Autocast converts the weights once for many calls.
         return _unpad(F.linear(_pad_rows(x), weight, bias), like=x)
@@ -99,7 +96,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def feed_forward(
     x: Tensor, inner: Tensor, inner_bias: Tensor, outer: Tensor, outer_bias: Tensor
 ) -> Tensor:
-    """Two linear maps with a ReLU between them (Section 3.3).
+    """Two linear maps with a ReLU between them (Section 3.3), where `applies_to` is true.
+
+    Its plain form is `model.FeedForward`.
 
     Args:
         x: (..., D), of any type.

@@ -283,7 +283,7 @@ def warn_of_start(initial: Initial, config: Config) -> None:
 def _report_finished(run_path: Path, config: Config, step: int) -> None:
     """Say that a run is finished, and how to train further."""
     further = "to train longer, set train.max_steps above that"
-    decayed = Schedule.of(config).first_tied_to_end()
+    decayed = Schedule.from_config(config).decay_start()
     if decayed is not None and step >= decayed:
         further = (
             "to train longer, start a new run with a higher train.max_steps (--run, or --restart), "

@@ -272,7 +272,7 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
         yield f"{reached}: lower {setting} or raise train.warmup_steps."
     elif steps < warmup:
         cure = "wait for its end" if settings.last_step > warmup else "raise train.max_steps"
-        share = _percent(rate, Schedule.of(config).peak)
+        share = _percent(rate, Schedule.from_config(config).peak)
         yield (
             f"The learning rate has reached {share} of its peak, after "
             f"{steps:,} of {warmup:,} updates of warm-up: {cure}, or lower train.warmup_steps."
@@ -284,7 +284,7 @@ def _learning_rate(config: Config, steps: int) -> Iterator[str]:
 
 def _highest_rate(config: Config, steps: int) -> tuple[int, float, float]:
     """The update with the highest rate among the first, that rate, and its ratio to the paper's."""
-    step, rate = Schedule.of(config).highest(steps)
+    step, rate = Schedule.from_config(config).highest(steps)
     warmup = TrainConfig().warmup_steps
     return step, rate, rate / learning_rate(warmup, config.model.d_model, warmup)
 

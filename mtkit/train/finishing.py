@@ -62,7 +62,7 @@ def _finish(config: Config, run: Run, finish_in: int | None) -> tuple[int, int]:
             f"{after}); leave out --finish-in"
         )
     after = run.checkpoints()[-1].step
-    if not Schedule.of(config).rate(after + 1):
+    if not Schedule.from_config(config).rate(after + 1):
         raise MtkitError(
             f"{run.path}: its learning rate has fallen to zero after {after} updates; to train "
             f"further, start a new run with --init-from {run.path}"

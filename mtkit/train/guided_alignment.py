@@ -10,40 +10,51 @@ https://aclanthology.org/2020.emnlp-main.42).
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch
 from mtkit.config import Config
 from mtkit.data import IntArray, SentencePairs
+from mtkit.model import CrossAttention, Transformer
 from mtkit.tokenizer import EOS_ID, UNK_ID, Vocabularies
 
 
+class _LogWeights(threading.local):
+    """The log-weights of the guided head that a thread has computed; None if it records none."""
+
+    found: list[Tensor] | None = None
+
+
 class GuidedAlignment:
-    """The loss of the guided head of a run.
+    """The loss of the guided head of a run: the first head of the layer `config.guided_layer`.
 
     Args:
-        config: of the run.
         vocabularies: of its data.
         device: of the batches.
 
     Attributes:
         weight: of the loss, beside that of the translation.
-        layer: of the decoder, from 1; its first head is trained.
     """
 
     def __init__(self, config: Config, vocabularies: Vocabularies, *, device: torch.device) -> None:
         self.weight = config.train.guided_alignment
-        self.layer = config.guided_layer
+        self._layer = config.guided_layer
+        self._log_weights = _LogWeights()
         self._begins = [
             torch.from_numpy(tokenizer.begins_word).to(device) for tokenizer in vocabularies
         ]
         self._tags = torch.tensor(vocabularies.src.tag_ids, dtype=torch.int64, device=device)
 
     @classmethod
-    def of(
+    def from_config(
         cls,
         config: Config,
         pairs: SentencePairs,
@@ -51,7 +62,7 @@ class GuidedAlignment:
         *,
         device: torch.device,
     ) -> GuidedAlignment | None:
-        """That of a run; None if its configuration has none.
+        """None if the configuration has none.
 
         Raises:
             MtkitError: if the data has no word alignments.
@@ -64,6 +75,27 @@ class GuidedAlignment:
                 "0, or prepare the data with alignments"
             )
         return cls(config, vocabularies, device=device)
+
+    def observe(self, model: Transformer) -> None:
+        """Make the guided head of a model known to `recording`."""
+        attention = model.decoder_layers()[self._layer - 1].cross_attention
+        attention.register_forward_pre_hook(self._record)
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Tensor]]:
+        """Within it, in this thread, the log-weights (B, T, S) of each forward pass, in a list."""
+        found: list[Tensor] = []
+        self._log_weights.found = found
+        try:
+            yield found
+        finally:
+            self._log_weights.found = None
+
+    def _record(
+        self, attention: CrossAttention, args: tuple[Tensor, tuple[Tensor, Tensor], Tensor]
+    ) -> None:
+        if self._log_weights.found is not None:
+            self._log_weights.found.append(log_weights(attention, *args, head=0))
 
     def targets(self, batch: Batch, pairs: SentencePairs, indices: IntArray) -> Tensor:
         """What the head should attend to at each position of the decoder's input.
@@ -114,6 +146,32 @@ def _words(ids: Tensor, begins: Tensor, tags: Tensor) -> Tensor:
     """
     words = (begins[ids].cumsum(1) - 1).clamp_min(0)
     return words.masked_fill((ids <= UNK_ID) | torch.isin(ids, tags), ids.shape[1])
+
+
+def log_weights(
+    attention: CrossAttention,
+    x: Tensor,
+    memory_kv: tuple[Tensor, Tensor],
+    mask: Tensor,
+    *,
+    head: int,
+) -> Tensor:
+    """The logarithms (B, T, S) of the weights of one head, from 0, with gradients.
+
+    The arguments are those of `CrossAttention.forward`. The result is in float32 at least, and very
+    low but finite where attention may not look.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    width = attention.q_width // attention.n_heads
+    rows = slice(head * width, (head + 1) * width)
+    # Small products of many shapes: in bfloat16 oneDNN would compile a kernel for each.
+    with torch.autocast(x.device.type, enabled=False):
+        weight, bias = attention.q_proj.weight[rows], attention.q_proj.bias[rows]
+        q = F.linear(x.to(wide), weight.to(wide), bias.to(wide))
+        k = memory_kv[0][:, head].to(wide)
+        scores: Tensor = torch.bmm(q, k.transpose(1, 2)) * q.shape[-1] ** -0.5
+        lowest = torch.finfo(wide).min / 2
+        return scores.masked_fill(~mask[:, 0], lowest).log_softmax(-1)
 
 
 def alignment_loss(log_weights: Tensor, targets: Tensor) -> Tensor:

@@ -1,24 +1,13 @@
 """The label-smoothed loss (Section 5.4).
 
-Pure functions of numbers and tensors, with explicit gradients; `gradients` calls them.
+Pure functions of numbers and tensors; `gradients` calls them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from mtkit.kernels import bf16
-from mtkit.model import NEVER
-
-# Size of the buffer of logits, and, for each thread, of the logits that are processed together so
-# that they stay in a cache.
-MOST_BYTES = 2**26
-CACHED_BYTES = 2**20
+from mtkit.kernels.loss import loss_of_logits, possible_tokens, widened
 
 
 def label_smoothed_loss(
@@ -27,219 +16,36 @@ def label_smoothed_loss(
     *,
     label_smoothing: float,
     pad_id: int,
-    has_bias: bool = False,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy against smoothed targets (Section 5.4), as in the paper's code.
+    """Cross-entropy against smoothed targets (Section 5.4), as in the paper's code: -Σ q·log p.
 
-    The true token has probability 1 - ε, and ε is spread over the V - 1 others. (PyTorch's own
-    `label_smoothing` gives the true token a share of ε as well.)
+    The true token has the target probability q = 1 - ε, and each of the V - 1 others ε/(V - 1).
+    (PyTorch's own `label_smoothing` gives the true token a share of ε as well.)
 
     Args:
         logits: (..., V).
         tgt_out: (...), the true tokens.
         label_smoothing: ε.
         pad_id: targets that do not count.
-        has_bias: whether the model has an output bias; a token that it never produces, such as
-            padding, then gets no share of ε.
+        bias: (V,), of the output layer, if it has one; a token that it never produces, such as
+            padding, gets no share of ε.
 
     Returns:
         The summed loss in natural logarithms, and the number of tokens it is summed over.
     """
-    loss: Tensor = _SmoothedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        logits.flatten(0, -2), tgt_out.flatten(), label_smoothing, pad_id, has_bias
-    )
-    return loss, (tgt_out != pad_id).sum()
-
-
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """The summed loss with its gradient, softmax minus smoothed target, in one buffer.
-
-    Explicit, because the (N, V) arrays are the largest of a step, and a composition of PyTorch's
-    functions reads them nine times.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        targets: Tensor,
-        label_smoothing: float,
-        pad_id: int,
-        has_bias: bool,
-    ) -> Tensor:
-        real = targets != pad_id
-        wide = _widened(logits)
-        possible = _possible(wide[0]) if has_bias else None
-        # Every token has the probability `low`; the true one has `extra` added.
-        low, extra = _smoothed(label_smoothing, logits.shape[-1], possible)
-        normaliser = wide.logsumexp(-1)
-        truth = wide.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-        counted = wide if possible is None else wide.where(possible, 0.0)
-        # -Σ q·log p, with log p = logit - normaliser and Σ q = 1.
-        loss = normaliser - extra * truth - low * counted.sum(-1)
-        ctx.save_for_backward(logits, normaliser, targets, real, possible)
-        ctx.low, ctx.extra = low, extra
-        return (loss * real).sum()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None, None, None]:
-        logits, normaliser, targets, real, possible = ctx.saved_tensors
-        gradient = (_widened(logits) - normaliser.unsqueeze(-1)).exp_()
-        gradient.sub_(ctx.low if possible is None else possible.to(gradient.dtype) * ctx.low)
-        truth = targets.unsqueeze(-1)
-        gradient.scatter_add_(-1, truth, gradient.new_full((1, 1), -ctx.extra).expand_as(truth))
-        gradient.mul_((real * grad_outputs[0]).unsqueeze(-1))
-        return gradient.to(logits.dtype), None, None, None, None
-
-
-def loss_of_states(
-    states: Tensor,
-    weight: Tensor,
-    tgt_out: Tensor,
-    *,
-    label_smoothing: float,
-    pad_id: int,
-    bias: Tensor | None = None,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
-    """The sum of `label_smoothed_loss`, from the input of the output layer.
-
-    The full (N, V) logits are never stored: some rows at a time are computed, turned into their
-    gradient, and multiplied back, while they are in a cache; padding is skipped. On a CPU this is
-    faster, and needs a fraction of the memory.
-
-    Args:
-        states: (..., D), the decoder's output.
-        weight: (V, D), of the output layer.
-        tgt_out: (...), the true tokens.
-        label_smoothing: ε.
-        pad_id: targets that do not count.
-        bias: (V,), of the output layer; a token that it never produces gets no share of ε.
-        dtype: of the matrix products; by default that of the weight, in which all sums stay.
-    """
-    targets = tgt_out.flatten()
-    real = (targets != pad_id).nonzero().squeeze(-1)
-    rows = states.flatten(0, -2).index_select(0, real)
-    loss: Tensor = _OutputLoss.apply(  # type: ignore[no-untyped-call]
-        rows, weight, bias, targets.index_select(0, real), label_smoothing, dtype or weight.dtype
-    )
-    return loss
-
-
-class _OutputLoss(torch.autograd.Function):
-    """Output layer and smoothed cross-entropy with their gradients, some rows at a time.
-
-    Every token has the target probability `low`, and the true token has `extra` more. The gradient
-    of a logit is its probability minus the target probability. A probability is
-    exp(logit - highest logit) divided by the sum of these exponentials over the row.
-
-    A pass over the (N, V) array takes nearly as long as a product, so the array gets only the
-    exponentials, and the share of the true token. The rows are divided by their sums before or
-    after the products, where they are short. `low` is the same for all tokens, so its products are
-    sums of rows, in float32.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        label_smoothing: float,
-        dtype: torch.dtype,
-    ) -> Tensor:
-        N, V, wide = len(rows), len(weight), weight.dtype
-        possible = None if bias is None else _possible(bias)
-        low, extra = _smoothed(label_smoothing, V, possible)
-        chunks = max(1, -(-N * V * dtype.itemsize // MOST_BYTES))
-        size = max(1, -(-N // chunks))
-        if dtype == torch.bfloat16:
-            size = bf16.rounded(size)
-        # Rows of zeros add nothing to the gradient of the weight; their own results are cut off.
-        targets = F.pad(targets, (0, -N % size)).unsqueeze(-1)
-        rows = F.pad(rows.to(wide), (0, 0, 0, -N % size))
-        rows_gradient = torch.empty_like(rows)
-        weight_gradient: Tensor | None = None
-        bias_gradient = None if bias is None else torch.zeros_like(bias)
-        sums, losses = (rows.new_empty(len(rows), 1) for _ in range(2))
-        in_cache = max(1, torch.get_num_threads() * CACHED_BYTES // (V * wide.itemsize))
-        # The types are chosen here.
-        with torch.autocast(rows.device.type, enabled=False):
-            narrow = rows.to(dtype)
-            matrix = bf16.converted(weight) if dtype == torch.bfloat16 else weight.to(dtype)
-            buffer = matrix.new_empty(size, V)
-            for start in range(0, len(rows), size):
-                chunk = slice(start, start + size)
-                torch.mm(narrow[chunk], matrix.t(), out=buffer)
-                for first in range(0, size, in_cache):
-                    logits = buffer[first : first + in_cache]
-                    part = slice(start + first, start + first + len(logits))
-                    exps = logits.to(wide)
-                    if bias is not None:
-                        exps.add_(bias)
-                    highest = exps.amax(-1, keepdim=True)
-                    true_logits = exps.gather(-1, targets[part])
-                    exps.sub_(highest).exp_()
-                    torch.sum(exps, -1, keepdim=True, out=sums[part])
-                    normaliser = sums[part].log() + highest
-                    torch.sub(normaliser, true_logits, alpha=extra, out=losses[part])
-                    exps.scatter_add_(-1, targets[part], -extra * sums[part])
-                    if dtype != wide:
-                        logits.copy_(exps)
-                product = torch.mm(buffer, matrix).to(wide)
-                torch.div(product, sums[chunk], out=rows_gradient[chunk])
-                scaled = (rows[chunk] / sums[chunk]).to(dtype)
-                if weight_gradient is None:
-                    # Not added to zeros: there is often only one chunk.
-                    weight_gradient = torch.mm(buffer.t(), scaled).to(wide)
-                elif dtype == wide:
-                    weight_gradient.addmm_(buffer.t(), scaled)
-                else:
-                    weight_gradient += torch.mm(buffer.t(), scaled)
-                if bias_gradient is not None:
-                    # Rows that were added have no targets.
-                    shares = (1 / sums[chunk]).to(dtype)
-                    shares[max(0, N - start) :] = 0
-                    bias_gradient += torch.mm(buffer.t(), shares).squeeze(1)
-        if weight_gradient is None:
-            weight_gradient = torch.zeros_like(weight)
-        # The parts that are the same for all tokens of the vocabulary.
-        row_sum = rows.sum(0)
-        weight_sum = (weight if possible is None else weight[possible]).sum(0)
-        total = losses[:N].sum() - low * torch.dot(row_sum, weight_sum)
-        rows_gradient = rows_gradient[:N].sub_(low * weight_sum)
-        if possible is None:
-            weight_gradient -= low * row_sum
-        else:
-            weight_gradient[possible] -= low * row_sum
-        if bias is not None and bias_gradient is not None:
-            total -= low * N * bias[possible].sum()
-            bias_gradient[possible] -= low * N
-        ctx.save_for_backward(rows_gradient, weight_gradient, bias_gradient)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        rows_gradient, weight_gradient, bias_gradient = ctx.saved_tensors
-        factor = grad_outputs[0]
-        of_bias = None if bias_gradient is None else bias_gradient * factor
-        return rows_gradient * factor, weight_gradient * factor, of_bias, None, None, None
-
-
-def _possible(logits: Tensor) -> Tensor:
-    """(V,): the tokens that a model may produce, from an output bias or one row of logits."""
-    return logits > NEVER / 2
-
-
-def _smoothed(epsilon: float, V: int, possible: Tensor | None) -> tuple[float, float]:
-    """The target probability of every possible token, and what the true token has more."""
-    count = V if possible is None else int(possible.sum())
-    low = epsilon / (count - 1)
-    return low, 1.0 - epsilon - low
-
-
-def _widened(logits: Tensor) -> Tensor:
-    """Logits in at least float32, for sums over the vocabulary."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits, targets = logits.flatten(0, -2), tgt_out.flatten()
+    real = targets != pad_id
+    possible = None if bias is None else possible_tokens(bias)
+    if logits.requires_grad:
+        summed = loss_of_logits(logits, targets, real, label_smoothing, possible)
+        return summed, real.sum()
+    logits = widened(logits)
+    V = logits.shape[-1] if possible is None else int(possible.sum())
+    low, high = label_smoothing / (V - 1), 1.0 - label_smoothing
+    # log p = logit - normaliser, and the sum of all q is 1.
+    normaliser = logits.logsumexp(-1)
+    true = logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    others = (logits if possible is None else logits.where(possible, 0.0)).sum(-1)
+    loss = normaliser - (high - low) * true - low * others
+    return (loss * real).sum(), real.sum()

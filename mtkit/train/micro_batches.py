@@ -22,10 +22,10 @@ from mtkit.train.bpe_dropout import GROWTH, BpeDropout
 DEFAULT_DEVICE_TOKENS = {"cuda": 25_000, "cpu": 4096}
 
 # Pairs, and the indices of those that are used.
-Selected = tuple[SentencePairs, IntArray]
+MicroBatch = tuple[SentencePairs, IntArray]
 
 # The micro-batches of an update that a worker computes, each with its index.
-Shares = list[tuple[int, Selected]]
+RankMicroBatches = list[tuple[int, MicroBatch]]
 
 
 def padded_tokens(pairs: SentencePairs, indices: IntArray) -> int:
@@ -97,7 +97,7 @@ class MicroBatches:
         ]
 
     @property
-    def are_segmented_anew(self) -> bool:
+    def are_resegmented(self) -> bool:
         """Whether only the worker that computes a micro-batch knows its lengths."""
         return bool(self._dropout)
 
@@ -135,15 +135,15 @@ class MicroBatches:
 
     def of_update(
         self, batches: Sequence[IntArray], *, step: int, rank: int, world_size: int
-    ) -> Shares:
+    ) -> RankMicroBatches:
         """The micro-batches of an update that a worker computes, each with its index."""
-        shares = list(enumerate(split(batches, self.per_batch)))[rank::world_size]
+        own = list(enumerate(split(batches, self.per_batch)))[rank::world_size]
         return [
-            (place, self._segmented(batches[place // self.per_batch], indices, step))
-            for place, indices in shares
+            (index, self._segmented(batches[index // self.per_batch], pairs, step))
+            for index, pairs in own
         ]
 
-    def largest(self, batches: TokenBatches) -> tuple[IntArray, Selected]:
+    def largest(self, batches: TokenBatches) -> tuple[IntArray, MicroBatch]:
         """The largest micro-batch of an epoch, without and with the growth by BPE-dropout."""
         indices = batches.largest(self.per_batch)
         if not self._dropout:
@@ -188,7 +188,7 @@ class MicroBatches:
         fit = self.limit // self.most_tokens(batches)
         return groups_of_threads(threads, number, at_most=fit)
 
-    def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> Selected:
+    def _segmented(self, batch: IntArray, indices: IntArray, step: int) -> MicroBatch:
         """Pairs of a batch, in their segmentation for this step."""
         if not self._dropout or not len(indices):
             return self._pairs, indices

@@ -9,7 +9,7 @@ from typing import Self
 
 from mtkit.batches import TokenBatches
 from mtkit.data import IntArray
-from mtkit.train.micro_batches import Shares
+from mtkit.train.micro_batches import RankMicroBatches
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Update:
 
     Attributes:
         batches: the pairs of the update, batch by batch.
-        shares: the micro-batches of this worker.
+        own: the micro-batches of this worker.
         position: of the stream after this update, for a checkpoint.
     """
 
     batches: Sequence[IntArray]
-    shares: Shares
+    own: RankMicroBatches
     position: dict[str, int]
 
 
@@ -49,7 +49,7 @@ class Prefetcher:
     def __init__(
         self,
         batches: TokenBatches,
-        prepare: Callable[[Sequence[IntArray], int], Shares],
+        prepare: Callable[[Sequence[IntArray], int], RankMicroBatches],
         *,
         done: int,
         last: int,

@@ -41,8 +41,8 @@ class Schedule:
     d_model: int
 
     @classmethod
-    def of(cls, config: Config) -> Schedule:
-        """That of a configuration."""
+    def from_config(cls, config: Config) -> Schedule:
+        """The schedule of a run."""
         return cls(config.train, config.model.d_model)
 
     def rate(self, step: int) -> float:
@@ -80,7 +80,7 @@ class Schedule:
             return settings.learning_rate * (1.0 - progress)
         return settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * progress))
 
-    def first_tied_to_end(self) -> int | None:
+    def decay_start(self) -> int | None:
         """The first update whose rate falls towards the end of the run; None if there is none."""
         settings = self.settings
         found = [settings.finish_after + 2] if settings.finish_steps else []

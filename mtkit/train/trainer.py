@@ -20,6 +20,7 @@ import torch
 from mtkit import __version__
 from mtkit.base.devices import (
     choose_precision,
+    compile_layers,
     describe_device,
     is_out_of_memory,
     select_matmul_backend,
@@ -47,7 +48,7 @@ from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.memory import check_memory
 from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger
-from mtkit.train.micro_batches import MicroBatches, Selected, Shares
+from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters, is_of_optimizer
 from mtkit.train.prefetch import Prefetcher
@@ -90,7 +91,7 @@ class Trainer:
     ) -> None:
         self.config = config
         self.settings = config.train
-        self.schedule = Schedule.of(config)
+        self.schedule = Schedule.from_config(config)
         self.device = device
         self.workers = workers or Workers()
         self.vocabularies = data.tokenizers()
@@ -113,15 +114,16 @@ class Trainer:
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
         if config.model.positions == "words":
-            self.model.count_words(*counted_words(self.vocabularies, device=device))
+            self.model.set_word_tokens(*counted_words(self.vocabularies, device=device))
         self._is_fine_tuning = initial is not None
         if initial is not None:
             self.model.load_state_dict(initial)
+        layers = [*self.model.encoder, *self.model.decoder]
         if self.settings.compile:
-            self.model.compile_layers()
+            compile_layers(layers)
         if self.settings.fsdp:
             # This replaces the parameters.
-            self._parallel = self.workers.shard(self.model, self.model.layers())
+            self._parallel = self.workers.shard(self.model, layers)
         self.trained = TrainedParameters(self.model, self.settings)
         if not self.settings.fsdp:
             self._parallel = self.workers.share_gradients(self.model)
@@ -134,16 +136,17 @@ class Trainer:
         self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
         sets = ValidationSet.all_of(data)
         self.valid_text = data.text("valid")
-        self._guided = GuidedAlignment.of(config, self.pairs, self.vocabularies, device=device)
         self._gradients = Gradients(
-            config,
+            config.train,
+            self.model,
             self._parallel,
             self.pairs,
             micro_batches=self.micro_batches,
             workers=self.workers,
             precision=self.precision,
-            device=device,
-            guided=self._guided,
+            guided=GuidedAlignment.from_config(
+                config, self.pairs, self.vocabularies, device=device
+            ),
         )
         self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
 
@@ -164,9 +167,7 @@ class Trainer:
             TrainingProgress(self.step, settings.last_step, active=first) as progress,
             CheckpointWriter(run) as writer,
             self._reporting_last_checkpoint(run, writer),
-            Prefetcher(
-                self.batches, self._shares, done=self.step, last=settings.last_step
-            ) as updates,
+            Prefetcher(self.batches, self._own, done=self.step, last=settings.last_step) as updates,
             MetricsLogger(
                 run, self.step, active=first, summary=partial(self.summary, run, progress)
             ) as metrics,
@@ -179,7 +180,7 @@ class Trainer:
                 with self._explaining_memory(writer):
                     update = updates.next()
                     self._position = update.position
-                    meter.add(*self.update(update.batches, update.shares))
+                    meter.add(*self.update(update.batches, update.own))
                 progress.step()
                 last = self.step == settings.last_step
                 validation, best = None, False
@@ -215,14 +216,14 @@ class Trainer:
             log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
         return not unfinished
 
-    def update(self, batches: Sequence[IntArray], shares: Shares | None = None) -> Losses:
+    def update(self, batches: Sequence[IntArray], own: RankMicroBatches | None = None) -> Losses:
         """One optimizer step on the pairs of these batches, divided among all workers.
 
         The gradient is that of the mean loss per target token over all of them.
 
         Args:
             batches: the pairs of the update.
-            shares: the micro-batches of this worker, if they are prepared.
+            own: the micro-batches of this worker, if they are prepared.
 
         Returns:
             The summed losses of the micro-batches of this worker.
@@ -231,32 +232,32 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.rate(self.step)
         self.model.train()
-        if shares is None:
-            shares = self._shares(batches, self.step)
-        tokens = self._count(batches, [selected for _, selected in shares])
-        losses = self._gradients.add_up(shares, step=self.step, tokens=tokens)
+        if own is None:
+            own = self._own(batches, self.step)
+        tokens = self._count(batches, [micro_batch for _, micro_batch in own])
+        losses = self._gradients.add_up(own, step=self.step, tokens=tokens)
         self.trained.before_update()
         self.optimizer.step()
         self.model.zero_grad()
         self.trained.after_update(self.step)
         return losses
 
-    def _shares(self, batches: Sequence[IntArray], step: int) -> Shares:
+    def _own(self, batches: Sequence[IntArray], step: int) -> RankMicroBatches:
         """The micro-batches that this worker computes of an update."""
         return self.micro_batches.of_update(
             batches, step=step, rank=self.workers.rank, world_size=self.workers.world_size
         )
 
-    def _count(self, batches: Sequence[IntArray], mine: Sequence[Selected]) -> int:
+    def _count(self, batches: Sequence[IntArray], mine: Sequence[MicroBatch]) -> int:
         """Count the cost of an update; returns its target tokens over all workers."""
-        segmented_anew = self.micro_batches.are_segmented_anew
+        resegmented = self.micro_batches.are_resegmented
         tokens = flops = 0.0
         # Without BPE-dropout every worker knows all lengths.
-        for pairs, indices in mine if segmented_anew else [(self.pairs, np.concatenate(batches))]:
+        for pairs, indices in mine if resegmented else [(self.pairs, np.concatenate(batches))]:
             src, tgt = pairs.src.lengths[indices], pairs.tgt.lengths[indices]
             tokens += int(tgt.sum())
             flops += training_flops(self.config.model, len(self.tokenizer), src, tgt)
-        if segmented_anew:
+        if resegmented:
             cost = torch.tensor([tokens, flops], dtype=torch.float64)
             tokens, flops = self.workers.sum(cost).tolist()
         self.cost.tokens += int(tokens)
@@ -416,7 +417,7 @@ class Trainer:
             return
         for end, verb in ((old, "began"), (new, "would have begun")):
             settings = self.settings.model_copy(update={"max_steps": end})
-            decayed = replace(self.schedule, settings=settings).first_tied_to_end()
+            decayed = replace(self.schedule, settings=settings).decay_start()
             if decayed is not None and step >= decayed:
                 why = "train.decay_steps" if settings.decay_steps else "train.schedule"
                 why = "train --finish-in" if settings.finish_steps else why

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtkit.align.attention_weights import weights_of_pairs
+from mtkit.align.attention_weights import weights_and_values, weights_of_pairs
 from mtkit.config import ModelConfig
 from mtkit.model import Transformer
 
@@ -76,7 +76,7 @@ def test_attention_weights_are_those_of_the_formula(shape: dict[str, Any]):
         keep = projected.setdefault("cross", [])
         layer.cross_attention.register_forward_pre_hook(
             lambda module, args, kwargs, keep=keep: keep.append(
-                (module._heads(module.q_proj(args[0])), args[1][0])
+                (module.split_heads(module.q_proj(args[0])), args[1][0])
             ),
             with_kwargs=True,
         )
@@ -117,16 +117,15 @@ def test_the_weights_times_the_values_are_what_attention_returns(shape: dict[str
     x, memory = torch.randn(3, 6, 12), torch.randn(3, 9, 12)
     mask = (torch.arange(9) < torch.tensor([9, 1, 5])[:, None])[:, None, None]
     own, cross = layer.self_attention, layer.cross_attention
-    values = own.project(x)[2]
     for how in ({"causal": True}, {"visible": mask[..., :6]}, {}):
         wanted = own(x, **how)
-        found = own._join(own.weights(x, **how) @ values)
+        found = own.join_heads(torch.matmul(*weights_and_values(own, x, **how)))
         real = torch.ones(3, 6, dtype=torch.bool)
         if "visible" in how:
             real = mask[:, 0, 0, :6]
         assert torch.allclose(found[real], wanted[real], rtol=0, atol=1e-10)
     memory_kv = cross.project_memory(memory)
-    found = cross._join(cross.weights(x, memory_kv, mask) @ memory_kv[1])
+    found = cross.join_heads(torch.matmul(*weights_and_values(cross, x, memory_kv, mask)))
     assert torch.allclose(found, cross(x, memory_kv, mask), rtol=0, atol=1e-10)
 
 

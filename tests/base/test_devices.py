@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from mtkit.base import devices
-from mtkit.base.devices import is_out_of_memory, memory_explained, select_matmul_backend
+from mtkit.base.devices import (
+    compile_layers,
+    is_out_of_memory,
+    memory_explained,
+    select_matmul_backend,
+)
 from mtkit.base.errors import MtkitError
 from mtkit.convert.exporting import export
 from mtkit.run_folder import Run
@@ -161,3 +167,17 @@ def test_attention_on_a_gpu_is_not_computed_by_cudnn():
         assert not torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The tag is part of the key under which PyTorch keeps compiled code. Code for one kind of CPU,
+    # run on another, corrupts memory: the process aborts.
+    for capability in ("AVX2", "AVX512"):
+        monkeypatch.setattr(torch.compiler.config, "cache_key_tag", "mine")
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda it=capability: it)
+        for _ in range(2):
+            compile_layers([nn.Linear(1, 1)])
+            assert torch.compiler.config.cache_key_tag == f"mine {capability}"

@@ -68,7 +68,7 @@ def test_the_subwords_of_a_word_attend_to_all_subwords_of_its_linked_words(
 ):
     tokenizer = linked.tokenizers().tgt
     pairs = linked.pairs("train")
-    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers(), device=CPU)
+    guide = GuidedAlignment.from_config(guided, pairs, linked.tokenizers(), device=CPU)
     assert guide is not None
     indices = np.arange(20)
     batch = make_batch(pairs, indices)
@@ -95,7 +95,7 @@ def test_a_word_without_links_attends_to_the_end_unless_its_pair_has_none(
     guided: Config, linked: PreparedData
 ):
     pairs = linked.pairs("train")
-    guide = GuidedAlignment.of(guided, pairs, linked.tokenizers(), device=CPU)
+    guide = GuidedAlignment.from_config(guided, pairs, linked.tokenizers(), device=CPU)
     assert guide is not None
     assert pairs.links is not None
     # The second pair has only its first link, the third has none.
@@ -119,7 +119,7 @@ def test_bpe_dropout_changes_the_subwords_and_not_the_links_of_words(
     guided: Config, linked: PreparedData
 ):
     vocabularies, pairs = linked.tokenizers(), linked.pairs("train")
-    guide = GuidedAlignment.of(guided, pairs, vocabularies, device=CPU)
+    guide = GuidedAlignment.from_config(guided, pairs, vocabularies, device=CPU)
     assert guide is not None
     dropout = BpeDropout(vocabularies.tgt, probability=0.5, seed=1)
     indices = np.arange(30)
@@ -160,8 +160,8 @@ def test_the_loss_is_the_cross_entropy_of_the_weights_of_the_first_head(
     trainer.model.eval()
     # Layer 1 of 2, as `train.guided_layer` says, by the pass that pictures of attention use.
     weights = weights_of_pairs(trainer.model, batch.src, batch.tgt_in, cross=[0]).cross[0].weights
-    assert trainer._guided is not None
-    targets = trainer._guided.targets(batch, pairs, indices)
+    assert trainer._gradients._guided is not None
+    targets = trainer._gradients._guided.targets(batch, pairs, indices)
     wanted = targets > 0
     expected = -(targets[wanted] * weights[:, 0][wanted].log()).sum()
     assert found[0].item() == pytest.approx(expected.item(), rel=1e-5)

@@ -577,7 +577,9 @@ def test_guided_alignment_gives_the_tag_to_no_word(
     indices = np.arange(4)
     config = changed(tiny_config, "train", guided_alignment=0.1)
     config = changed(config, "model", decoder_layers=2)
-    guided = GuidedAlignment.of(config, pairs, data.tokenizers(), device=torch.device("cpu"))
+    guided = GuidedAlignment.from_config(
+        config, pairs, data.tokenizers(), device=torch.device("cpu")
+    )
     assert guided is not None
     targets = guided.targets(make_batch(pairs, indices), pairs, indices)
     assert float(targets[:, :, 0].abs().sum()) == 0.0

@@ -33,7 +33,7 @@ def test_the_updates_are_those_of_the_stream_with_its_positions(tiny_data: Prepa
             assert found.position == plain.state_dict()
             assert len(found.batches) == len(wanted)
             assert all(map(np.array_equal, found.batches, wanted))
-            assert found.shares == [(step, found.batches)]
+            assert found.own == [(step, found.batches)]
     assert plain.epoch > 1
     assert steps == list(range(4, 44))
 

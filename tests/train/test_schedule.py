@@ -53,14 +53,14 @@ def test_with_a_decay_the_rate_falls_linearly_to_zero_over_the_last_updates():
     assert factor(81) == pytest.approx(1 / 2, rel=1e-12)
     assert factor(100) == pytest.approx(1 / 40, rel=1e-12)
     assert factor(101) == 0.0
-    assert decayed.first_tied_to_end() == 62
+    assert decayed.decay_start() == 62
 
 
 def test_by_default_the_rate_is_the_formulas_to_the_last_bit():
     plain = schedule(512)
     for step in (1, 3999, 4000, 100_000):
         assert plain.rate(step) == learning_rate(step, 512, 4000)
-    assert plain.first_tied_to_end() is None
+    assert plain.decay_start() is None
 
 
 def test_the_scale_is_a_factor_on_the_formula():
@@ -72,7 +72,7 @@ def test_a_decay_longer_than_the_run_takes_all_of_it():
     # 4^-½ · s^-½, times 4/4, 3/4, 2/4, 1/4 and nothing.
     expected = [0.5, 0.75 / 8**0.5, 0.5 / 12**0.5, 0.25 / 4, 0.0]
     assert [decayed.rate(step) for step in range(1, 6)] == pytest.approx(expected, rel=1e-12)
-    assert decayed.first_tied_to_end() == 2
+    assert decayed.decay_start() == 2
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_other_schedules_rise_to_the_given_rate_and_stay_or_fall_to_the_end(
     given = schedule(schedule=form, learning_rate=0.2, warmup_steps=2, max_steps=6)
     assert [given.rate(step) for step in range(1, 7)] == pytest.approx(expected, rel=1e-12)
     assert given.rate(7) == pytest.approx(0.2 if form == "constant" else 0.0, abs=1e-17)
-    assert given.first_tied_to_end() == (None if form == "constant" else 3)
+    assert given.decay_start() == (None if form == "constant" else 3)
 
 
 def test_a_decay_is_a_factor_on_every_schedule():
@@ -160,7 +160,7 @@ def test_before_the_first_update_tied_to_the_end_another_end_changes_no_rate(
     settings = {"schedule": form, "learning_rate": 0.5, "warmup_steps": warmup_steps}
     short = schedule(**settings, decay_steps=decay_steps, max_steps=50)
     longer = schedule(**settings, decay_steps=decay_steps, max_steps=90)
-    tied = short.first_tied_to_end()
+    tied = short.decay_start()
     assert tied is not None
     for step in range(1, tied):
         assert short.rate(step) == longer.rate(step)

@@ -24,7 +24,6 @@ from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
-from mtkit.model import Transformer
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.gradients import Gradients
@@ -421,6 +420,6 @@ def test_micro_batches_are_computed_one_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ):
     # Nothing is computed here.
-    monkeypatch.setattr(Transformer, "compile_layers", lambda _: None)
+    monkeypatch.setattr("mtkit.train.trainer.compile_layers", lambda _: None)
     trainer = Trainer(changed(config, section, **changes), tiny_data, device=CPU)
     assert trainer.micro_batches.at_once == 1

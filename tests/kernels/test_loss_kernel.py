@@ -1,0 +1,144 @@
+"""The output layer and its loss, against the formula in `train.loss`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtkit.kernels import loss as kernel
+from mtkit.kernels.loss import NEVER, in_whole_tiles, loss_of_states
+from mtkit.train.loss import label_smoothed_loss
+
+
+def random_case() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(4, 6, 11, dtype=torch.float64, generator=generator) * 3
+    targets = torch.randint(1, 11, (4, 6), generator=generator)
+    targets[0, 4:] = 0
+    targets[2, 1:] = 0
+    return logits.requires_grad_(), targets
+
+
+@pytest.mark.parametrize("rows", [1, 127, 128, 300])
+def test_a_padded_output_layer_gives_the_same_logits(rows: int):
+    generator = torch.Generator().manual_seed(1)
+    x, weight = (torch.randn(n, 16, generator=generator, dtype=torch.float64) for n in (7, rows))
+    weight.requires_grad_()
+    found = in_whole_tiles(x, weight)
+    assert torch.allclose(found, x @ weight.t(), rtol=0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(found.sum(), weight)
+    assert torch.allclose(gradient, x.sum(0).expand(rows, -1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [None, torch.tensor([0.0, NEVER] + 9 * [0.5])])
+def test_the_loss_with_its_gradient_in_one_buffer_is_that_of_the_formula(bias: Tensor | None):
+    logits, targets = random_case()
+    how = {"label_smoothing": 0.1, "pad_id": 0, "bias": bias}
+    # Without gradients the formula is computed.
+    by_formula, count = label_smoothed_loss(logits.detach(), targets, **how)
+    by_kernel, same = label_smoothed_loss(logits, targets, **how)
+    assert torch.equal(by_kernel, by_formula)
+    assert count == same == (targets != 0).sum()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 24, 100])
+@pytest.mark.parametrize("cached", [1, 5, 1000])
+def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
+    epsilon: float, chunk: int, cached: int, monkeypatch: pytest.MonkeyPatch
+):
+    # Rows of eleven numbers.
+    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * 11 * 8)
+    monkeypatch.setattr(kernel, "CACHED_BYTES", cached * 11 * 8)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states = torch.randn(4, 6, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    weight = torch.randn(11, 5, dtype=torch.float64, generator=generator, requires_grad=True)
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    wanted, _ = label_smoothed_loss(F.linear(states, weight), targets, **how)
+    found = loss_of_states(states, weight, targets, **how)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+    for mine, theirs in zip(
+        torch.autograd.grad(found * 0.3, (states, weight)),
+        torch.autograd.grad(wanted * 0.3, (states, weight)),
+        strict=True,
+    ):
+        assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_tokens_that_a_bias_makes_impossible_are_as_if_they_did_not_exist(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * 11 * 8)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states, weight, bias = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator)
+        for shape in ((4, 6, 5), (11, 5), (11,))
+    )
+    # Tokens 0 (padding) and 4 are impossible; the others, renumbered, are all that there is.
+    kept = torch.tensor([1, 2, 3, 5, 6, 7, 8, 9, 10])
+    targets = targets.where(targets != 4, 5)
+    bias[[0, 4]] = NEVER
+    leaves = [x.requires_grad_() for x in (states, weight, bias)]
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    fewer = F.linear(states, weight[kept], bias[kept])
+    renumbered = torch.searchsorted(kept, targets).where(targets != 0, -1)
+    wanted, count = label_smoothed_loss(
+        fewer, renumbered.clamp(min=0), label_smoothing=epsilon, pad_id=-1
+    )
+    padding = targets == 0
+    of_padding, _ = label_smoothed_loss(
+        fewer[padding], renumbered[padding].clamp(min=0), label_smoothing=epsilon, pad_id=-1
+    )
+    wanted = wanted - of_padding
+    assert count == 24
+    whole, _ = label_smoothed_loss(F.linear(states, weight, bias), targets, bias=bias, **how)
+    found = loss_of_states(states, weight, targets, bias=bias, **how)
+    expected = torch.autograd.grad(wanted, leaves)
+    for loss in (whole, found):
+        assert loss.item() == pytest.approx(wanted.item(), rel=1e-12)
+        for mine, theirs in zip(torch.autograd.grad(loss, leaves), expected, strict=True):
+            assert torch.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+def test_the_loss_of_states_is_exact_where_a_token_is_certain():
+    # The logits are 0 and ±1,000; e^1000 and e^-1000 are beyond float64.
+    states = torch.tensor([[1000.0], [-1000.0]], dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    how = {"label_smoothing": 0.0, "pad_id": 5}
+    right = loss_of_states(states, weight, torch.tensor([0, 1]), **how)
+    wrong = loss_of_states(states, weight, torch.tensor([1, 0]), **how)
+    assert (right.item(), wrong.item()) == (0.0, 2000.0)
+    assert torch.autograd.grad(wrong, states)[0].flatten().tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("chunk", [2, 7, 100])
+def test_the_loss_of_states_in_bfloat16_is_that_of_rounded_states_and_weights(
+    epsilon: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kernel, "MOST_BYTES", chunk * 11 * 2)
+    monkeypatch.setattr(kernel, "CACHED_BYTES", 5 * 11 * 4)
+    _, targets = random_case()
+    generator = torch.Generator().manual_seed(4)
+    states = torch.randn(4, 6, 5, generator=generator, requires_grad=True)
+    weight = torch.randn(11, 5, generator=generator, requires_grad=True)
+    rounded = [x.detach().bfloat16().double().requires_grad_() for x in (states, weight)]
+    how = {"label_smoothing": epsilon, "pad_id": 0}
+    wanted, _ = label_smoothed_loss(F.linear(*rounded), targets, **how)
+    found = loss_of_states(states, weight, targets, dtype=torch.bfloat16, **how)
+    assert found.dtype == torch.float32
+    # The logits and their gradient have eight bits.
+    assert found.item() == pytest.approx(wanted.item(), rel=5e-3)
+    for mine, theirs in zip(
+        torch.autograd.grad(found, (states, weight)),
+        torch.autograd.grad(wanted, rounded),
+        strict=True,
+    ):
+        assert mine.dtype == torch.float32
+        assert torch.allclose(mine.double(), theirs, rtol=0.05, atol=0.05)
