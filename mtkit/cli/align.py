@@ -24,16 +24,17 @@ from mtkit.cli.options import (
     examples,
     hardware_option,
     in_out_option,
-    in_step,
     language_options,
     lines_of,
     name_of,
     open_run,
     option_group,
+    output_options,
     refuse_given,
     refuse_parser,
     refuse_stdin_twice,
     run_option,
+    zip_lines,
 )
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_output
 
@@ -67,24 +68,12 @@ FEW_PAIRS = 100
 )
 @click.argument("src_path", metavar="SRC", type=PathArgument)
 @click.argument("tgt_path", metavar="TGT", type=PathArgument)
-@in_out_option(
-    "--output",
-    "output_path",
-    type=PathArgument,
-    metavar="FILE",
-    help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
-    " standard output.",
-)
+@output_options
 @in_out_option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print a JSON object per pair: links with weights, and the characters of each word.",
-)
-@in_out_option(
-    "--restart",
-    is_flag=True,
-    help="With --output: discard the partial results of an interrupted run and start over.",
 )
 @align_option(
     "--reverse",
@@ -151,7 +140,7 @@ def align(
     refuse_stdin_twice([src_path, tgt_path, reference_path])
     output = output_of(output_path)
     if tune:
-        refuse_given(["output_path", "as_json", "restart", "method"], "does nothing with --tune")
+        refuse_given(["output_path", "as_json", "restart", "method"], "has no effect with --tune")
         if (reference_path is None) == (reverse_path is None):
             raise click.UsageError("--tune requires --reference or --reverse, one of them")
     else:
@@ -170,7 +159,7 @@ def align(
             backward = stack.enter_context(back.load([reverse]))
             _check_languages(run, translator, reverse, backward)
         names = name_of(src_path), name_of(tgt_path)
-        pairs = in_step(lines_of(src_path), lines_of(tgt_path), names=names)
+        pairs = zip_lines(lines_of(src_path), lines_of(tgt_path), names=names)
         if tune:
             _tune(run, translator, backward, list(pairs), src_path, reference_path)
             return
@@ -232,7 +221,7 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list
 
     name = name_of(path)
     golds = []
-    both = in_step(pairs, lines_of(path), names=(name_of(src_path), name))
+    both = zip_lines(pairs, lines_of(path), names=(name_of(src_path), name))
     for number, ((source, target), line) in enumerate(both, start=1):
         gold = parse_gold(line, place=f"{name}, line {number}")
         sizes = len(word_spans(source)), len(word_spans(target))

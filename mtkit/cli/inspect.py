@@ -22,13 +22,13 @@ from mtkit.cli.options import (
     device_option,
     examples,
     in_out_option,
-    in_step,
     language_options,
     lines_of,
     name_of,
     open_run,
     refuse_stdin_twice,
     run_option,
+    zip_lines,
 )
 from mtkit.cli.output import check_output, output_of, refuse_torchrun
 
@@ -197,7 +197,7 @@ def _pairs(
     if target_path is None:
         return [(source, None) for source in sources]
     names = name, name_of(target_path)
-    return list(in_step(sources, lines_of(target_path), names=names))
+    return list(zip_lines(sources, lines_of(target_path), names=names))
 
 
 def _line_of(text: str, name: str) -> str:

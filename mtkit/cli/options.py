@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -88,9 +88,27 @@ class Command(click.Command):
                 formatter.write_dl(padded, col_max=_OPTION_WIDTH)
 
 
-def option_group(heading: str) -> Callable[..., Callable[[Function], Function]]:
+class Decorator(Protocol):
+    """What adds options to a command."""
+
+    def __call__(self, function: Function, /) -> Function:
+        """The function of the command, with the options."""
+
+
+def option_group(heading: str) -> Callable[..., Decorator]:
     """`click.option` for the options of one group of the help."""
     return partial(click.option, cls=GroupedOption, group=heading)
+
+
+def _together(*options: Decorator) -> Decorator:
+    """Several options as one decorator."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
 INFORMATION = "Information"
@@ -112,11 +130,7 @@ def examples(*lines: str) -> str:
 
 
 def given(*names: str) -> list[str]:
-    """Those of these options that are on the command line, as a user writes them.
-
-    Args:
-        names: of parameters of the command that runs.
-    """
+    """Those of these parameters that are on the command line, as a user writes them."""
     context = click.get_current_context()
     return [
         parameter.opts[0]
@@ -127,14 +141,9 @@ def given(*names: str) -> list[str]:
 
 
 def refuse_given(names: Iterable[str], why: str) -> None:
-    """Refuse options that do not go with the others.
+    """Refuse parameters on the command line that do not go with the others.
 
-    Args:
-        names: of parameters of the command that runs.
-        why: what follows the option in the error, as in "requires --sentence".
-
-    Raises:
-        click.UsageError: naming the first of them that is on the command line.
+    The error names the first of them, followed by `why`, as in "requires --sentence".
     """
     if useless := given(*names):
         raise click.UsageError(f"{useless[0]} {why}")
@@ -144,25 +153,16 @@ def refuse_given(names: Iterable[str], why: str) -> None:
 # Shared options
 
 
-def device_option(function: Function) -> Function:
-    """`--device`."""
-    return hardware_option(
-        "--device",
-        type=click.Choice(["auto", "cpu", "cuda"]),
-        default="auto",
-        help="Device to compute on. auto (default): a GPU if there is one, else the CPU.",
-    )(function)
+def _one_run(
+    _context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
+) -> Path | None:
+    if (count := len(set(paths))) > 1:
+        raise click.UsageError(f"--run: give one run, not {count}")
+    return paths[0] if paths else None
 
 
-def one_run_option(
-    option: Callable[..., Callable[[Function], Function]], *, help: str
-) -> Callable[[Function], Function]:
-    """`--run`, of a command that reads or writes one run; two different runs are refused.
-
-    Args:
-        option: of `option_group`.
-        help: the text of the help.
-    """
+def one_run_option(option: Callable[..., Decorator], *, help: str) -> Decorator:
+    """`--run`, of a command that reads or writes one run, in the group of `option`."""
     return option(
         "--run",
         "run_path",
@@ -175,112 +175,88 @@ def one_run_option(
     )
 
 
-def _one_run(
-    _context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
-) -> Path | None:
-    if (count := len(set(paths))) > 1:
-        raise click.UsageError(f"--run: give one run, not {count}")
-    return paths[0] if paths else None
+run_option = one_run_option(model_option, help="Run folder. Default: the newest under runs/.")
 
+checkpoint_option = model_option(
+    "--checkpoint",
+    metavar="WHICH",
+    help="Checkpoint to use: average:N (the average of the newest N), best, last, or a step."
+    " Default: the average that the configuration of the run sets.",
+)
 
-def run_option(function: Function) -> Function:
-    """`--run`, of a command that uses one run."""
-    return one_run_option(model_option, help="Run folder. Default: the newest under runs/.")(
-        function
-    )
+language_options = _together(
+    model_option(
+        "--src-lang",
+        metavar="L",
+        help="Source language, of a model with several. It changes no translation, but a"
+        " direction that was not trained is reported.",
+    ),
+    model_option("--tgt-lang", metavar="L", help="Target language, of a model with several."),
+)
 
+output_options = _together(
+    in_out_option(
+        "--output",
+        "output_path",
+        type=PathArgument,
+        metavar="FILE",
+        help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
+        " standard output.",
+    ),
+    in_out_option(
+        "--restart",
+        is_flag=True,
+        help="With --output: discard the partial results of an interrupted run and start over.",
+    ),
+)
 
-def checkpoint_option(function: Function) -> Function:
-    """`--checkpoint`."""
-    return model_option(
-        "--checkpoint",
-        metavar="WHICH",
-        help="Checkpoint to use: average:N (the average of the newest N), best, last, or a step."
-        " Default: the average that the configuration of the run sets.",
-    )(function)
+beam_options = _together(
+    search_option(
+        "--beam-size", type=click.IntRange(1), metavar="N", help="Beam size. 1: greedy search."
+    ),
+    search_option(
+        "--length-penalty",
+        type=float,
+        metavar="ALPHA",
+        help="Length penalty alpha: higher favours longer translations, 0 is off.",
+    ),
+)
 
+well_formed_option = parsing_option(
+    "--well-formed/--no-well-formed",
+    "well_formed_trees",
+    default=None,
+    help="Search only among well-formed trees, so that none needs to be repaired.",
+)
 
-def language_options(function: Function) -> Function:
-    """`--src-lang` and `--tgt-lang` of a multilingual model."""
-    for option in (
-        model_option(
-            "--tgt-lang",
-            metavar="L",
-            help="Target language, of a model with several.",
-        ),
-        model_option(
-            "--src-lang",
-            metavar="L",
-            help="Source language, of a model with several. It changes no translation, but a"
-            " direction that was not trained is reported.",
-        ),
-    ):
-        function = option(function)
-    return function
+device_option = hardware_option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="Device to compute on. auto (default): a GPU if there is one, else the CPU.",
+)
 
-
-def split_option(function: Function) -> Function:
-    """`--split-sentences`, of a command that scores translations."""
-    return search_option(
-        "--split-sentences/--no-split-sentences",
-        default=None,
-        help="Translate the sentences of a line one by one. Default: each line as a whole, as"
-        " published scores are.",
-    )(function)
-
-
-def beam_options(function: Function) -> Function:
-    """`--beam-size` and `--length-penalty`."""
-    for option in (
-        search_option(
-            "--length-penalty",
-            type=float,
-            metavar="ALPHA",
-            help="Length penalty alpha: higher favours longer translations, 0 is off.",
-        ),
-        search_option(
-            "--beam-size", type=click.IntRange(1), metavar="N", help="Beam size. 1: greedy search."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def well_formed_option(function: Function) -> Function:
-    """`--well-formed`, for a parser."""
-    return parsing_option(
-        "--well-formed/--no-well-formed",
-        "well_formed_trees",
-        default=None,
-        help="Search only among well-formed trees, so that none needs to be repaired.",
-    )(function)
-
-
-def hardware_options(function: Function) -> Function:
-    """`--device`, `--workers`, `--precision` and `--batch-tokens` of a translation."""
-    for option in (
-        hardware_option(
-            "--batch-tokens",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Batch size in source tokens. Lower it if memory runs out.",
-        ),
-        hardware_option(
-            "--precision",
-            type=click.Choice(["auto", "fp32", "bf16", "int8"]),
-            help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs and models"
-            " of 512 and wider: faster there, not with small ones, and slightly less accurate.",
-        ),
-        hardware_option(
-            "--workers",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Worker processes on this machine. Default: one per GPU, or one on the CPU.",
-        ),
-        device_option,
-    ):
-        function = option(function)
-    return function
+hardware_options = _together(
+    device_option,
+    hardware_option(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Worker processes on this machine. Default: one per GPU, or one on the CPU.",
+    ),
+    hardware_option(
+        "--precision",
+        type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+        help="Precision of matrix products. auto: fp32. int8 is for x86 CPUs and models"
+        " of 512 and wider: faster there, not with small ones, and slightly less accurate.",
+    ),
+    hardware_option(
+        "--batch-tokens",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Batch size in source tokens. Lower it if memory runs out.",
+    ),
+)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -292,10 +268,6 @@ class DecodeOptions:
     """How the command line asks for translations.
 
     Attributes:
-        checkpoint: the value of --checkpoint.
-        device: to compute on.
-        workers: processes; None for the default.
-        src_lang, tgt_lang: the languages that are asked for, if they are.
         changes: settings of the run's `decode` section to change, by name.
     """
 
@@ -341,7 +313,7 @@ class DecodeOptions:
         found: list[Translation] = []
         with (
             whole.load([run], tokenized=tokenized) as translator,
-            shown_progress(len(lines), is_wanted=log.isEnabledFor(logging.INFO)) as progress,
+            shown_progress(len(lines)) as progress,
         ):
             given_windows = (Window(first, window) for first, window in windows(lines, size=len))
             for _, translations in translator.translate_windows(
@@ -352,32 +324,24 @@ class DecodeOptions:
         return found
 
     def load(
-        self,
-        runs: Sequence[Run],
-        *,
-        workers: int | None = None,
-        glossary: Path | None = None,
-        tokenized: bool = False,
+        self, runs: Sequence[Run], *, glossary: Path | None = None, tokenized: bool = False
     ) -> Translator:
-        """A translator with one run, or with several as an ensemble.
+        """A translator with one run, or with several as an ensemble of the first one's settings.
 
         Args:
-            runs: the settings of the first one count.
-            workers: instead of those of the command line.
-            glossary: the file of a glossary.
+            glossary: its file.
             tokenized: whether the lines for a parser are words already.
         """
         from mtkit.base.devices import workers_wanted
         from mtkit.config import change_decoding
         from mtkit.translate import Translator
 
-        config = change_decoding(runs[0].config.decode, self.changes)
         return Translator.load(
             runs,
             checkpoint=self.checkpoint,
-            config=config,
+            config=change_decoding(runs[0].config.decode, self.changes),
             device=self.device,
-            workers=workers or self.workers or workers_wanted(self.device),
+            workers=self.workers or workers_wanted(self.device),
             glossary=glossary,
             tokenized=tokenized,
             src_lang=self.src_lang,
@@ -447,7 +411,7 @@ def refuse_stdin_twice(paths: Iterable[Path | None], *, advice: str = "") -> Non
         raise click.UsageError(f"standard input (-) can be read once{advice}")
 
 
-def in_step(
+def zip_lines(
     lines: Iterable[One], others: Iterable[Other], *, names: tuple[str, str]
 ) -> Iterator[tuple[One, Other]]:
     """Each line with the same line of another input, while both are read.

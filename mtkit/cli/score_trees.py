@@ -1,4 +1,4 @@
-"""`mtkit score` for trees: what is scored, and how it is printed."""
+"""`mtkit score` for trees: those in files, and those of parsers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import click
 
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.cli.console import print_text, width
-from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_stdin_twice
+from mtkit.cli.options import lines_of, name_of, refuse_stdin_twice
+from mtkit.cli.score_data import ScoreOptions, common_texts
 
 if TYPE_CHECKING:
     from mtkit.parsing import Tree
@@ -25,11 +26,10 @@ _FAILURES = ("", "()", "(())")
 
 
 @dataclass(frozen=True)
-class TreeSystem:
+class _TreeSystem:
     """The trees of a system for a set of sentences.
 
     Attributes:
-        name: of the system.
         trees: None for a sentence without a tree.
         repaired: how many were repaired; None if that is not known.
     """
@@ -39,21 +39,34 @@ class TreeSystem:
     repaired: int | None = None
 
 
-def systems_of_files(
-    hypotheses: Sequence[Path], references: Sequence[Path]
-) -> tuple[list[TreeSystem], list[Tree]]:
-    """The trees in files, one per line, and the gold trees, in any layout."""
+def score_tree_files(options: ScoreOptions) -> None:
+    """Print the scores of files with a tree on each line; the gold trees may have any layout."""
     from mtkit.parsing import parse_trees
 
-    if len(references) != 1:
+    if len(options.references) != 1:
         raise click.UsageError("--metric parseval requires one --reference, a file of gold trees")
-    refuse_stdin_twice([*hypotheses, *references])
-    (path,) = references
+    refuse_stdin_twice([*options.hypotheses, *options.references])
+    (path,) = options.references
     golds = list(parse_trees(lines_of(path), name=name_of(path)))
-    return [_system_of_file(file, golds, gold_name=name_of(path)) for file in hypotheses], golds
+    systems = [_system_of_file(file, golds, gold_name=name_of(path)) for file in options.hypotheses]
+    _print(systems, golds, options)
 
 
-def _system_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> TreeSystem:
+def score_parsers(runs: Sequence[Run], options: ScoreOptions) -> None:
+    """Parse the test set with each run, and print the scores."""
+    from mtkit.parsing import parse_trees
+
+    ((_, _, sentences, lines),) = common_texts(runs, options).values()
+    golds = list(parse_trees(lines, name=f"{options.split} trees"))
+    systems = []
+    for run in runs:
+        found = options.decode.translations(run, sentences, tokenized=True)
+        trees = [next(parse_trees([best.text], name="tree"), None) for best in found]
+        systems.append(_TreeSystem(str(run.path), trees, sum(bool(one.repaired) for one in found)))
+    _print(systems, golds, options)
+
+
+def _system_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> _TreeSystem:
     from mtkit.parsing import different_words, parse_trees
 
     name = name_of(path)
@@ -78,46 +91,38 @@ def _system_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Tre
             f"{name} has {len(trees)} lines and {gold_name} has {len(golds)} trees; line n of one "
             "must be the tree of sentence n of the other, or blank"
         )
-    return TreeSystem(str(path), trees)
+    return _TreeSystem(str(path), trees)
 
 
-def system_of_run(run: Run, sentences: list[str], options: DecodeOptions) -> TreeSystem:
-    """The trees that a parser finds for sentences of words."""
-    from mtkit.parsing import parse_trees
-
-    translations = options.translations(run, sentences, tokenized=True)
-    trees = [next(parse_trees([best.text], name="tree"), None) for best in translations]
-    return TreeSystem(str(run.path), trees, sum(bool(best.repaired) for best in translations))
-
-
-def print_tree_scores(
-    systems: Sequence[TreeSystem], golds: Sequence[Tree], *, paired: bool, as_json: bool
-) -> None:
-    """Print the scores of all systems, with a test of the differences if `paired`."""
+def _print(systems: Sequence[_TreeSystem], golds: Sequence[Tree], options: ScoreOptions) -> None:
+    """Print the F1 of each sentence, or the scores of all systems."""
     from mtkit.cli import tables
     from mtkit.parsing import compare_trees, score_trees
-
-    trees = [system.trees for system in systems]
-    scores = compare_trees(trees, golds) if paired else [score_trees(t, golds) for t in trees]
-    names = [one_line(system.name) for system in systems]
-    repaired = [system.repaired for system in systems]
-    print_text(tables.tree_scores(names, scores, repaired, as_json=as_json, width=width()))
-
-
-def print_sentence_scores(
-    system: TreeSystem, golds: Sequence[Tree], *, worst_first: bool, as_json: bool
-) -> None:
-    """Print the F1 of each sentence, and the signature as a note."""
-    from mtkit.cli import tables
-    from mtkit.parsing import score_trees
     from mtkit.score import Score, System
 
-    scores = [score_trees([tree], [gold]) for tree, gold in zip(system.trees, golds, strict=True)]
+    if not options.sentence:
+        trees = [one.trees for one in systems]
+        if options.paired:
+            scores = compare_trees(trees, golds)
+        else:
+            scores = [score_trees(one, golds) for one in trees]
+        names, repaired = [one_line(one.name) for one in systems], [one.repaired for one in systems]
+        print_text(
+            tables.tree_scores(names, scores, repaired, as_json=options.as_json, width=width())
+        )
+        return
+    (system,) = systems
     signature = score_trees(system.trees, golds).signature
     log.info("F1 %s", signature)
+    by_sentence = [
+        Score("F1", score_trees([tree], [gold]).all.f1, signature)
+        for tree, gold in zip(system.trees, golds, strict=True)
+    ]
     printed = System(system.name, [str(tree or "") for tree in system.trees])
-    by_metric = [[Score("F1", one.all.f1, signature) for one in scores]]
     references = [[str(gold) for gold in golds]]
+    worst_first, as_json = options.worst_first, options.as_json
     print_text(
-        tables.sentences(printed, references, by_metric, worst_first=worst_first, as_json=as_json)
+        tables.sentences(
+            printed, references, [by_sentence], worst_first=worst_first, as_json=as_json
+        )
     )

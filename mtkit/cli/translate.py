@@ -29,18 +29,19 @@ from mtkit.cli.options import (
     examples,
     hardware_options,
     in_out_option,
-    in_step,
     language_options,
     lines_of,
     model_option,
     name_of,
     open_run,
     option_group,
+    output_options,
     parsing_option,
     refuse_given,
     refuse_stdin_twice,
     search_option,
     well_formed_option,
+    zip_lines,
 )
 from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_output
 
@@ -89,14 +90,7 @@ def _shard(
     metavar="FILE",
     help="Input file, plain or compressed. Default, or -: standard input.",
 )
-@in_out_option(
-    "--output",
-    "output_path",
-    type=PathArgument,
-    metavar="FILE",
-    help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
-    " standard output.",
-)
+@output_options
 @in_out_option(
     "--shard",
     metavar="I/N",
@@ -135,11 +129,6 @@ def _shard(
     default=None,
     help="Translate the sentences of a line one by one, or each line as a whole. Default: one by"
     " one if fewer than 10 % of the training lines have several, or nothing is known of them.",
-)
-@in_out_option(
-    "--restart",
-    is_flag=True,
-    help="With --output: discard the partial results of an interrupted run and start over.",
 )
 @model_option(
     "--run",
@@ -281,7 +270,7 @@ def translate(
         prefixes = None if prefix_path is None else list(lines_of(prefix_path))
         if prefixes is not None:
             names = name_of(input_path or Path("-")), str(prefix_path)
-            lines = (line for line, _ in in_step(lines, prefixes, names=names))
+            lines = (line for line, _ in zip_lines(lines, prefixes, names=names))
         first_line, total = 1, lines_to_show(input_path, output_path)
         if shard and input_path:
             first_line, count = _part(input_path, *shard)

@@ -98,7 +98,7 @@ class ResumableOutput:
             self._write(self._parts / f"{names[first_line]}-{_digest(text)}", [text])
         parts = self._files()
         if len(parts) > len(names):
-            raise self._other_input("more input")
+            raise self._other_input("was started with more input")
         self._write(self.output, (path.read_bytes() for path in parts))
         shutil.rmtree(self._parts, ignore_errors=True)
 
@@ -123,7 +123,9 @@ class ResumableOutput:
     def _is_done(self, index: int, name: str, first_line: int) -> bool:
         for path in self._parts.glob(f"{index:08d}-*[0-9a-f]"):
             if not path.name.startswith(f"{name}-"):
-                raise self._other_input(f"different input (from line {first_line:,} on)")
+                raise self._other_input(
+                    f"was started with different input (from line {first_line:,} on)"
+                )
             if path.name == f"{name}-{_digest(path.read_bytes())}":
                 return True
             log.warning("%s: was changed, so it is translated again", path)
@@ -131,9 +133,7 @@ class ResumableOutput:
         return False
 
     def _other_input(self, what: str) -> MtkitError:
-        return MtkitError(
-            f"{self.output}: was started with {what}; use the same input again, or {_ADVICE}"
-        )
+        return MtkitError(f"{self.output}: {what}; use the same input again, or {_ADVICE}")
 
     def _files(self) -> list[Path]:
         return sorted(self._parts.glob("[0-9]*-*[0-9a-f]"))

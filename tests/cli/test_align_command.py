@@ -302,7 +302,7 @@ def test_align_refuses_gold_alignments_of_other_pairs(pairs: Place, gold: str, m
     [
         (["--tune"], "--tune requires --reference or --reverse"),
         (["--reference", "gold.txt"], "--reference requires --tune"),
-        (["--tune", "--reference", "gold.txt", "--json"], "--json does nothing with --tune"),
+        (["--tune", "--reference", "gold.txt", "--json"], "--json has no effect with --tune"),
         (["--restart"], "--restart requires --output"),
     ],
 )

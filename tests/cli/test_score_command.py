@@ -163,7 +163,9 @@ def test_options_that_the_model_score_has_no_use_for_are_refused(option: str, tr
 def test_the_model_score_is_of_one_run_and_of_no_other_translations(trained: Place):
     arguments = ["score", "--model-score", "--src", "src.txt", "--hyp", "hyp.txt"]
     for more in (["hyp.txt"], ["--run", "runs/tiny", "--run", "runs/tiny"]):
-        assert "requires one --run at most, and no HYP" in trained.refused(*arguments, *more)
+        assert "takes at most one --run, and --hyp instead of HYP" in trained.refused(
+            *arguments, *more
+        )
 
 
 @pytest.mark.parametrize("option", ["--beam-size=4", "--split=test", "--run=x", "--workers=1"])

@@ -428,7 +428,7 @@ def test_score_prints_each_direction_with_its_signature(desk: Place):
     one = desk.mtkit("score", "--run", "runs/many", "--beam-size", "1", "--tgt-lang", "el")
     assert one.out == lines[2].removeprefix("en-el ") + "\n"
     refused = desk.refused("score", "--run", "runs/many", "--tgt-lang", "fr")
-    assert "has no test set of this direction, but of en-de, de-en, en-el" in refused
+    assert "no test set for this direction; available: en-de, de-en, en-el" in refused
     assert "--sentence requires one direction" in desk.refused(
         "score", "--run", "runs/many", "--sentence"
     )
@@ -443,9 +443,7 @@ def test_score_names_the_directions_that_have_no_test_set(
     arguments = ["score", "--run", "runs/many", "--data", str(tmp_path / "d"), "--beam-size", "1"]
     outcome = desk.mtkit(*arguments)
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["en-de", "en-el"]
-    assert (
-        f"{tmp_path / 'd'}: has no test set of de-en; this direction is not scored\n" in outcome.err
-    )
+    assert f"{tmp_path / 'd'}: no test set for de-en, so not scored\n" in outcome.err
     assert "no test set" not in desk.mtkit(*arguments, "--src-lang", "en").err
     assert "no valid set" not in desk.mtkit(*arguments, "--split", "valid").err
 
