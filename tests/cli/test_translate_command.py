@@ -135,24 +135,6 @@ def test_options_reach_the_translator(
     assert len(seen) == len(cases)
 
 
-@pytest.mark.parametrize(("stream", "option"), [("stdin", "--input"), ("stdout", "--output")])
-def test_a_closed_stream_is_an_error_that_says_what_to_give(
-    stream: str,
-    option: str,
-    untrained: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["mtkit", "translate", "--run", str(untrained.path)])
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, stream, None)
-        with pytest.raises(SystemExit) as stop:
-            main()
-    assert stop.value.code == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert f"is closed; give {option}" in line
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
