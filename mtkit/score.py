@@ -158,10 +158,10 @@ def mutual_chrf(texts: Sequence[str]) -> list[float]:
     factor = CHRF.BETA**2
     weighted = np.maximum(factor * precision + recall, np.finfo(float).tiny)
     scores = 100 * (1 + factor) * precision * recall / weighted
-    places = [distinct[text] for text in texts]
+    rows = [distinct[text] for text in texts]
     # A text is not one of its own references.
-    totals = (scores @ np.bincount(places) - scores.diagonal()) / (len(texts) - 1)
-    return [float(total) for total in totals[places]]
+    totals = (scores @ np.bincount(rows) - scores.diagonal()) / (len(texts) - 1)
+    return [float(total) for total in totals[rows]]
 
 
 def compare(
@@ -253,16 +253,14 @@ def split_compounds(tokenised: str) -> str:
 
 
 def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
-    """Estimates from line lengths where the shorter of two files lacks lines.
-
-    Assumes that the missing lines are in one place, and finds the place where the lengths of
-    corresponding lines agree best.
+    """Estimates from line lengths where the shorter of two files lacks lines, all in one place.
 
     Args:
         short, long: characters per line.
 
     Returns:
-        The number of lines before that place, or None if the lines are probably missing at the end.
+        The number of lines before the place where the lengths agree best, or None if the lines are
+        probably missing at the end.
     """
     gap = len(long) - len(short)
 
@@ -279,9 +277,9 @@ def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
         return None
     # The last of equal places, which shifts the fewest lines.
     tail = gains.index(min(gains)) + 1
-    place = len(short) - tail
+    index = len(short) - tail
     # Lengths of translations vary by about a third; chance alone does not halve the mismatch.
-    return place if sum(moved[place:]) < 0.7 * sum(aligned[place:]) else None
+    return index if sum(moved[index:]) < 0.7 * sum(aligned[index:]) else None
 
 
 def refuse_unequal(name: str, lines: Sequence[str], other: str, others: Sequence[str]) -> None:
@@ -295,17 +293,14 @@ def refuse_unequal(name: str, lines: Sequence[str], other: str, others: Sequence
     shortest, longest = sorted((lines, others), key=len)
     lacking = name if lines is shortest else other
     gap = len(longest) - len(shortest)
-    place = first_shift([len(line) for line in shortest], [len(line) for line in longest])
-    missing = "a line" if gap == 1 else f"{gap} lines"
-    where = (
-        f"{lacking} seems to lack {missing} at its end"
-        if place is None
-        else f"{lacking} seems to lack {missing} at line {place + 1}, "
-        "from where on the lengths look shifted"
-    )
+    index = first_shift(list(map(len, shortest)), list(map(len, longest)))
+    where = "its end"
+    if index is not None:
+        where = f"line {index + 1}, from where on the lengths look shifted"
     raise MtkitError(
-        f"{name} has {len(lines)} lines and {other} has {len(others)}; {where}; "
-        "line n of one must belong to line n of the other"
+        f"{name} has {len(lines)} lines and {other} has {len(others)}; {lacking} seems to lack "
+        f"{'a line' if gap == 1 else f'{gap} lines'} at {where}; line n of one must belong to line "
+        "n of the other"
     )
 
 

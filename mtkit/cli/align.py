@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +36,10 @@ from mtkit.cli.options import (
     run_option,
     zip_lines,
 )
-from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_output
+from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
-    from mtkit.align import Aligner, Alignment, Gold, Method
+    from mtkit.align import Aligner, Gold, Method
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
@@ -173,15 +173,16 @@ def align(
             translator.aligner(),
             None if backward is None else backward.aligner(),
             method,
-            as_json=as_json,
-            progress=progress,
+            as_json,
+            progress,
         )
         runs = [(run, translator)]
         if reverse is not None and backward is not None:
             runs.append((reverse, backward))
         write_output(
             output,
-            _joined(pairs),
+            # No line has a line end in it.
+            map("\n".join, pairs),
             aligner.outputs,
             progress,
             settings=_settings(runs, aligner),
@@ -204,11 +205,6 @@ def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Tran
         f"{reverse.path}: translates {backward.src_lang} to {backward.tgt_lang}, which is "
         f"not the reverse of {run.path}, {forward.src_lang} to {forward.tgt_lang}{advice}"
     )
-
-
-def _joined(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Each pair as one text; no line has a line end in it."""
-    return (f"{source}\n{target}" for source, target in pairs)
 
 
 def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
@@ -239,25 +235,17 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list
 # Output
 
 
+@dataclass(frozen=True)
 class _PairAligner:
     """Turns windows of pairs into the lines of the output."""
 
-    def __init__(
-        self,
-        aligner: Aligner,
-        reverse: Aligner | None,
-        method: Method,
-        *,
-        as_json: bool,
-        progress: Progress,
-    ) -> None:
-        self.aligner = aligner
-        self.reverse = reverse
-        self.method = method
-        self.as_json = as_json
-        self.progress = progress
+    aligner: Aligner
+    reverse: Aligner | None
+    method: Method
+    as_json: bool
+    progress: Progress
 
-    def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
+    def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
         """The output for each window of joined pairs, with the number of its first line."""
         for first_line, window in windows:
             if not window:
@@ -268,14 +256,14 @@ class _PairAligner:
             found = self.aligner.align(
                 sources, targets, reverse=self.reverse, method=self.method, numbers=numbers
             )
-            lines = map(str, found) if not self.as_json else map(_object, numbers, found)
+            lines: Iterable[str] = map(str, found)
+            if self.as_json:
+                lines = (
+                    json.dumps({"line": number, **alignment.as_dict()})
+                    for number, alignment in zip(numbers, found, strict=True)
+                )
             yield first_line, "".join(f"{line}\n" for line in lines).encode()
             self.progress.finish(numbers[-1])
-
-
-def _object(number: int, alignment: Alignment) -> str:
-    """The JSON object of a pair."""
-    return json.dumps({"line": number, **alignment.as_dict()})
 
 
 def _settings(runs: Sequence[tuple[Run, Translator]], aligner: _PairAligner) -> dict[str, str]:

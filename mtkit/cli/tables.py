@@ -1,6 +1,7 @@
 """The results that the commands print: tables for people, rows and JSON for programs.
 
-Every function returns text that ends in a newline; the commands decide where it goes.
+Every function returns text that ends in a newline; the commands decide where it goes. `width` is
+that of a line, in characters.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -33,10 +34,8 @@ def catalogue(*, width: int = UNBROKEN) -> str:
     """The corpora that `prepare` knows by name."""
     from mtkit.prepare import CATALOGUE
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE"):
-        is_number = heading in ("PAIRS", "VOCABULARY")
-        table.add_column(heading, justify="right" if is_number else "left")
+    numbers = ("PAIRS", "VOCABULARY")
+    table = _listing("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE", right=numbers)
     for corpus in CATALOGUE:
         table.add_row(
             corpus.name,
@@ -142,8 +141,6 @@ def scores(
         by_metric: for every metric the score of each system.
         groups: indices of systems that differ in their seed alone; the table gets their mean and
             standard deviation.
-        as_json: return one JSON object instead.
-        width: of a line, in characters.
     """
     if as_json:
         return _scores_as_json(names, by_metric, groups)
@@ -215,12 +212,7 @@ def tree_scores(
 ) -> str:
     """Precision, recall, F1 and exact match of trees: of all sentences, short ones and S roots.
 
-    Args:
-        names: of the systems.
-        scores: of each system.
-        repaired: how many trees of each were repaired; None if that is not known.
-        as_json: return one JSON object instead.
-        width: of a line, in characters.
+    `repaired` is the number of trees of each system that were repaired; None if it is not known.
     """
     if as_json:
         rows = [
@@ -273,6 +265,33 @@ def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:
             for number, scored in enumerate(found, 1)
         ]
     )
+
+
+def alignment_scores(
+    names: Sequence[str],
+    scores: Sequence[AlignmentScore],
+    *,
+    as_json: bool = False,
+    width: int = UNBROKEN,
+) -> str:
+    """Alignment error rate, precision and recall of each file, in percent."""
+    rows = [
+        {
+            "aer": 100 * score.error_rate,
+            "precision": 100 * score.precision,
+            "recall": 100 * score.recall,
+        }
+        for score in scores
+    ]
+    if as_json:
+        named = zip(names, rows, strict=True)
+        return _json({"alignments": [{"file": name, **row} for name, row in named]})
+    if len(rows) == 1:
+        return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
+    table = _listing("FILE", "AER", "PRECISION", "RECALL")
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
+    return _render(table, width)
 
 
 def _facts(value: Score) -> dict[str, Any]:
@@ -347,11 +366,12 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _listing(*headings: str) -> Table:
-    """A table of text; only the last column is broken into lines."""
+def _listing(*headings: str, right: Sequence[str] = ()) -> Table:
+    """A table; only the last column is broken into lines, and those in `right` are numbers."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
-        table.add_column(heading, no_wrap=heading != headings[-1])
+        justify: Literal["left", "right"] = "right" if heading in right else "left"
+        table.add_column(heading, no_wrap=heading != headings[-1], justify=justify)
     return table
 
 
@@ -359,30 +379,3 @@ def _render(table: Table, width: int) -> str:
     text = io.StringIO()
     Console(file=text, width=width).print(table)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
-
-
-def alignment_scores(
-    names: Sequence[str],
-    scores: Sequence[AlignmentScore],
-    *,
-    as_json: bool = False,
-    width: int = UNBROKEN,
-) -> str:
-    """Alignment error rate, precision and recall of each file, in percent."""
-    rows = [
-        {
-            "aer": 100 * score.error_rate,
-            "precision": 100 * score.precision,
-            "recall": 100 * score.recall,
-        }
-        for score in scores
-    ]
-    if as_json:
-        named = zip(names, rows, strict=True)
-        return _json({"alignments": [{"file": name, **row} for name, row in named]})
-    if len(rows) == 1:
-        return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
-    table = _listing("FILE", "AER", "PRECISION", "RECALL")
-    for name, row in zip(names, rows, strict=True):
-        table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
-    return _render(table, width)

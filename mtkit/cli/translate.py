@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,7 @@ from mtkit.cli.options import (
     well_formed_option,
     zip_lines,
 )
-from mtkit.cli.output import check_output, output_of, refuse_torchrun, write_output
+from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
     from mtkit.align import Aligner, Alignment
@@ -256,7 +256,9 @@ def translate(
         raise click.UsageError("--shard requires --input, and a file there")
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
-    _check_files(files | {"--glossary": glossary_path}, output_path, restart=restart)
+    files |= {"--glossary": glossary_path}
+    refuse_stdin_twice(files.values(), advice="; give --input")
+    check_output(output_path, files, restart=restart)
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import lines_to_show, shown_progress
     from mtkit.translate import Doubts, markup_windows
@@ -347,24 +349,12 @@ def _refuse_useless(run: Run, options: DecodeOptions) -> None:
 def _check_task(run: Run) -> None:
     """Refuse options of translations for a parser, and those of a parser for others."""
     if run.manifest.data.task == "parsing":
-        of_translations = ("alignments", "split_sentences", "prefix_path", "glossary_path")
-        refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
+        of_translations = ["alignments", "split_sentences", "prefix_path", "glossary_path"]
         if click.get_current_context().params["format_"] == "html":
-            refuse_given(["format_"], f"is for translations, and {run.path} is a parser")
+            of_translations.append("format_")
+        refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
     else:
         refuse_given(["tokenized", "well_formed_trees"], f"requires a parser, unlike {run.path}")
-
-
-def _check_files(files: dict[str, Path | None], output: Path | None, *, restart: bool) -> None:
-    """Refuse files and streams that cannot be read or written.
-
-    Args:
-        files: to read, by option; `-` is standard input.
-        output: None is standard output.
-        restart: whether `--restart` was given.
-    """
-    refuse_stdin_twice(files.values(), advice="; give --input")
-    check_output(output, files, restart=restart)
 
 
 def _part(path: Path, index: int, count: int) -> tuple[int, int]:
@@ -406,11 +396,8 @@ class _LineTranslator:
     doubts: Doubts
     repaired: Counter[bool] = field(default_factory=Counter)
 
-    def outputs(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
-        """The output for each window; a window is the number of its first line, and its lines.
-
-        Each output comes with the number of the first line.
-        """
+    def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
+        """The output for each window, with the number of its first line."""
         if self.is_html:
             yield from self._html(windows)
             return
@@ -425,7 +412,7 @@ class _LineTranslator:
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
 
-    def _html(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, bytes]]:
+    def _html(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
         from mtkit.translate import MarkupLines, translate_markup
 
         assert self.aligner is not None
@@ -443,7 +430,7 @@ class _LineTranslator:
             yield first_line, "".join(f"{line}\n" for line in found).encode()
             self.progress.finish(first_line - 1 + len(found))
 
-    def _given(self, windows: Iterable[tuple[int, list[str]]]) -> Iterator[Window]:
+    def _given(self, windows: Windows) -> Iterator[Window]:
         from mtkit.translate import Window
 
         for first_line, lines in windows:
@@ -527,11 +514,11 @@ Alignments = Sequence[Sequence["Alignment"]]
 def _rows(found: Sequence[list[Translation]], links: Alignments | None, first_line: int) -> bytes:
     """A row for each translation: number of the line, score, text, and alignment if wanted."""
     rows = []
-    for place, translations in enumerate(found):
-        for rank, translation in enumerate(translations):
-            row = [str(first_line + place), f"{translation.score:.6f}", translation.text]
+    for index, translations in enumerate(found):
+        for rank, one in enumerate(translations):
+            row = [str(first_line + index), f"{one.score:.6f}", one.text]
             if links is not None:
-                row.append(str(links[place][rank]))
+                row.append(str(links[index][rank]))
             rows.append("\t".join(row) + "\n")
     return "".join(rows).encode()
 
@@ -544,35 +531,34 @@ def _objects(
     has_glossary: bool,
 ) -> bytes:
     """A JSON object for each line."""
-    return "".join(
-        json.dumps(
-            {
-                "line": first_line + place,
-                "translations": [
-                    {
-                        "text": one.text,
-                        "score": round(one.score, 6),
-                        "log_prob": round(one.log_prob, 6),
-                        "finished": one.finished,
-                        "tokens": [
-                            [piece, round(log_prob, 6)]
-                            for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
-                        ],
-                        **({"missing": one.missing} if has_glossary else {}),
-                        **({} if one.repaired is None else {"repaired": one.repaired}),
-                        **(
-                            {"alignment": links[place][rank].as_dict()} if links is not None else {}
-                        ),
-                    }
-                    for rank, one in enumerate(translations)
-                ],
-                "seconds": round(translations[0].seconds, 6),
-            },
-            ensure_ascii=False,
-        )
-        + "\n"
-        for place, translations in enumerate(found)
-    ).encode()
+    lines = []
+    for index, translations in enumerate(found):
+        objects = [_object(one, has_glossary=has_glossary) for one in translations]
+        if links is not None:
+            for one, alignment in zip(objects, links[index], strict=True):
+                one["alignment"] = alignment.as_dict()
+        line = {
+            "line": first_line + index,
+            "translations": objects,
+            "seconds": round(translations[0].seconds, 6),
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines).encode()
+
+
+def _object(one: Translation, *, has_glossary: bool) -> dict[str, Any]:
+    return {
+        "text": one.text,
+        "score": round(one.score, 6),
+        "log_prob": round(one.log_prob, 6),
+        "finished": one.finished,
+        "tokens": [
+            [piece, round(log_prob, 6)]
+            for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
+        ],
+        **({"missing": one.missing} if has_glossary else {}),
+        **({} if one.repaired is None else {"repaired": one.repaired}),
+    }
 
 
 def _settings(
