@@ -136,19 +136,19 @@ def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
     Raises:
         MtkitError: as `hub.fetch`.
     """
-    if corpus.built_in:
-        demo = demo_corpus()
-        return {
-            "train": _built_in(corpus, "train", demo.train),
-            "valid": _built_in(corpus, "valid", demo.valid),
-            "test": _built_in(corpus, "test", demo.test),
-        }
-    hub = fetch(corpus)
-    return {
-        "train": _HubSource(hub.train),
-        "valid": _HubSource(hub.valid),
-        "test": _HubSource(hub.test),
-    }
+    names: tuple[Split, ...] = ("train", "valid", "test")
+    if not corpus.built_in:
+        hub = fetch(corpus)
+        return {name: _HubSource(getattr(hub, name)) for name in names}
+    demo = demo_corpus()
+    sources: dict[Split, Source] = {}
+    for name in names:
+        pairs = getattr(demo, name)
+        # The demo corpus is English first.
+        turned = pairs if corpus.src_lang == "en" else [(tgt, src) for src, tgt in pairs]
+        place = {"kind": corpus.source, "corpus": corpus.name, "split": name}
+        sources[name] = _Memory(f"{corpus.name} {name}", turned, place)
+    return sources
 
 
 def memory(name: str, pairs: Sequence[tuple[str, str]]) -> Source:
@@ -270,13 +270,14 @@ def _side_of_prefix(prefix: str, language: str) -> Path | None:
 
 
 class _File(Source):
-    """A file that holds both sides."""
+    """A file that holds both sides; `part` is what it has for each pair."""
 
     kind: str
+    part: str
 
-    def __init__(self, path: Path, languages: tuple[str, str], *, unit: str, weight: float) -> None:
+    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         check_file(path)
-        super().__init__(str(path), unit=unit, weight=weight)
+        super().__init__(str(path), unit=self.part, weight=weight)
         self.files = (path,)
         self._path = path
         self._languages = languages
@@ -290,10 +291,10 @@ class _File(Source):
 
 
 class _Tsv(_File):
-    kind = "tsv"
+    kind, part = "tsv", "line"
 
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
-        super().__init__(path, languages, unit="line", weight=weight)
+        super().__init__(path, languages, weight=weight)
         self._header, self._columns, self._width = self._layout()
         if self._header:
             self.unit = "row"  # so that the first pair is row 1, although it is on line 2
@@ -306,11 +307,7 @@ class _Tsv(_File):
         for lines in _lines(self._path, size, reading, skip=int(self._header)):
             for line, text in enumerate(lines, start=number):
                 if text.count(b"\t") != self._width - 1:
-                    columns = text.count(b"\t") + 1
-                    raise MtkitError(
-                        f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} "
-                        f"and must have {self._width}, separated by tabs; {self._expected()}"
-                    )
+                    raise self._wrong_width(line, text.count(b"\t") + 1)
             number += len(lines)
             # All lines at once, which takes half the time of a list per line.
             cells = b"\t".join(lines).split(b"\t")
@@ -329,20 +326,19 @@ class _Tsv(_File):
             return True, [header.index(name) for name in names], len(header)
         return False, [0, 1], 2
 
-    def _expected(self) -> str:
-        if self._header:
-            return "the columns named in the first line"
-        return (
-            "the source and the target, or the columns named in the first line if both "
-            f"{' and '.join(self._languages)} are among the names"
+    def _wrong_width(self, line: int, columns: int) -> MtkitError:
+        expected = "the columns named in the first line"
+        if not self._header:
+            both = " and ".join(self._languages)
+            expected = f"the source and the target, or {expected} if both {both} are named there"
+        return MtkitError(
+            f"{self._path}, line {line}: has {columns} column{'s' * (columns > 1)} and must have "
+            f"{self._width}, separated by tabs; {expected}"
         )
 
 
 class _JsonLines(_File):
-    kind = "jsonl"
-
-    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
-        super().__init__(path, languages, unit="line", weight=weight)
+    kind, part = "jsonl", "line"
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         wanted = {*self._languages, "translation"}
@@ -387,17 +383,19 @@ class _JsonLines(_File):
 
 
 class _Parquet(_File):
-    kind = "parquet"
+    kind, part = "parquet", "row"
 
     def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
         if path.suffix.lower() != ".parquet":
             raise MtkitError(f"{path}: Parquet has its own compression; decompress the file")
-        super().__init__(path, languages, unit="row", weight=weight)
+        import pyarrow as pa
+
+        super().__init__(path, languages, weight=weight)
         with self._errors_reported(), self._open() as file:
             self._schema = file.schema_arrow
         columns = {column.name: column.type for column in self._schema}
         record: Any = columns.get("translation")
-        fields = {f.name: f.type for f in record} if _is_record(record) else {}
+        fields = {f.name: f.type for f in record} if isinstance(record, pa.StructType) else {}
         if all(language in columns for language in languages):
             prefix, types = "", columns
         elif all(language in fields for language in languages):
@@ -446,12 +444,6 @@ class _Parquet(_File):
             raise MtkitError(f"{self._path}: cannot be read: {reason_of(error)}") from error
 
 
-def _is_record(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return isinstance(kind, pa.StructType)
-
-
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
@@ -482,10 +474,7 @@ def _block(table: Any, columns: Sequence[str], found: Counter[str]) -> Block:
 class _Tmx(_File):
     """TMX 1.4b (Localization Industry Standards Association, 2005) and earlier versions."""
 
-    kind = "tmx"
-
-    def __init__(self, path: Path, languages: tuple[str, str], *, weight: float) -> None:
-        super().__init__(path, languages, unit="unit", weight=weight)
+    kind, part = "tmx", "unit"
 
     def _read(self, size: int, reading: Reading) -> Iterator[Block]:
         return regrouped(self._units(reading), size)
@@ -572,13 +561,6 @@ class _Memory(Source):
         for src, tgt in self._pairs:
             digest.update(_encoded(src) + b"\0" + _encoded(tgt) + b"\n")
         return {**self._where, "sha256": digest.hexdigest()}
-
-
-def _built_in(corpus: Corpus, split: Split, pairs: Sequence[tuple[str, str]]) -> Source:
-    # The demo corpus is English first.
-    turned = pairs if corpus.src_lang == "en" else [(tgt, src) for src, tgt in pairs]
-    place = {"kind": corpus.source, "corpus": corpus.name, "split": split}
-    return _Memory(f"{corpus.name} {split}", turned, place)
 
 
 def _encoded(text: str) -> bytes:

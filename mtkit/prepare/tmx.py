@@ -16,9 +16,10 @@ _NONE = 9
 
 
 class TmxUnits:
-    """The translation units of a stream of XML; no tree is built.
+    """The translation units of a stream of XML.
 
-    The parser calls the methods `_start`, `_end` and, within a segment, `_text`.
+    Expat is used directly, because `xml.etree` expands entities that a file declares, of which a
+    few can expand without limit.
     """
 
     def __init__(self, path: Path, languages: tuple[str, str], found: Counter[str]) -> None:
@@ -44,13 +45,9 @@ class TmxUnits:
         parser.EntityDeclHandler = self._refuse_entity
         parser.SkippedEntityHandler = self._refuse_unknown
 
-    def feed(self, chunk: bytes) -> None:
-        """Read the next bytes of the file."""
-        self._parse(chunk, last=False)
-
     def finish(self) -> None:
         """Check the end of the file, and that both languages occurred."""
-        self._parse(b"", last=True)
+        self.feed(b"", last=True)
         for language, met in zip(self._languages, self._met, strict=True):
             if not met and self._seen:
                 raise MtkitError(
@@ -64,7 +61,8 @@ class TmxUnits:
         src, tgt = (on_one_line(side, self._found) for side in block)
         return src, tgt
 
-    def _parse(self, chunk: bytes, *, last: bool) -> None:
+    def feed(self, chunk: bytes, *, last: bool = False) -> None:
+        """Read the next bytes of the file."""
         try:
             self._parser.Parse(chunk, last)
         except expat.ExpatError as error:
@@ -116,8 +114,8 @@ class TmxUnits:
         elif tag == "tuv":
             self._variant = []
         elif tag == "tu":
-            self._block[0].append(self._sides[0])
-            self._block[1].append(self._sides[1])
+            for texts, text in zip(self._block, self._sides, strict=True):
+                texts.append(text)
 
     def _places(self, language: str) -> list[tuple[int, int]]:
         """The sides that a variant may belong to, each with a distance; the smallest is best."""
