@@ -1,10 +1,11 @@
 """Applies a function to many items in several processes, with the results in order.
 
-`concurrent.futures` is not used: its parent can wait forever if a worker dies while it answers, and
-busy workers keep running after an error. A new process imports the main script again, as always
-with Python's `spawn`: a script must do its work under `if __name__ == "__main__":`.
+`concurrent.futures` is not used: after an error or Ctrl-C its busy workers keep running and the
+parent waits for them, a worker does not end with a parent that was killed, and a pool has no pipe
+for each worker, which `translate.pool` waits on.
 
-A worker ends at once when its parent ends, because then its input pipe is closed.
+A new process imports the main script again, as always with Python's `spawn`: a script must do its
+work under `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations

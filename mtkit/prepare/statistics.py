@@ -120,10 +120,10 @@ def data_page(
     uses = {name: side.counts for name, side in zip(_SIDES, train.sides, strict=True)}
     if data.tokenizers().is_joint:
         uses = {"joint": train.sides[0].counts + train.sides[1].counts}
-    vocabularies = [
-        (name, Vocabulary(side, counts))
+    vocabularies = {
+        name: Vocabulary(side, counts)
         for (name, counts), side in zip(uses.items(), train.sides, strict=False)
-    ]
+    }
     read = report.pairs["train"]
     kept = read - sum(report.dropped.values())
     return render(
@@ -132,8 +132,7 @@ def data_page(
         kind="Prepared data",
         findings=[
             *_findings_of_pairs(report),
-            *_findings_of_text(train.sides, valid.sides),
-            *_findings_of_vocabularies(vocabularies),
+            *_findings_of_text(train.sides, valid.sides, vocabularies),
         ],
         summary=_summary(data, report, kept),
         read=read,
@@ -155,7 +154,7 @@ def data_page(
             for name, *both in zip(_SIDES, train.sides, valid.sides, strict=True)
             for split, side in zip(("training", "validation"), both, strict=True)
         ],
-        vocabularies=[(name, one.table()) for name, one in vocabularies],
+        vocabularies=[(name, one.table()) for name, one in vocabularies.items()],
     )
 
 
@@ -325,7 +324,9 @@ def _findings_of_pairs(report: Report) -> list[str]:
     return found
 
 
-def _findings_of_text(trains: Sequence[_Side], valids: Sequence[_Side]) -> list[str]:
+def _findings_of_text(
+    trains: Sequence[_Side], valids: Sequence[_Side], vocabularies: Mapping[str, Vocabulary]
+) -> list[str]:
     found = []
     for name, train, valid in zip(_SIDES, trains, valids, strict=True):
         of_bytes = train.bytes / max(1, train.subwords)
@@ -341,16 +342,13 @@ def _findings_of_text(trains: Sequence[_Side], valids: Sequence[_Side]) -> list[
                     f"A {name} word has {here:.2f} subwords in the validation set and "
                     f"{usual:.2f} in the training set: the texts are of different kinds."
                 )
+    for name, one in vocabularies.items():
+        if one.unused + one.rare > _MUCH_RARE * one.learned:
+            found.append(
+                f"{one.unused + one.rare:,} of the {one.learned:,} subwords ({name}) occur fewer "
+                f"than {RARE} times in training; a smaller vocabulary would do."
+            )
     return found
-
-
-def _findings_of_vocabularies(vocabularies: Sequence[tuple[str, Vocabulary]]) -> list[str]:
-    return [
-        f"{one.unused + one.rare:,} of the {one.learned:,} subwords ({name}) occur fewer than "
-        f"{RARE} times in training; a smaller vocabulary would do."
-        for name, one in vocabularies
-        if one.unused + one.rare > _MUCH_RARE * one.learned
-    ]
 
 
 def _lengths_chart(sides: Sequence[_Side]) -> Chart:
