@@ -247,6 +247,14 @@ def test_the_tables_of_files_are_the_docstrings_of_the_modules() -> None:
     )
 
 
+def test_the_page_of_the_architecture_names_modules_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = {file.relative_to(ROOT / "mtkit").as_posix() for file in (ROOT / "mtkit").rglob("*.*")}
+    files |= {file.rpartition("/")[2] for file in files}
+    for named in re.findall(r"`([a-z_/]+\.(?:py|html|css|js|tsv))`", text):
+        assert named in files, named
+
+
 def test_the_documents_name_every_preset() -> None:
     text = (ROOT / "docs" / "train.md").read_text(encoding="utf-8")
     text += PAPER.read_text(encoding="utf-8")
