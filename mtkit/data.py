@@ -1,12 +1,11 @@
 """The prepared folder `data/NAME`: its files, and how they are read.
 
-`prepare.writer` writes them; `batches` decides on the order of the sentence pairs in training. This
-module does not use PyTorch, which every process of a preparation would have to load.
+`prepare.writer` writes them. This module does not use PyTorch, which every process of a preparation
+would have to load.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,9 +182,7 @@ class Direction(Record):
 class PreparedDirection(Direction):
     """A direction of a prepared folder, whose pairs are together, in the order of the directions.
 
-    Attributes:
-        valid, test: the number of its pairs in these sets.
-        also: the names of its further validation sets.
+    It has the number of its pairs in two sets, and the names of its further validation sets.
     """
 
     valid: int = Field(ge=1)
@@ -241,10 +238,6 @@ class PreparedData:
     """A prepared folder, complete and immutable.
 
     Files are compared with the checksums in the manifest when they are read, arrays by `verify`.
-
-    Attributes:
-        path: the folder.
-        manifest: its manifest.
     """
 
     def __init__(self, path: Path, manifest: DataManifest) -> None:
@@ -354,31 +347,6 @@ class PreparedData:
                 f"{sum(source.pairs for source in sources)} (kept); prepare again"
             )
         return pairs
-
-    def blocks(self, split: Split, size: int) -> Iterator[SentencePairs]:
-        """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
-
-        Memory does not grow with the corpus, and only the lengths of an unused block are read.
-        """
-        dtype = np.dtype(self.manifest.token_type)
-        names = [array_names(split, side) for side in ("src", "tgt")]
-        starts = [0, 0]
-        with contextlib.ExitStack() as stack:
-            files = [stack.enter_context((self.path / name).open("rb")) for _, name in names]
-            while True:
-                sides = []
-                for side, (file, (ids, _)) in enumerate(zip(files, names, strict=True)):
-                    lengths = np.fromfile(file, "<u4", size)
-                    if not len(lengths):
-                        return
-                    total = int(lengths.sum(dtype=np.int64))
-                    # A separate mapping, so that it is freed with the block.
-                    offset = starts[side] * dtype.itemsize
-                    mapped = np.memmap(self.path / ids, dtype, "r", offset, (total,))
-                    sides.append(TokenArray(mapped, lengths))
-                    starts[side] += total
-                src, tgt = sides
-                yield SentencePairs(src, tgt)
 
     def text(self, split: str) -> tuple[list[str], list[str]]:
         """Raw source and target lines of `valid` or `test`, or of a further set (`also_split`).

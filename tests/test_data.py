@@ -21,6 +21,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.base.text import decode_lines, read_lines, zstd
 from mtkit.data import PreparedData, find_data
+from mtkit.prepare.statistics import pair_blocks
 from mtkit.prepare.writer import PreparedWriter, create_prepared
 from mtkit.tokenizer import Tokenizer, Vocabularies
 
@@ -273,7 +274,7 @@ def test_pairs_come_back_as_they_were_written_with_their_ends(tmp_path: Path):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_blocks_are_the_pairs_in_order(size: int, tmp_path: Path):
-    blocks = list(write(tmp_path / "data").blocks("train", size))
+    blocks = list(pair_blocks(write(tmp_path / "data"), "train", size))
     assert [len(block) for block in blocks] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
     assert [(block.src[i], block.tgt[i]) for block in blocks for i in range(len(block))] == [
         ([*src, EOS], [*tgt, EOS]) for src, tgt in PAIRS

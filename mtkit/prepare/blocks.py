@@ -89,19 +89,12 @@ def check_block(cleaners: Sequence[Cleaner], block: PairBlock) -> PairChecks:
 
 
 def count_block(
-    linearisation: Linearisation | None, noises: Sequence[Noise], block: PairBlock
+    linearisation: Linearisation | None, noise: Noise | None, block: PairBlock
 ) -> list[Counter[str]]:
-    """The words of both sides of all pairs, and of both sides of the pairs that noise changes.
-
-    Args:
-        linearisation: of trees; None for translations.
-        noises: the noise of each direction; empty if there is none.
-        block: the pairs.
-    """
+    """The words of both sides of all pairs, and of both sides of the pairs that noise changes."""
     texts = model_texts(decoded(block.pairs), linearisation)
     noisy: Sequence[Sequence[str]] = ((), ())
-    if noises:
-        noise = noises[block.direction]
+    if noise is not None:
         noisy = noise(texts, source=block.source, lines=block.lines).texts
     return [count_words(lines) for lines in (*texts, *noisy)]
 
@@ -133,13 +126,9 @@ class BlockEncoder:
     Some pairs then get noise, which the filters do not see.
 
     Args:
-        vocabularies: of both sides.
         odds: of the two sides of each direction.
-        config: of the filters.
         dtype: of an id.
-        linearisation: of trees; None for translations.
         prefixes: the tags that encoded sources begin with, of each training source.
-        noises: the noise of each direction; empty if there is none.
     """
 
     def __init__(
@@ -150,9 +139,9 @@ class BlockEncoder:
         dtype: np.dtype[Any],
         linearisation: Linearisation | None,
         prefixes: Sequence[Sequence[int]],
-        noises: Sequence[Noise],
+        noise: Noise | None,
     ) -> None:
-        self._noises = noises
+        self._noise = noise
         self._prefixes = [as_bytes(prefix, dtype) for prefix in prefixes]
         self._linearisation = linearisation
         self._vocabularies = vocabularies
@@ -175,15 +164,19 @@ class BlockEncoder:
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
         kept = chosen[is_kept]
-        noise = self._add_noise(block, kept, texts, (src, tgt)) if self._noises else {}
+        noise = self._add_noise(self._noise, block, kept, texts, (src, tgt)) if self._noise else {}
         links = self._links(texts, block.links, kept.tolist())
         return EncodedBlock(src, tgt, links, codes, noise)
 
     def _add_noise(
-        self, block: PairBlock, kept: IntArray, texts: list[list[str]], ids: tuple[list[bytes], ...]
+        self,
+        noise: Noise,
+        block: PairBlock,
+        kept: IntArray,
+        texts: list[list[str]],
+        ids: tuple[list[bytes], ...],
     ) -> dict[str, int]:
         """Replace the texts and ids of some kept pairs, which had the indices `kept`."""
-        noise = self._noises[block.direction]
         found = noise(texts, source=block.source, lines=block.lines[kept])
         encoded = [
             encoder.encode(lines)

@@ -102,12 +102,7 @@ def count_in_training(records: PairRecords, held_out: Sequence[HeldOut]) -> dict
 
 
 def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) -> list[str]:
-    """A sentence for each split that shares many pairs with the training data.
-
-    Args:
-        in_training: from `count_in_training`.
-        held_out: the pairs.
-    """
+    """A sentence for each split that shares many pairs with training (`count_in_training`)."""
     sentences = []
     for split, count in in_training.items():
         total = sum(len(sets[split]) for sets in held_out if split in sets)

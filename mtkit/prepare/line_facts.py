@@ -32,13 +32,7 @@ class LineCounts:
     ratios: dict[str, int] = field(default_factory=dict)
 
     def add(self, block: Block, *, every: int, language: str) -> None:
-        """Count the kept pairs of a block.
-
-        Args:
-            block: both sides, in UTF-8.
-            every: the distance between two sampled pairs.
-            language: of the sources.
-        """
+        """Count the kept pairs of a block; `every` is the distance between two sampled pairs."""
         src, tgt = block
         self.longest = max([self.longest, *map(len, src)])
         first = -self.pairs % every

@@ -91,11 +91,7 @@ class LinkFile:
     def beside(
         self, blocks: Generator[Block, None, None], *, of: str
     ) -> Iterator[tuple[Block, LinkLines]]:
-        """Blocks of pairs, each with its lines of the file.
-
-        Args:
-            blocks: of the corpus, from its beginning.
-            of: the name of the corpus, for the message.
+        """Blocks of the pairs of a corpus from its beginning, each with its lines of the file.
 
         Raises:
             MtkitError: if there are more pairs than lines, or fewer.
@@ -125,11 +121,6 @@ def encode_links(
     vocabularies: Vocabularies, block: Sequence[Sequence[str]], links: Sequence[Links]
 ) -> list[bytes]:
     """Links between the words of the tokenizers, from links between the words of the lines.
-
-    Args:
-        vocabularies: of both sides.
-        block: source lines and target lines.
-        links: of each pair.
 
     Returns:
         For each pair its links in order, each as the numbers of two words, of `LINK_TYPE`.

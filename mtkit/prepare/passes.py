@@ -120,6 +120,8 @@ class Passes:
         self._seconds: dict[str, float] = {}
         is_parsing = corpus.task == "parsing"
         self._linearisation = Linearisation(config.tree_tags) if is_parsing else None
+        noise = config.noise
+        self._noise = Noise(noise, config.user_defined_symbols) if noise.is_on else None
 
     def run(self, out: Path, origins: dict[str, list[dict[str, Any]]]) -> Report:
         """Run all stages, and give the writer the contents of the manifest."""
@@ -391,7 +393,7 @@ class Passes:
         # Of source and target, and then of both with noise.
         most = _WORDS_BYTES // len(directions)
         counts = [[WordCounts(max_bytes=most) for _ in range(4)] for _ in directions]
-        count = functools.partial(count_block, self._linearisation, self._noises())
+        count = functools.partial(count_block, self._linearisation, self._noise)
         with _bar("counting words", total=-(-kept // stride)) as bar:
             for block, words in ordered_map(count, chosen(), workers=self._workers):
                 for side, of_side in zip(counts[block.direction], words, strict=True):
@@ -402,13 +404,6 @@ class Passes:
             src, tgt, noisy_src, noisy_tgt = (dict(side.items()) for side in of_direction)
             found.append(DirectionWords((src, tgt), (noisy_src, noisy_tgt)))
         return found, sizes
-
-    def _noises(self) -> list[Noise]:
-        """The noise of each direction; empty if there is none."""
-        config = self._config
-        if not config.noise.is_on:
-            return []
-        return [Noise(config.noise, config.user_defined_symbols) for _ in self._corpus.directions]
 
     # -- Encode
 
@@ -429,7 +424,7 @@ class Passes:
             self._writer.token_type,
             self._linearisation,
             self._corpus.train_prefixes(vocabularies.src),
-            self._noises(),
+            self._noise,
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
         stride = -(-len(records) // SAMPLED)

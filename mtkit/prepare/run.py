@@ -90,7 +90,6 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
     Args:
         corpus: the name of one in the catalogue, such as `wmt14-en-de`, or your own.
         out: the folder to write.
-        options: how; by default all cores, with the default settings.
 
     Raises:
         MtkitError: for an unknown name, a hub that cannot be reached, a folder that cannot be
@@ -209,14 +208,7 @@ def _resolve(
     is_multilingual: bool = False,
     corpus_tags: Sequence[str] = (),
 ) -> tuple[ExistingVocabularies | None, PrepareConfig]:
-    """The vocabularies of `tokenizer_from`, if it is given, and all settings.
-
-    Args:
-        options: as they were given.
-        directions: source and target language of each.
-        vocab_size: the default; None for that of `PrepareConfig`.
-        task, is_multilingual, corpus_tags: of the corpus.
-    """
+    """The vocabularies of `tokenizer_from`, if it is given, and all settings."""
     is_parsing = task == "parsing"
     base = FOR_TREES if is_parsing else ()
     if options.tokenizer_from is None:

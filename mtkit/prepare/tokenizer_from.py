@@ -87,9 +87,7 @@ class ExistingVocabularies:
         Args:
             path: a run folder or a prepared folder.
             directions: source and target language of the text; one unless it is multilingual.
-            task: of the text.
-            is_multilingual: whether its sources begin with a language tag.
-            corpus_tags: names of the tags that some of its training sources begin with.
+            task, is_multilingual, corpus_tags: of the text, as in `Corpus`.
 
         Raises:
             MtkitError: if there is no such folder, if a file of it was changed, or if its
@@ -199,10 +197,6 @@ class ExistingVocabularies:
 
     def refuse_unseen(self, src: Mapping[str, int], tgt: Mapping[str, int], *, where: str) -> None:
         """Refuse a text in a script that the vocabulary has hardly any subwords of.
-
-        Args:
-            src, tgt: the words of both sides and their counts.
-            where: what the words are from, for the message.
 
         Raises:
             MtkitError: with the share of subwords that are bytes or unknown; of trees, the share of

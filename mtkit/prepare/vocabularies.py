@@ -43,9 +43,7 @@ def words_to_learn(
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """The words of each side that subwords are learned from, with and without noise.
 
-    Args:
-        words: of each direction.
-        factors: what the counts of each direction are multiplied with.
+    The counts of each direction are multiplied with its factor.
     """
     src, tgt = (
         _weighted_sum([(one.clean[side], one.noisy[side]) for one in words], factors)
@@ -84,8 +82,6 @@ def learn_vocabularies(
     """Learn the vocabularies from the words of both sides and their counts.
 
     Args:
-        src, tgt: the words.
-        config: sizes and kind of the subwords.
         writes_trees: whether the target side consists of linearised trees: without a size of its
             own, its vocabulary has a subword for each bracket.
         languages: target languages, for which the vocabulary of the source has tags.
