@@ -28,7 +28,6 @@ from mtkit.base.text import read_lines
 from mtkit.config import ModelConfig
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
 from mtkit.convert.huggingface import to_marian
-from mtkit.convert.parts import joined
 from mtkit.model import Transformer, sinusoidal_positions
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
@@ -74,8 +73,11 @@ def to_torch(model: Transformer) -> nn.Transformer:
             if stack == "decoder":
                 names["multihead_attn"] = layer.cross_attention
             for name, attention in names.items():
+                inputs = [attention.in_proj] if name == "self_attn" else []
+                inputs = inputs or [attention.q_proj, attention.kv_proj]
                 for kind in ("weight", "bias"):
-                    state[f"{at}.{name}.in_proj_{kind}"] = joined(attention, kind)
+                    joined = torch.cat([getattr(linear, kind) for linear in inputs])
+                    state[f"{at}.{name}.in_proj_{kind}"] = joined
                     state[f"{at}.{name}.out_proj.{kind}"] = getattr(attention.out_proj, kind)
             modules = {"linear1": layer.feed_forward.inner, "linear2": layer.feed_forward.outer}
             modules |= {f"norm{n}": r.norm for n, r in enumerate(layer.residuals, 1)}

@@ -14,7 +14,7 @@ from conftest import TinyText, changed, reseal
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
 from mtkit.config import Config
-from mtkit.convert.exporting import export
+from mtkit.convert.export_run import export
 from mtkit.data import PreparedData
 from mtkit.prepare import prepare_files
 from mtkit.prepare.statistics import write_page

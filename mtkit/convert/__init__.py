@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtkit.convert.exporting import export
-from mtkit.convert.importing import Imported, import_model
+from mtkit.convert.export_run import export
+from mtkit.convert.import_marian import Imported, import_model
 
 __all__ = [
     "Imported",

@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from mtkit.convert.parts import Quantization
+from mtkit.convert.export_record import Quantization
 from mtkit.score import score
+from mtkit.tokenizer import Tokenizer
 from mtkit.translate import Translator
 
-COMPARED_LINES = 32
+# Lines whose log-probabilities are compared, and lines that other software gets at a time.
+COMPARED_LINES = ROWS_AT_A_TIME = 32
 
 
 @dataclass(frozen=True)
@@ -135,3 +137,16 @@ class RunModel:
         """Log-probabilities of the tokens of each given translation."""
         found = self._translator.score_given(sources, targets)
         return [torch.tensor(scored.log_probs) for scored in found]
+
+
+def pieces_of(tokenizer: Tokenizer) -> list[str]:
+    """All subwords of a vocabulary, in the order of their ids."""
+    return [tokenizer.piece(i) for i in range(len(tokenizer))]
+
+
+def rows_by_length(sentences: Sequence[Sequence[Any]]) -> list[tuple[int, list[int]]]:
+    """Groups of sentences of equal length, because other software has a length limit per call."""
+    rows: dict[int, list[int]] = {}
+    for row, sentence in enumerate(sentences):
+        rows.setdefault(len(sentence), []).append(row)
+    return sorted(rows.items())

@@ -10,15 +10,10 @@ import torch
 from torch import Tensor
 
 from mtkit.config import DecodeConfig
-from mtkit.convert.parts import (
-    ROWS_AT_A_TIME,
-    Quantization,
-    pieces_of,
-    rows_by_length,
-    split_pieces,
-)
+from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
+from mtkit.convert.export_record import Quantization
 from mtkit.model import Transformer, sinusoidal_positions
-from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Vocabularies
+from mtkit.tokenizer import BOS_ID, EOS_ID, UNK_ID, Tokenizer, Vocabularies
 
 
 def write_ctranslate2(
@@ -33,8 +28,6 @@ def write_ctranslate2(
 
     Args:
         model: accepted by `check_expressible`.
-        vocabularies: of the model.
-        folder: the output folder.
         longest: number of positions to write; learned positions are all written.
         quantization: the type of the stored matrices.
     """
@@ -53,7 +46,6 @@ def write_ctranslate2(
 
 
 def _spec_of(model: Transformer, longest: int) -> Any:
-    """CTranslate2's specification of a model, with its weights."""
     import ctranslate2
     from ctranslate2.specs.transformer_spec import TransformerSpec
 
@@ -78,9 +70,6 @@ def _spec_of(model: Transformer, longest: int) -> Any:
         target.gamma, target.beta = array(source.weight), array(source.bias)
 
     embedding = array(model.embedding.weight)
-    src_embedding = embedding
-    if model.src_embedding is not None:
-        src_embedding = array(model.src_embedding.weight)
     if config.positions == "learned":
         positions = array(model.learned_positions)
     else:
@@ -88,7 +77,8 @@ def _spec_of(model: Transformer, longest: int) -> Any:
     for target in (spec.encoder, spec.decoder):
         target.scale_embeddings = True
         target.position_encodings.encodings = positions
-    spec.encoder.embeddings[0].weight = src_embedding
+    own = model.src_embedding
+    spec.encoder.embeddings[0].weight = embedding if own is None else array(own.weight)
     spec.decoder.embeddings.weight = embedding
     spec.decoder.projection.weight = embedding
     if model.output_bias is not None:
@@ -125,13 +115,7 @@ def _spec_of(model: Transformer, longest: int) -> Any:
 
 
 class CTranslate2Model:
-    """A model loaded by CTranslate2.
-
-    Args:
-        folder: the folder of the export.
-        vocabularies: of the model.
-        decode: beam size, length penalty and limits.
-    """
+    """A model loaded by CTranslate2, with beam size, length penalty and limits of `decode`."""
 
     def __init__(self, folder: Path, vocabularies: Vocabularies, decode: DecodeConfig) -> None:
         import ctranslate2
@@ -144,7 +128,7 @@ class CTranslate2Model:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line."""
-        sources = [split_pieces(line, self._vocabularies.src) for line in lines]
+        sources = _pieces(lines, self._vocabularies.src)
         translations = [""] * len(lines)
         for length, rows in rows_by_length(sources):
             found = self._engine.translate_batch(
@@ -163,6 +147,9 @@ class CTranslate2Model:
 
     def log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[Tensor]:
         """Log-probabilities of the tokens of each given translation."""
-        src = [split_pieces(line, self._vocabularies.src) for line in sources]
-        tgt = [split_pieces(line, self._vocabularies.tgt) for line in targets]
+        src, tgt = map(_pieces, (sources, targets), self._vocabularies)
         return [torch.tensor(found.log_probs) for found in self._engine.score_batch(src, tgt)]
+
+
+def _pieces(lines: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
+    return [[tokenizer.piece(i) for i in tokenizer.encode(line)] for line in lines]

@@ -18,22 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mtkit.base.files import json_text
 from mtkit.batches import pad_ids
 from mtkit.checkpoint import naming_tensors
 from mtkit.config import DecodeConfig
-from mtkit.convert.decode_settings import power_penalty
-from mtkit.convert.marian import halves, new_ids
-from mtkit.convert.parts import (
-    ROWS_AT_A_TIME,
-    SENTENCEPIECE_FILES,
-    joined,
-    longest_sequence,
-    pieces_of,
-    rows_by_length,
-    write_json,
-)
+from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
+from mtkit.convert.export_record import SENTENCEPIECE_FILES, longest_sequence, power_penalty
+from mtkit.convert.marian import halves, layer_parts, new_ids
 from mtkit.imported import OldIdsOfSides
-from mtkit.model import Attention, Transformer
+from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mtkit.translate import Translator
@@ -47,60 +40,36 @@ def to_marian(
     Args:
         model: accepted by `check_expressible`.
         longest: number of positions.
-        subwords: the ids of an imported model, which it gets back.
+        subwords: of an imported model, which gets its ids back.
     """
     from transformers import MarianMTModel
 
     ids = _Ids.of(model, subwords)
     theirs: nn.Module = MarianMTModel(_marian_config(model, longest, ids))
     theirs = theirs.to(model.embedding.weight.dtype)
-    own, order = model.src_embedding, halves(model.config.d_model)
-    shared = model.embedding.weight[ids.tgt_rows][:, order]
-    own_bias = model.output_bias
-    bias = torch.zeros(model.vocab_size) if own_bias is None else own_bias.detach()
-    bias = bias[ids.tgt_rows].unsqueeze(0)
+    ours, order = model.state_dict(), halves(model.config.d_model)
+    matrix = ours["embedding.weight"][ids.tgt_rows][:, order]
+    src_matrix = matrix
+    if "src_embedding.weight" in ours:
+        src_matrix = ours["src_embedding.weight"][ids.src_rows][:, order]
+    bias = ours.get("output_bias", torch.zeros(model.vocab_size))[ids.tgt_rows].unsqueeze(0)
     if subwords is not None:
         bias[0, subwords.tgt.pad] = subwords.pad_bias
     state = {
         "final_logits_bias": bias,
-        "lm_head.weight": shared,
-        "model.encoder.embed_tokens.weight": (
-            shared if own is None else own.weight[ids.src_rows][:, order]
-        ),
-        "model.decoder.embed_tokens.weight": shared,
+        "lm_head.weight": matrix,
+        "model.encoder.embed_tokens.weight": src_matrix,
+        "model.decoder.embed_tokens.weight": matrix,
     }
-    if own is None:
-        state["model.shared.weight"] = shared
+    if src_matrix is matrix:
+        state["model.shared.weight"] = matrix
     # It computes these itself; they are not in the file.
     state |= {k: v for k, v in theirs.state_dict().items() if "embed_positions" in k}
-
-    def put(name: str, weight: Tensor, bias: Tensor) -> None:
-        state[f"{name}.weight"], state[f"{name}.bias"] = weight, bias
-
-    def norm(name: str, residual: Any) -> None:
-        put(name, residual.norm.weight[order], residual.norm.bias[order])
-
-    def attend(at: str, attention: Attention) -> None:
-        cuts = (attention.q_width, 2 * attention.q_width)
-        weights = joined(attention, "weight")[:, order].tensor_split(cuts)
-        biases = joined(attention, "bias").tensor_split(cuts)
-        for name, weight, bias in zip(("q_proj", "k_proj", "v_proj"), weights, biases, strict=True):
-            put(f"{at}.{name}", weight, bias)
-        put(f"{at}.out_proj", attention.out_proj.weight[order], attention.out_proj.bias[order])
-
-    for stack, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
-        layer: Any
-        for i, layer in enumerate(layers):
-            at = f"model.{stack}.layers.{i}"
-            inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
-            attend(f"{at}.self_attn", layer.self_attention)
-            put(f"{at}.fc1", inner.weight[:, order], inner.bias)
-            put(f"{at}.fc2", outer.weight[order], outer.bias[order])
-            norm(f"{at}.self_attn_layer_norm", layer.residuals[0])
-            norm(f"{at}.final_layer_norm", layer.residuals[-1])
-            if stack == "decoder":
-                attend(f"{at}.encoder_attn", layer.cross_attention)
-                norm(f"{at}.encoder_attn_layer_norm", layer.residuals[1])
+    for part in layer_parts(model.config):
+        for kind in ("weight", "bias"):
+            joined = part.permuted(ours[f"{part.ours}.{kind}"], order)
+            pieces = joined.tensor_split(len(part.theirs))
+            state |= {f"{n}.{kind}": piece for n, piece in zip(part.theirs, pieces, strict=True)}
     theirs.load_state_dict(state)
     return theirs.eval()
 
@@ -151,8 +120,8 @@ def _marian_config(model: Transformer, longest: int, ids: _Ids) -> Any:
 
     config = model.config
     has_joint_vocabulary = model.src_vocab_size is None
-    # Other settings have their defaults, and are not in the file.
     of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": len(ids.tgt_rows)}
+    # Other settings have their defaults, and are not in the file.
     return MarianConfig(
         vocab_size=len(ids.src_rows),
         **of_target,
@@ -209,7 +178,8 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
     is_joint = pieces_of(vocabularies.src) == pieces_of(vocabularies.tgt)
     lists = ("vocab.json",) if is_joint else ("vocab.json", "target_vocab.json")
     for name, of_side, rows in zip(lists, vocabularies, (ids.src_rows, ids.tgt_rows), strict=False):
-        write_json(folder / name, {of_side.piece(row): i for i, row in enumerate(rows)})
+        listed = {of_side.piece(row): i for i, row in enumerate(rows)}
+        (folder / name).write_text(json_text(listed, indent=2) + "\n", encoding="utf-8")
     special = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
     if ids.bos is not None:
         special["bos_token"] = BOS_ID
@@ -227,7 +197,7 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
 
 
 def silence_transformers() -> None:
-    """Without its messages, which are about loading in general."""
+    """Switch its messages off, which are about loading in general."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -238,8 +208,8 @@ class MarianModel:
     """A model and a tokenizer loaded by Hugging Face's automatic classes.
 
     Args:
-        folder: the folder of the model.
-        decode: limits.
+        folder: of the model.
+        decode: its limits of the length.
         bans_padding: whether padding has no probability, whatever the settings of the model say.
     """
 

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,16 +28,19 @@ from mtkit.base.sentencepiece_model import Piece, pieces_in, with_pieces
 from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.foreign import open_file
+from mtkit.convert.untrusted import damage
 from mtkit.imported import OldIds, OldIdsOfSides
 from mtkit.kernels.loss import NEVER
+from mtkit.prepare_config import LARGEST_VOCABULARY
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}
-# What a file begins with that git-lfs has not downloaded.
-_POINTER = b"version https://git-lfs"
+# Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its
+# size is a round number.
+_MOST_ROWS_WITHOUT_SUBWORD = 2_000
+_IN_TEXT = ("normal", "symbol", "byte")
 # A subword that names a target language, at the beginning of a source.
-TAG = re.compile(">>.+<<")
+_TAG = re.compile(">>.+<<")
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ class MarianSource:
         src, tgt: the subwords of both sides.
         start: the id that begins a translation.
         longest: the longest sequence that it was made for, in subwords.
-        src_lang, tgt_lang: codes of the languages; empty if they are not known.
-        folder: of the same model for transformers; None if there is none.
         decode: the settings of translation that its files give.
+        folder: of the same model for transformers; None if there is none.
+        src_lang, tgt_lang: codes of the languages; empty if they are not known.
         lines: what is known of its training lines.
     """
 
@@ -82,16 +84,11 @@ class MarianSource:
     tgt: Subwords
     start: int
     longest: int
-    src_lang: str
-    tgt_lang: str
-    folder: Path | None
     decode: DecodeConfig
-    lines: LineFacts
-
-    @property
-    def has_one_vocabulary(self) -> bool:
-        """Whether a subword has the same id on both sides."""
-        return self.src.pieces == self.tgt.pieces
+    folder: Path | None = None
+    src_lang: str = ""
+    tgt_lang: str = ""
+    lines: LineFacts = field(default_factory=LineFacts)
 
     @property
     def has_one_matrix(self) -> bool:
@@ -102,8 +99,8 @@ class MarianSource:
 def new_ids(old: OldIds) -> list[int]:
     """The new id of each old one."""
     new = [0] * old.size
-    for place, i in enumerate(_rest(old), UNK_ID + 1):
-        new[i] = place
+    for ours, i in enumerate(_rest(old), UNK_ID + 1):
+        new[i] = ours
     new[old.pad], new[old.eos], new[old.unk] = PAD_ID, EOS_ID, UNK_ID
     return new
 
@@ -114,78 +111,118 @@ def _rest(old: OldIds) -> list[int]:
 
 
 # ---------------------------------------------------------------------------------------------
-# Names and shapes
+# Tensors
 
 
-def tensor_shapes(
-    config: ModelConfig, src_size: int, tgt_size: int, *, one_matrix: bool
-) -> dict[str, tuple[int, ...]]:
-    """The tensors of a Marian model by name, each matrix once, and their shapes."""
-    D, F = config.d_model, config.d_ff
-    shapes: dict[str, tuple[int, ...]] = {"final_logits_bias": (1, tgt_size)}
-    if one_matrix:
-        shapes["model.shared.weight"] = (tgt_size, D)
-    else:
-        shapes["model.encoder.embed_tokens.weight"] = (src_size, D)
-        shapes["model.decoder.embed_tokens.weight"] = (tgt_size, D)
-    sizes = {"fc1": (F, D), "fc2": (D, F)}
-    for name in linear_names(config):
-        rows, columns = sizes.get(name.rpartition(".")[2], (D, D))
-        shapes |= {f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)}
-    for name in norm_names(config):
-        shapes |= {f"{name}.weight": (D,), f"{name}.bias": (D,)}
-    return shapes
+class Part(NamedTuple):
+    """A linear map or a norm of a layer.
+
+    Attributes:
+        ours: its name in a `Transformer`.
+        theirs: its name in `MarianMTModel`; several that are one below the other here.
+        axis: of the weights, the one that has the width of the model: 1 for a map from that width,
+            0 for a map to it, and its bias, and for a norm.
+    """
+
+    ours: str
+    theirs: list[str]
+    axis: int
+
+    def permuted(self, tensor: Tensor, order: Tensor) -> Tensor:
+        """A weight or bias with the width of the model in another order."""
+        if self.axis == 0:
+            return tensor[order]
+        return tensor[:, order] if tensor.dim() == 2 else tensor
 
 
-def check_tensor(
-    name: str, tensor: Tensor, shape: tuple[int, ...], file: Path, *, asked: str
+def layer_parts(config: ModelConfig) -> Iterator[Part]:
+    """The parts of all layers."""
+    for stack, count in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for number in range(count):
+            ours, theirs = f"{stack}.{number}", f"model.{stack}.layers.{number}"
+            own, cross = f"{theirs}.self_attn", f"{theirs}.encoder_attn"
+            names = [f"{own}.{part}_proj" for part in "qkv"]
+            yield Part(f"{ours}.self_attention.in_proj", names, 1)
+            yield Part(f"{ours}.self_attention.out_proj", [f"{own}.out_proj"], 0)
+            norms = ["self_attn", "final"]
+            if stack == "decoder":
+                norms.insert(1, "encoder_attn")
+                names = [f"{cross}.k_proj", f"{cross}.v_proj"]
+                yield Part(f"{ours}.cross_attention.q_proj", [f"{cross}.q_proj"], 1)
+                yield Part(f"{ours}.cross_attention.kv_proj", names, 1)
+                yield Part(f"{ours}.cross_attention.out_proj", [f"{cross}.out_proj"], 0)
+            yield Part(f"{ours}.feed_forward.inner", [f"{theirs}.fc1"], 1)
+            yield Part(f"{ours}.feed_forward.outer", [f"{theirs}.fc2"], 0)
+            for i, norm in enumerate(norms):
+                yield Part(f"{ours}.residuals.{i}.norm", [f"{theirs}.{norm}_layer_norm"], 0)
+
+
+def halves(width: int) -> Tensor:
+    """(D,): our dimensions in Marian's order, which has first all sines and then all cosines."""
+    return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+
+
+def check_tensors(
+    tensors: Tensors, config: ModelConfig, sizes: tuple[int, int], *, one_matrix: bool, file: Path
 ) -> None:
-    """Refuse a tensor of another shape, or with values that are not finite.
+    """Refuse tensors that are not those of a model of this shape, or are not finite.
 
     Args:
-        name: of the tensor.
-        tensor: as it was read.
-        shape: that it should have.
-        file: that it was read from.
-        asked: the words of the message that say who asks for the shape.
+        tensors: by the names of `MarianMTModel`.
+        config: the shape.
+        sizes: of the vocabularies of source and target.
+        one_matrix: whether both sides share one embedding matrix.
+        file: that they were read from.
 
     Raises:
         MtkitError: naming the file and the tensor.
     """
-    if tensor.shape != shape:
-        raise MtkitError(
-            f"{file}: {name} has the shape {list(tensor.shape)}{asked} for {list(shape)}"
-        )
-    if not tensor.isfinite().all():
-        raise MtkitError(f"{file}: {name} has values that are not finite")
+    D, F = config.d_model, config.d_ff
+    shapes: dict[str, tuple[int, ...]] = {"final_logits_bias": (1, sizes[1])}
+    if one_matrix:
+        shapes["model.shared.weight"] = (sizes[1], D)
+    else:
+        for stack, size in zip(("encoder", "decoder"), sizes, strict=True):
+            shapes[f"model.{stack}.embed_tokens.weight"] = (size, D)
+    for part in layer_parts(config):
+        for name in part.theirs:
+            rows, columns = {"fc1": (F, D), "fc2": (D, F)}.get(name.rpartition(".")[2], (D, D))
+            shapes[f"{name}.weight"] = (rows,) if name.endswith("norm") else (rows, columns)
+            shapes[f"{name}.bias"] = (rows,)
+    for name, shape in shapes.items():
+        if name not in tensors:
+            raise MtkitError(f"{file}: has no tensor {name}")
+        if tensors[name].shape != shape:
+            raise MtkitError(
+                f"{file}: {name} has the shape {list(tensors[name].shape)}, but the settings ask "
+                f"for {list(shape)}"
+            )
+        if not tensors[name].isfinite().all():
+            raise MtkitError(f"{file}: {name} has values that are not finite")
+    if unknown := sorted(tensors.keys() - shapes.keys()):
+        raise MtkitError(f"{file}: has a tensor that is not of a Marian model: {unknown[0][:100]}")
 
 
-def layer_names(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
-    """The layers, each with the names of its attentions."""
-    counts = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
-    for stack, count in counts.items():
-        attentions = ["self_attn", "encoder_attn"][: 1 + (stack == "decoder")]
-        for number in range(count):
-            yield f"model.{stack}.layers.{number}", attentions
-
-
-def linear_names(config: ModelConfig) -> Iterator[str]:
-    """The linear maps."""
-    for layer, attentions in layer_names(config):
-        for attention in attentions:
-            yield from (f"{layer}.{attention}.{part}_proj" for part in ("q", "k", "v", "out"))
-        yield from (f"{layer}.fc1", f"{layer}.fc2")
-
-
-def norm_names(config: ModelConfig) -> Iterator[str]:
-    """The layer norms."""
-    for layer, attentions in layer_names(config):
-        yield from (f"{layer}.{name}_layer_norm" for name in (*attentions, "final"))
-
-
-def halves(width: int) -> Tensor:
-    """(D,): our places in Marian's order, which has first all sines and then all cosines."""
-    return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+def new_weights(source: MarianSource, vocabulary: NewVocabulary) -> Tensors:
+    """The state of a `Transformer` with the weights of a Marian model."""
+    theirs = source.tensors
+    order = halves(source.config.d_model).argsort()
+    bias = theirs["final_logits_bias"][0][vocabulary.tgt_rows]
+    bias[[PAD_ID, BOS_ID]] = NEVER
+    if vocabulary.tgt_lost:
+        bias[-vocabulary.tgt_lost :] = NEVER
+    state = {"output_bias": bias}
+    tgt_matrix = "model.shared.weight"
+    if not source.has_one_matrix:
+        tgt_matrix = "model.decoder.embed_tokens.weight"
+        src_matrix = theirs["model.encoder.embed_tokens.weight"]
+        state["src_embedding.weight"] = src_matrix[vocabulary.src_rows][:, order]
+    state["embedding.weight"] = theirs[tgt_matrix][vocabulary.tgt_rows][:, order]
+    for part in layer_parts(source.config):
+        for kind in ("weight", "bias"):
+            joined = torch.cat([theirs[f"{name}.{kind}"] for name in part.theirs])
+            state[f"{part.ours}.{kind}"] = part.permuted(joined, order)
+    return state
 
 
 # ---------------------------------------------------------------------------------------------
@@ -211,6 +248,37 @@ class NewVocabulary:
     ids: OldIdsOfSides
 
 
+def listed_pieces(ids: dict[str, Any], file: Path) -> list[str]:
+    """The subwords of a list by id; an id without a subword gets a name.
+
+    Raises:
+        MtkitError: if an id is not possible, or given twice.
+    """
+    pieces: dict[int, str] = {}
+    for text, i in ids.items():
+        if type(i) is not int or not 0 <= i < LARGEST_VOCABULARY:
+            raise MtkitError(f"{file}: {text[:100]!r} has {str(i)[:20]!r}, which is not an id")
+        if i in pieces:
+            raise MtkitError(f"{file}: two subwords have the id {i}")
+        pieces[i] = text
+    if not pieces:
+        raise MtkitError(f"{file}: has no subwords")
+    size = max(pieces) + 1
+    if size > most_rows(len(pieces)):
+        raise MtkitError(f"{file}: has the id {size - 1}, but only {len(pieces)} subwords")
+    return [pieces.get(i, without_subword(i)) for i in range(size)]
+
+
+def without_subword(i: int) -> str:
+    """The name of an id that has no subword."""
+    return f"<no subword {i}>"
+
+
+def most_rows(subwords: int) -> int:
+    """The most embeddings that a vocabulary of so many subwords may have."""
+    return 2 * subwords + _MOST_ROWS_WITHOUT_SUBWORD
+
+
 def new_vocabulary(source: MarianSource) -> NewVocabulary:
     """The tokenizers of a model, whose ids are those of mtkit.
 
@@ -224,60 +292,57 @@ def new_vocabulary(source: MarianSource) -> NewVocabulary:
         MtkitError: if a SentencePiece model is damaged.
     """
     sides = (source.src, source.tgt)
-    found = [_pieces_of(side) for side in sides]
-    lost = [_lost(side, pieces) for side, pieces in zip(sides, found, strict=True)]
-    if source.has_one_vocabulary:
+    found = [sentencepiece_pieces(side.model, side.file) for side in sides]
+    # Subwords that text can have, and the list has not.
+    lost = [
+        [piece.text for piece in pieces if piece.kind in _IN_TEXT and piece.text not in listed]
+        for pieces, listed in zip(found, (set(side.pieces) for side in sides), strict=True)
+    ]
+    if source.src.pieces == source.tgt.pieces:
+        # A subword has the same id on both sides.
         lost = [list(dict.fromkeys(lost[0] + lost[1]))] * 2
-    tokenizers, rows = [], []
+    tokenizers, rows, old_ids = [], [], []
     for side, pieces, more in zip(sides, found, lost, strict=True):
-        rest = _rest(_old_ids(side, source.start))
-        names = _names(side, rest, more)
+        old = OldIds(
+            size=len(side.pieces), pad=side.pad, eos=side.eos, unk=side.unk, start=source.start
+        )
+        rest = _rest(old)
         by_text = {piece.text: piece for piece in pieces}
-        listed = [_listed(name, place, by_text) for place, name in enumerate(names)]
-        tokenizers.append(_tokenizer(side, listed))
+        listed = [_as_listed(name, i, by_text) for i, name in enumerate(_names(side, rest, more))]
+        try:
+            tokenizers.append(Tokenizer(with_pieces(side.model, listed, _SPECIAL_IDS)))
+        except (RuntimeError, ValueError) as error:
+            raise MtkitError(
+                f"{side.file}: does not fit the vocabulary: {reason_of(error, most=200)}"
+            ) from error
         # The source has no start; its row is not used.
         start = source.start if side is source.tgt or source.has_one_matrix else side.pad
         rows.append([side.pad, start, side.eos, side.unk, *rest, *[side.unk] * len(more)])
+        old_ids.append(old)
     src, tgt = tokenizers
     if source.has_one_matrix and src.model == tgt.model:
         src = tgt
     pad_bias = float(source.tensors["final_logits_bias"][0, source.tgt.pad])
-    ids = OldIdsOfSides(
-        src=_old_ids(source.src, source.start),
-        tgt=_old_ids(source.tgt, source.start),
-        pad_bias=pad_bias,
-    )
+    ids = OldIdsOfSides(src=old_ids[0], tgt=old_ids[1], pad_bias=pad_bias)
     return NewVocabulary(Vocabularies(src, tgt), rows[0], rows[1], len(lost[1]), ids)
 
 
-def _old_ids(side: Subwords, start: int) -> OldIds:
-    return OldIds(size=len(side.pieces), pad=side.pad, eos=side.eos, unk=side.unk, start=start)
+def sentencepiece_pieces(model: bytes, file: Path) -> list[Piece]:
+    """The subwords of a SentencePiece model.
 
-
-def tags_of(tokenizer: Tokenizer) -> list[str]:
-    """The language tags of a vocabulary, in the order of their ids."""
-    return [tokenizer.piece(i) for i in tokenizer.language_tags.values()]
-
-
-def _pieces_of(side: Subwords) -> list[Piece]:
+    Raises:
+        MtkitError: if it is damaged.
+    """
     try:
+        if not model:
+            raise ValueError("it is empty")
         # It is loaded first, because a part of a model can look like a whole one.
-        Tokenizer(side.model)
-        return pieces_in(side.model)
+        Tokenizer(model)
+        return pieces_in(model)
     except (RuntimeError, ValueError) as error:
         raise MtkitError(
-            f"{side.file}: not a SentencePiece model, or a damaged one ({damage(side.file, error)})"
+            f"{file}: not a SentencePiece model, or a damaged one ({damage(file, error)})"
         ) from error
-
-
-def _lost(side: Subwords, pieces: list[Piece]) -> list[str]:
-    """Subwords that text can have, and the vocabulary has not."""
-    known = set(side.pieces)
-    return [
-        piece.text
-        for piece in pieces
-        if piece.kind in ("normal", "symbol", "byte") and piece.text not in known
-    ]
 
 
 def _names(side: Subwords, rest: list[int], lost: list[str]) -> list[str]:
@@ -288,101 +353,16 @@ def _names(side: Subwords, rest: list[int], lost: list[str]) -> list[str]:
     return [*special, *(old[i] for i in rest), *lost]
 
 
-def _listed(name: str, place: int, by_text: dict[str, Piece]) -> Piece:
+def _as_listed(name: str, new_id: int, by_text: dict[str, Piece]) -> Piece:
     """A subword of the list as the SentencePiece model of one side gets it."""
-    if place < UNK_ID or TAG.fullmatch(name):
+    if new_id < UNK_ID or _TAG.fullmatch(name):
         return Piece(name, kind="control")
-    if place == UNK_ID:
+    if new_id == UNK_ID:
         return Piece(name, kind="unknown")
-    known = by_text.get(name)
-    if known is None:
-        return Piece(name, kind="unused")
+    known = by_text.get(name, Piece(name, kind="unused"))
     return known if known.kind != "unknown" else Piece(name, kind="control")
 
 
-def _tokenizer(side: Subwords, pieces: list[Piece]) -> Tokenizer:
-    try:
-        return Tokenizer(with_pieces(side.model, pieces, _SPECIAL_IDS))
-    except (RuntimeError, ValueError) as error:
-        raise MtkitError(
-            f"{side.file}: does not fit the vocabulary: {reason_of(error, most=200)}"
-        ) from error
-
-
-# ---------------------------------------------------------------------------------------------
-# Weights
-
-
-def new_weights(source: MarianSource, vocabulary: NewVocabulary) -> Tensors:
-    """The state of a `Transformer` with the weights of a Marian model."""
-    theirs, config = source.tensors, source.config
-    width = halves(config.d_model).argsort()
-    bias = theirs["final_logits_bias"][0][vocabulary.tgt_rows]
-    bias[[PAD_ID, BOS_ID]] = NEVER
-    if vocabulary.tgt_lost:
-        bias[-vocabulary.tgt_lost :] = NEVER
-    state = {"output_bias": bias}
-
-    def embed(name: str, key: str, rows: list[int]) -> None:
-        state[name] = theirs[key][rows][:, width]
-
-    if source.has_one_matrix:
-        embed("embedding.weight", "model.shared.weight", vocabulary.tgt_rows)
-    else:
-        embed("embedding.weight", "model.decoder.embed_tokens.weight", vocabulary.tgt_rows)
-        embed("src_embedding.weight", "model.encoder.embed_tokens.weight", vocabulary.src_rows)
-
-    def put(name: str, maps: list[str], *, into: bool = True) -> None:
-        """Linear maps one below the other, from the width of the model, or else to it."""
-        weight = torch.cat([theirs[f"{one}.weight"] for one in maps])
-        offset = torch.cat([theirs[f"{one}.bias"] for one in maps])
-        state[f"{name}.weight"] = weight[:, width] if into else weight[width]
-        state[f"{name}.bias"] = offset if into else offset[width]
-
-    for layer, attentions in layer_names(config):
-        stack, _, number = layer.removeprefix("model.").partition(".layers.")
-        ours = f"{stack}.{number}"
-        own = f"{layer}.self_attn"
-        put(f"{ours}.self_attention.in_proj", [f"{own}.{part}_proj" for part in "qkv"])
-        put(f"{ours}.self_attention.out_proj", [f"{own}.out_proj"], into=False)
-        if stack == "decoder":
-            cross = f"{layer}.encoder_attn"
-            put(f"{ours}.cross_attention.q_proj", [f"{cross}.q_proj"])
-            put(f"{ours}.cross_attention.kv_proj", [f"{cross}.k_proj", f"{cross}.v_proj"])
-            put(f"{ours}.cross_attention.out_proj", [f"{cross}.out_proj"], into=False)
-        put(f"{ours}.feed_forward.inner", [f"{layer}.fc1"])
-        put(f"{ours}.feed_forward.outer", [f"{layer}.fc2"], into=False)
-        for place, norm in enumerate((*attentions, "final")):
-            for kind in ("weight", "bias"):
-                tensor = theirs[f"{layer}.{norm}_layer_norm.{kind}"]
-                state[f"{ours}.residuals.{place}.norm.{kind}"] = tensor[width]
-    return state
-
-
-# ---------------------------------------------------------------------------------------------
-
-
-def setting(
-    settings: dict[str, Any], key: str, kind: type | tuple[type, ...], *, file: Path | str
-) -> Any:
-    """A setting of a file, of this type.
-
-    Raises:
-        MtkitError: if it is missing, or has another type.
-    """
-    if key not in settings:
-        raise MtkitError(f"{file}: {key} is missing")
-    value = settings[key]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        wanted = " or ".join(one.__name__ for one in kinds)
-        raise MtkitError(f"{file}: {key} is {str(value)[:100]!r}, which is not of type {wanted}")
-    return value
-
-
-def damage(file: Path, error: Exception) -> str:
-    """Why a file cannot be read, for a message."""
-    with suppress(OSError), open_file(file) as opened:
-        if opened.read(len(_POINTER)) == _POINTER:
-            return "a pointer of git-lfs; git lfs pull downloads the file"
-    return reason_of(error, most=200)
+def tags_of(tokenizer: Tokenizer) -> list[str]:
+    """The language tags of a vocabulary, in the order of their ids."""
+    return [tokenizer.piece(i) for i in tokenizer.language_tags.values()]

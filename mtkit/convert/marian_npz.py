@@ -12,37 +12,36 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.sentencepiece_model import pieces_in
-from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.decode_settings import given_settings
-from mtkit.convert.foreign import (
+from mtkit.convert.export_record import given_settings
+from mtkit.convert.marian import (
+    MarianSource,
+    Subwords,
+    check_tensors,
+    layer_parts,
+    listed_pieces,
+    sentencepiece_pieces,
+)
+from mtkit.convert.untrusted import (
     MOST_SENTENCEPIECE,
     MOST_VOCABULARY,
     MOST_YAML,
-    most_rows,
+    damage,
     open_file,
+    parse_settings,
     read_bytes,
     read_text,
     yaml_mapping,
 )
-from mtkit.convert.marian import (
-    MarianSource,
-    Subwords,
-    check_tensor,
-    damage,
-    layer_names,
-    tensor_shapes,
-)
-from mtkit.prepare_config import LARGEST_VOCABULARY
 
 _SETTINGS = "special:model.yml"
 # Marian adds this to the variance in its layer norms.
@@ -85,8 +84,41 @@ _SUBWORD = re.compile(
 _MOST_COMPRESSION = 10
 # Arrays in a file, and characters that say the shape of one.
 _MOST_ARRAYS, _LONGEST_HEADER = 100_000, 1_000
-# Of a number in YAML; more than any limit has.
+# Of an id in a vocabulary; more than any limit has.
 _MOST_DIGITS = 9
+# Marian's names of the weight and the bias of each part of a layer in Hugging Face's class.
+_ATTENTIONS = {"self_attn": "self", "encoder_attn": "context"}
+_NAMES = {
+    "fc1": ("ffn_W1", "ffn_b1"),
+    "fc2": ("ffn_W2", "ffn_b2"),
+    "final_layer_norm": ("ffn_ffn_ln_scale", "ffn_ffn_ln_bias"),
+    **{
+        f"{theirs}_layer_norm": (f"{own}_Wo_ln_scale", f"{own}_Wo_ln_bias")
+        for theirs, own in _ATTENTIONS.items()
+    },
+    **{
+        f"{theirs}.{part}_proj": (f"{own}_W{part[0]}", f"{own}_b{part[0]}")
+        for theirs, own in _ATTENTIONS.items()
+        for part in ("q", "k", "v", "out")
+    },
+}
+
+_Depth = Annotated[int, Field(ge=1, le=1000)]
+_Width = Annotated[int, Field(ge=1, le=2**20)]
+
+
+class _Settings(BaseModel):
+    """The shape of a model; numbers are texts."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    enc_depth: _Depth
+    dec_depth: _Depth
+    dim_emb: _Width
+    transformer_dim_ffn: _Width
+    transformer_decoder_dim_ffn: int = 0
+    transformer_heads: Annotated[int, Field(ge=1, le=4096)]
+    transformer_ffn_activation: Literal["relu", "swish"] = "swish"
 
 
 def npz_of(source: Path) -> Path | None:
@@ -121,9 +153,9 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
             damaged.
     """
     arrays = _arrays(file)
-    settings = _settings(arrays, file)
-    config = _model_config(settings, file)
-    src, tgt = _subwords(file, vocabularies or _named_vocabularies(file))
+    config = _model_config(arrays, file)
+    pairs = zip(vocabularies or _named_vocabularies(file), ("source", "target"), strict=True)
+    src, tgt = (_subwords(listed, file.with_name(f"{name}.spm")) for listed, name in pairs)
     tensors = _tensors(arrays, config, file)
     one_matrix = "model.shared.weight" in tensors
     if one_matrix and src.pieces != tgt.pieces:
@@ -131,7 +163,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
     for side, stack in ((src, "encoder"), (tgt, "decoder")):
         name = "model.shared.weight" if one_matrix else f"model.{stack}.embed_tokens.weight"
         # Padding is not in a vocabulary of Marian: a last row, of zeros.
-        rows = len(tensors[name]) if name in tensors else 0
+        rows = len(tensors[name])
         if rows != len(side.pieces) - 1 and not (one_matrix and rows == len(side.pieces)):
             raise MtkitError(
                 f"{file}: has {rows} embeddings for the {len(side.pieces) - 1} subwords of "
@@ -140,9 +172,8 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         if rows != len(side.pieces):
             tensors[name] = torch.nn.functional.pad(tensors[name], (0, 0, 0, 1))
     tensors["final_logits_bias"] = torch.nn.functional.pad(tensors["final_logits_bias"], (0, 1))
-    wanted = tensor_shapes(config, len(src.pieces), len(tgt.pieces), one_matrix=one_matrix)
-    for name, shape in wanted.items():
-        check_tensor(name, tensors[name], shape, file, asked=" where the settings ask")
+    sizes = len(src.pieces), len(tgt.pieces)
+    check_tensors(tensors, config, sizes, one_matrix=one_matrix, file=file)
     return MarianSource(
         config=config,
         tensors=tensors,
@@ -150,11 +181,7 @@ def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource
         tgt=tgt,
         start=tgt.pad,
         longest=_LONGEST,
-        src_lang="",
-        tgt_lang="",
-        folder=None,
         decode=_decode(file),
-        lines=LineFacts(),
     )
 
 
@@ -166,58 +193,35 @@ def _yaml(file: Path) -> dict[str, Any]:
     return yaml_mapping(read_text(file, MOST_YAML), str(file))
 
 
-def _settings(arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _model_config(arrays: Mapping[str, Any], file: Path) -> ModelConfig:
     if _SETTINGS not in arrays:
         raise MtkitError(f"{file}: has no {_SETTINGS}, so it is not a model of Marian")
-    content = np.asarray(arrays[_SETTINGS]).tobytes().rstrip(b"\0")
-    return yaml_mapping(content.decode("utf-8", errors="replace"), f"{file} ({_SETTINGS})")
-
-
-def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
+    text = np.asarray(arrays[_SETTINGS]).tobytes().rstrip(b"\0").decode("utf-8", errors="replace")
+    content = yaml_mapping(text, f"{file} ({_SETTINGS})")
     for key, wanted in _WANTED.items():
-        value = settings.get(key, wanted)
+        value = content.get(key, wanted)
         if value != wanted and not (wanted == "false" and str(value).lower() in _FALSE):
             raise MtkitError(
                 f"{file}: {key} is {str(value)[:100]!r}; only models with {wanted!r} can be "
                 "imported"
             )
-    if "n" in str(settings.get("transformer-postprocess-emb", "")):
+    if "n" in str(content.get("transformer-postprocess-emb", "")):
         raise MtkitError(
             f"{file}: transformer-postprocess-emb normalises embeddings, which mtkit does not"
         )
-
-    def number(key: str, most: int) -> int:
-        value = settings.get(key)
-        if (
-            not isinstance(value, str)
-            or not value.isdecimal()
-            or not _is_at_most(most, value)
-            or int(value) == 0
-        ):
-            raise MtkitError(
-                f"{file}: {key} is {str(value)[:100]!r}, which is not a number from 1 to {most}"
-            )
-        return int(value)
-
-    activation = settings.get("transformer-ffn-activation", "swish")
-    if activation not in ("relu", "swish"):
-        raise MtkitError(
-            f"{file}: transformer-ffn-activation is {str(activation)[:100]!r}; mtkit has relu and "
-            "swish"
-        )
-    width, heads = number("dim-emb", 2**20), number("transformer-heads", 4096)
+    settings = parse_settings(content, _Settings, file)
+    width, heads = settings.dim_emb, settings.transformer_heads
     if width % 2 or width % heads:
         raise MtkitError(f"{file}: dim-emb {width} cannot be divided by 2 and by {heads} heads")
-    inner = number("transformer-dim-ffn", 2**20)
-    if settings.get("transformer-decoder-dim-ffn", "0") not in ("0", str(inner)):
+    if settings.transformer_decoder_dim_ffn not in (0, settings.transformer_dim_ffn):
         raise MtkitError(f"{file}: transformer-decoder-dim-ffn is not transformer-dim-ffn")
     return ModelConfig(
-        encoder_layers=number("enc-depth", 1000),
-        decoder_layers=number("dec-depth", 1000),
+        encoder_layers=settings.enc_depth,
+        decoder_layers=settings.dec_depth,
         d_model=width,
-        d_ff=inner,
+        d_ff=settings.transformer_dim_ffn,
         n_heads=heads,
-        activation="relu" if activation == "relu" else "silu",
+        activation="relu" if settings.transformer_ffn_activation == "relu" else "silu",
         output_bias=True,
         norm_epsilon=_NORM_EPSILON,
     )
@@ -229,13 +233,13 @@ def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
 
 def _named_vocabularies(file: Path) -> tuple[Path, Path]:
     """The vocabularies of source and target that a file beside the model names."""
-    for place in _settings_files(file):
-        if place.is_file():
-            named = _yaml(place).get("vocabs")
+    for settings in _settings_files(file):
+        if settings.is_file():
+            named = _yaml(settings).get("vocabs")
             if isinstance(named, list) and len(named) == 2:
                 src, tgt = (Path(str(one)).name for one in named)
                 if not src or not tgt:
-                    raise MtkitError(f"{place}: vocabs has a name that is empty")
+                    raise MtkitError(f"{settings}: vocabs has a name that is empty")
                 return file.with_name(src), file.with_name(tgt)
     found = sorted(file.parent.glob("*vocab*.yml")) or sorted(file.parent.glob("*vocab*.spm"))
     if len(found) == 1:
@@ -248,8 +252,8 @@ def _named_vocabularies(file: Path) -> tuple[Path, Path]:
 def _decode(file: Path) -> DecodeConfig:
     """The settings of translation that a file beside the model gives."""
     given: dict[str, Any] = {}
-    for place in reversed(_settings_files(file)):
-        given |= _yaml(place) if place.is_file() else {}
+    for settings in reversed(_settings_files(file)):
+        given |= _yaml(settings) if settings.is_file() else {}
     # Marian's `normalize` is the exponent of the length.
     return given_settings(given.get("beam-size"), given.get("normalize"))
 
@@ -259,43 +263,27 @@ def _settings_files(file: Path) -> list[Path]:
     return [file.with_name(_DECODER), *(file.with_name(f"{file.name}{end}") for end in _OF_MODEL)]
 
 
-def _subwords(file: Path, vocabularies: tuple[Path, Path]) -> tuple[Subwords, Subwords]:
-    names = ("source.spm", "target.spm")
-    src, tgt = (
-        _side(vocabulary, file.with_name(name))
-        for vocabulary, name in zip(vocabularies, names, strict=True)
-    )
-    return src, tgt
-
-
-def _side(vocabulary: Path, model: Path) -> Subwords:
+def _subwords(vocabulary: Path, model: Path) -> Subwords:
     """The subwords of one side, with padding added at the end."""
     if vocabulary.suffix in _SENTENCEPIECE:
-        content = read_bytes(vocabulary, MOST_SENTENCEPIECE, what="SentencePiece model")
-        try:
-            pieces = [piece.text for piece in pieces_in(content)]
-        except (ValueError, UnicodeDecodeError) as error:
-            raise MtkitError(
-                f"{vocabulary}: not a SentencePiece model, or a damaged one "
-                f"({damage(vocabulary, error)})"
-            ) from error
         model = vocabulary
-    elif vocabulary.suffix in _YAML:
-        pieces = _listed(vocabulary)
-        content = read_bytes(model, MOST_SENTENCEPIECE, what="SentencePiece model")
-    else:
+    elif vocabulary.suffix not in _YAML:
         raise MtkitError(
             f"{vocabulary}: a vocabulary of Marian ends in {' or '.join(_YAML + _SENTENCEPIECE)}"
         )
+    content = read_bytes(model, MOST_SENTENCEPIECE, what="SentencePiece model")
+    if model == vocabulary:
+        pieces = [piece.text for piece in sentencepiece_pieces(content, model)]
+    else:
+        pieces = _listed(vocabulary)
     for name in (_EOS, _UNK):
         if name not in pieces:
             raise MtkitError(f"{vocabulary}: has no subword {name}")
     pad = _PAD
     while pad in pieces:
         pad = f"<{pad}>"
-    return Subwords(
-        [*pieces, pad], pieces.index(_EOS), pieces.index(_UNK), len(pieces), content, model
-    )
+    eos, unk = pieces.index(_EOS), pieces.index(_UNK)
+    return Subwords([*pieces, pad], eos, unk, pad=len(pieces), model=content, file=model)
 
 
 def _listed(vocabulary: Path) -> list[str]:
@@ -309,22 +297,13 @@ def _listed(vocabulary: Path) -> list[str]:
     rest = "\n".join(other)
     if rest.strip() or not listed:
         listed |= yaml_mapping(rest, str(vocabulary))
-    ids: dict[int, str] = {}
-    for text, number in listed.items():
-        if not isinstance(number, str) or not number.isdecimal():
-            raise MtkitError(f"{vocabulary}: {text[:100]!r} has no id")
-        if not _is_at_most(LARGEST_VOCABULARY - 1, number) or int(number) in ids:
-            raise MtkitError(f"{vocabulary}: the id {number[:20]} is too large, or given twice")
-        ids[int(number)] = text
-    size = max(ids, default=-1) + 1
-    if size > most_rows(len(ids)):
-        raise MtkitError(f"{vocabulary}: has the id {size - 1}, but only {len(ids)} subwords")
-    return [ids.get(i, f"<no subword {i}>") for i in range(size)]
+    return listed_pieces({text: _number(i) for text, i in listed.items()}, vocabulary)
 
 
-def _is_at_most(most: int, digits: str) -> bool:
-    """Whether a number is not larger, without reading one of thousands of digits."""
-    return len(digits) <= _MOST_DIGITS and int(digits) <= most
+def _number(value: Any) -> Any:
+    """A number that is written as a text of a few digits; everything else as it is."""
+    is_number = isinstance(value, str) and len(value) <= _MOST_DIGITS and value.isdecimal()
+    return int(value) if is_number else value
 
 
 # ---------------------------------------------------------------------------------------------
@@ -374,7 +353,7 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
             raise MtkitError(f"{file}: has no tensor {name}")
         array = arrays[name]
         if array.dtype.kind != "f":
-            raise MtkitError(f"{file}: {name} has numbers of the type {array.dtype}")
+            raise MtkitError(f"{file}: {name} has dtype {array.dtype}")
         # What is too large for float32 becomes infinite, which is refused later.
         with np.errstate(over="ignore"):
             return torch.from_numpy(array.astype(np.float32))
@@ -399,21 +378,10 @@ def _tensors(arrays: Mapping[str, Any], config: ModelConfig, file: Path) -> Tens
             "embedding matrix (tied-embeddings) can be imported"
         )
     found["final_logits_bias"] = take("decoder_ff_logit_out_b").reshape(1, -1)
-    letters = {"q": "q", "k": "k", "v": "v", "out": "o"}
-    for layer, attentions in layer_names(config):
-        stack, _, number = layer.removeprefix("model.").partition(".layers.")
-        theirs = f"{stack}_l{int(number) + 1}"
-        for attention in attentions:
-            of = f"{theirs}_{'self' if attention == 'self_attn' else 'context'}"
-            for part, letter in letters.items():
-                found[f"{layer}.{attention}.{part}_proj.weight"] = matrix(f"{of}_W{letter}").T
-                found[f"{layer}.{attention}.{part}_proj.bias"] = take(f"{of}_b{letter}").flatten()
-            norm = f"{layer}.{attention}_layer_norm"
-            found[f"{norm}.weight"] = take(f"{of}_Wo_ln_scale").flatten()
-            found[f"{norm}.bias"] = take(f"{of}_Wo_ln_bias").flatten()
-        for place in ("1", "2"):
-            found[f"{layer}.fc{place}.weight"] = matrix(f"{theirs}_ffn_W{place}").T
-            found[f"{layer}.fc{place}.bias"] = take(f"{theirs}_ffn_b{place}").flatten()
-        found[f"{layer}.final_layer_norm.weight"] = take(f"{theirs}_ffn_ffn_ln_scale").flatten()
-        found[f"{layer}.final_layer_norm.bias"] = take(f"{theirs}_ffn_ffn_ln_bias").flatten()
+    for name in (name for part in layer_parts(config) for name in part.theirs):
+        _, stack, _, number, kind = name.split(".", 4)
+        weight, bias = (f"{stack}_l{int(number) + 1}_{own}" for own in _NAMES[kind])
+        is_norm = kind.endswith("norm")
+        found[f"{name}.weight"] = take(weight).flatten() if is_norm else matrix(weight).T
+        found[f"{name}.bias"] = take(bias).flatten()
     return found

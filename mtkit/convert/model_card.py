@@ -1,6 +1,6 @@
-"""Writes the model card of an export, `README.md`, and the lines of code that use the folder.
+"""The card of a model, `README.md`: read for an import, and written for an export.
 
-The template is `templates/card.md`. Reading the card of another model is in `card`.
+The template is `templates/card.md`. The lines of code that use an exported folder are here too.
 """
 
 from __future__ import annotations
@@ -8,24 +8,36 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Literal
 
-from mtkit.base.errors import one_line
+from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.html import render_card
 from mtkit.base.text import base_language
 from mtkit.config import Config, DecodeConfig
-from mtkit.convert.card import CARD, NO_LICENCE
-from mtkit.convert.decode_settings import power_penalty
-from mtkit.convert.model_hub import is_hub_name
-from mtkit.convert.parts import SENTENCEPIECE_FILES, longest_sequence
+from mtkit.convert.export_record import (
+    SENTENCEPIECE_FILES,
+    ExportRecord,
+    Format,
+    longest_sequence,
+    power_penalty,
+)
+from mtkit.convert.untrusted import open_file, yaml_mapping
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin
 from mtkit.score import Metric, score
 from mtkit.tokenizer import Vocabularies
+from mtkit.translate import Translator
 
-Format = Literal["ctranslate2", "huggingface", "safetensors"]
-
+NO_LICENCE = "unknown; its card has none"
+_CARD = "README.md"
+_LINE, _FENCE = "---", "```"
+_BIBTEX = re.compile(r"\s*@\w+\{")
+# Longer cards are cut, and so is what is kept of one.
+_LONGEST_CARD, _LONGEST_CITATION, _MOST_CITATIONS = 1_000_000, 4_000, 10
+_LONGEST_LICENCE = 200
 # Of each format: the name of its library on the hub, what it needs, and what to know of it.
 _SOFTWARE: dict[Format, tuple[str, str, str]] = {
     "ctranslate2": (
@@ -46,9 +58,10 @@ _SOFTWARE: dict[Format, tuple[str, str, str]] = {
         "scored, inspected, exported and fine-tuned.",
     ),
 }
-# The licences that the hub knows have such identifiers.
+# The licences and languages that the hub knows, and models on it, have such names.
 _LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _CODE = re.compile("[a-z]{2,3}")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _METRICS: tuple[tuple[str, str, Metric | None], ...] = (
     ("bleu", "BLEU", "bleu"),
     ("chrf", "chrF", "chrf"),
@@ -59,33 +72,98 @@ _LONGEST = 256
 _UNKNOWN = "not known to mtkit"
 
 
-def write_card(
-    run: Run,
-    folder: Path,
-    *,
-    format: Format,
-    steps: list[int],
-    weights: str,
-    vocabularies: Vocabularies,
-    parameters: int,
-) -> None:
-    """Write the card of an exported run into its folder.
+def is_hub_name(text: str) -> bool:
+    """Whether it can be the name of a model on the hub, as in owner/model."""
+    return _HUB_NAME.fullmatch(text) is not None
 
-    Args:
-        run: the run that is exported.
-        folder: of the export.
-        format: of the export.
-        steps: of the checkpoints that are averaged.
-        weights: the type of the stored numbers.
-        vocabularies: of the run.
-        parameters: their number.
+
+# ---------------------------------------------------------------------------------------------
+# Reading
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card says.
+
+    Attributes:
+        licence: such as `cc-by-4.0`; empty if it does not say.
+        citations: BibTeX, each with one or more entries.
     """
-    library, needs, note = _SOFTWARE[format]
+
+    licence: str = ""
+    citations: list[str] = field(default_factory=list)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the BibTeX entries."""
+        return [key for text in self.citations for key in re.findall(r"@\w+\{\s*([^\s,]+)", text)]
+
+
+def read_card(folder: Path) -> Card:
+    """The card in a folder; empty if there is none, or none that can be read."""
+    try:
+        with open_file(folder / _CARD) as file:
+            text: str = file.read(_LONGEST_CARD).decode("utf-8", errors="replace")
+    except OSError:
+        return Card()
+    lines = [line.rstrip() for line in text.split("\n")]
+    licence = ""
+    if lines[0] == _LINE and _LINE in lines[1:]:
+        licence = _licence(lines[1 : lines.index(_LINE, 1)])
+    citations = (block[:_LONGEST_CITATION] for block in _blocks(lines) if _BIBTEX.match(block))
+    return Card(licence, [text.strip() for text in islice(citations, _MOST_CITATIONS)])
+
+
+def _licence(front_matter: list[str]) -> str:
+    """The value of `license`, which may continue on lines that are indented or list items.
+
+    The other facts, some of which are long tables of scores, are not read.
+    """
+    begins = [i for i, line in enumerate(front_matter) if line.startswith("license:")]
+    if not begins:
+        return ""
+    first, *rest = front_matter[begins[0] :]
+    more = takewhile(lambda line: not line or line[0] in " -", rest)
+    try:
+        value = yaml_mapping("\n".join([first, *more]), _CARD)["license"]
+    except MtkitError:
+        return ""
+    names = value if isinstance(value, list) else [value]
+    words = ", ".join(name for name in names if isinstance(name, str)).split()
+    return " ".join(words)[:_LONGEST_LICENCE]
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[str]:
+    """The blocks of code in Markdown, each as one text."""
+    block: list[str] | None = None
+    for line in lines:
+        if not line.startswith(_FENCE):
+            if block is not None:
+                block.append(line)
+        elif block is None:
+            block = []
+        else:
+            yield "\n".join(block)
+            block = None
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def write_card(run: Run, folder: Path, record: ExportRecord, translator: Translator) -> None:
+    """Write the card of an exported run into its folder."""
+    library, needs, note = _SOFTWARE[record.format]
     origin, imported = run.manifest.data, run.manifest.imported
+    vocabularies, steps = translator.vocabularies, record.steps
     pairs = _pairs(origin) or [("", code) for code in vocabularies.src.language_tags]
     codes = [base_language(code) for code in dict.fromkeys(code for pair in pairs for code in pair)]
     licence = imported.licence if imported is not None else ""
     step, scores = _scores(run, steps)
+    averaged = f"step {steps[0]:,}"
+    if len(steps) > 1:
+        averaged = f"mean of the checkpoints of steps {', '.join(f'{step:,}' for step in steps)}"
+    parameters = sum(one.numel() for one in translator.model.parameters())
     is_hub = imported is not None and imported.commit and is_hub_name(imported.source)
     text = render_card(
         languages=[code for code in dict.fromkeys(codes) if _CODE.fullmatch(code)],
@@ -96,19 +174,19 @@ def write_card(
         title=one_line(run.name),
         facts={
             **_facts(run, pairs),
-            "Weights": f"{_of_steps(steps)}, {weights}, {parameters:,} parameters",
-            "Decoding": _decoding(run.config.decode, format),
+            "Weights": f"{averaged}, {record.quantization}, {parameters:,} parameters",
+            "Decoding": _decoding(run.config.decode, record.format),
         },
         step=step,
         scores=scores,
         needs=needs,
-        takes_sentences=format != "safetensors" and origin.has_single_sentences,
-        code_language="sh" if format == "safetensors" else "python",
-        code=usage(Path(), format, run.config, vocabularies=vocabularies),
+        takes_sentences=record.format != "safetensors" and origin.has_single_sentences,
+        code_language="sh" if record.format == "safetensors" else "python",
+        code=usage(Path(), record.format, run.config, vocabularies=vocabularies),
         note=note,
         citations=[] if imported is None else imported.citations,
     )
-    (folder / CARD).write_text(text, encoding="utf-8")
+    (folder / _CARD).write_text(text, encoding="utf-8")
 
 
 def _pairs(origin: DataOrigin) -> list[tuple[str, str]]:
@@ -147,12 +225,6 @@ def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
     return {label: one_line(text) for label, text in facts.items() if text}
 
 
-def _of_steps(steps: list[int]) -> str:
-    if len(steps) == 1:
-        return f"step {steps[0]:,}"
-    return f"mean of the checkpoints of steps {', '.join(f'{step:,}' for step in steps)}"
-
-
 def _decoding(decode: DecodeConfig, format: Format) -> str:
     form = "((5 + n) / 6)" if decode.length_penalty_form == "gnmt" else "n"
     text = (
@@ -179,7 +251,7 @@ def _scores(run: Run, steps: list[int]) -> tuple[int, dict[str, list[tuple[str, 
     version = run.manifest.versions.get("sacrebleu")
     found = {
         one_line(name): [
-            (label, values[key], signature(metric, version) if metric else "")
+            (label, values[key], _signature(metric, version) if metric else "")
             for key, label, metric in _METRICS
             if values.get(key) is not None
         ]
@@ -188,7 +260,7 @@ def _scores(run: Run, steps: list[int]) -> tuple[int, dict[str, list[tuple[str, 
     return last["step"], {name: of_set for name, of_set in found.items() if of_set}
 
 
-def signature(metric: Metric, version: str | None) -> str:
+def _signature(metric: Metric, version: str | None) -> str:
     """The signature of scores that were computed with a version of sacreBLEU, if it is known."""
     now, _, _ = score(["."], [["."]], metric=metric).signature.rpartition("|version:")
     return f"{now}|version:{version}" if version else now

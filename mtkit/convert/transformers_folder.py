@@ -9,37 +9,37 @@ import io
 import pickletools
 import zipfile
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
-from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.decode_settings import exported_lines, exported_settings, given_settings
-from mtkit.convert.foreign import (
-    MOST_SENTENCEPIECE,
-    MOST_VOCABULARY,
-    most_rows,
-    open_file,
-    read_bytes,
-    read_json,
-)
+from mtkit.config import ModelConfig
+from mtkit.convert.export_record import RECORD, given_settings, recorded_lines, recorded_settings
 from mtkit.convert.marian import (
     MarianSource,
     Subwords,
-    check_tensor,
-    damage,
+    check_tensors,
     halves,
-    setting,
-    tensor_shapes,
+    listed_pieces,
+    most_rows,
+    without_subword,
 )
-from mtkit.convert.parts import FACTS
+from mtkit.convert.untrusted import (
+    MOST_SENTENCEPIECE,
+    MOST_VOCABULARY,
+    damage,
+    open_file,
+    parse_settings,
+    read_bytes,
+    read_json,
+)
 from mtkit.model import sinusoidal_positions
-from mtkit.prepare_config import LARGEST_VOCABULARY
+from mtkit.prepare_config import VocabSize
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
@@ -47,7 +47,7 @@ SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 OTHER_FILES = (
     CONFIG,
     GENERATION,
-    FACTS,
+    RECORD,
     "vocab.json",
     "target_vocab.json",
     "source.spm",
@@ -58,13 +58,6 @@ OTHER_FILES = (
 )
 # The epsilon of PyTorch's layer norms, which no setting of this class changes.
 _NORM_EPSILON = 1e-5
-_ACTIVATIONS: dict[str, Literal["relu", "silu"]] = {
-    "relu": "relu",
-    "swish": "silu",
-    "silu": "silu",
-}
-# The limits of the settings of `ModelConfig`, by the last word of their names here.
-_LARGEST = {"layers": 1000, "model": 2**20, "dim": 2**20, "heads": 4096}
 # What a file of PyTorch 1.6 or later begins with. Older ones begin with so many pickles.
 _ZIP, _PICKLES = b"PK\3\4", 5
 # Weights of twelve layers have a pickle of 3,400 operations.
@@ -75,15 +68,52 @@ _USED_TWICE = ("GLOBAL", "BINUNICODE", "REDUCE")
 _LONGEST_HEADER = 10**6
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 # Copies of matrices that are stored once.
-_COPIES = {
+_COPIES = (
     "lm_head.weight",
     "model.encoder.embed_tokens.weight",
     "model.decoder.embed_tokens.weight",
     "model.shared.weight",
-}
+)
 _POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 # Stored position encodings are in half precision at least.
 _CLOSE = 2e-3
+
+
+_Layers = Annotated[int, Field(ge=1, le=1000)]
+_Heads = Annotated[int, Field(ge=1, le=4096)]
+_Width = Annotated[int, Field(ge=1, le=2**20)]
+_Dropout = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Settings(BaseModel):
+    """What `config.json` says of the computation; other keys have no effect on it."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    encoder_layers: _Layers
+    decoder_layers: _Layers
+    encoder_attention_heads: _Heads
+    decoder_attention_heads: _Heads
+    encoder_ffn_dim: _Width
+    decoder_ffn_dim: _Width
+    d_model: _Width
+    activation_function: Literal["relu", "swish", "silu"]
+    dropout: _Dropout = 0.0
+    attention_dropout: _Dropout = 0.0
+    activation_dropout: _Dropout = 0.0
+    # If this is missing, it is false for transformers.
+    scale_embedding: Literal[True]
+    normalize_before: Literal[False] = False
+    normalize_embedding: Literal[False] = False
+    add_final_layer_norm: Literal[False] = False
+    static_position_embeddings: Literal[True] = True
+    share_encoder_decoder_embeddings: bool = True
+    vocab_size: VocabSize
+    decoder_vocab_size: VocabSize | None = None
+    eos_token_id: int
+    pad_token_id: int
+    decoder_start_token_id: int
+    max_position_embeddings: int
 
 
 def is_transformers_folder(folder: Path) -> bool:
@@ -99,20 +129,20 @@ def read_transformers_folder(folder: Path) -> MarianSource:
             do not fit each other.
     """
     file = folder / CONFIG
-    settings = read_json(file)
-    kind = settings.get("model_type")
-    if kind != "marian":
+    content = read_json(file)
+    if (kind := content.get("model_type")) != "marian":
         raise MtkitError(
             f"{file}: model_type is {str(kind)[:100]!r}; mtkit import reads models of the type "
             "'marian' (MarianMTModel) only"
         )
+    settings = parse_settings(content, _Settings, file)
     config = _model_config(settings, file)
     words = read_json(folder / "tokenizer_config.json", required=False)
     # transformers reads it too, without limits.
     read_json(folder / "special_tokens_map.json", required=False)
     src, tgt = _subwords(folder, words, settings)
-    shared = settings.get("share_encoder_decoder_embeddings", True) is not False
-    sizes = _size(settings, "vocab_size", file), _size(settings, "decoder_vocab_size", file)
+    shared = settings.share_encoder_decoder_embeddings
+    sizes = settings.vocab_size, settings.decoder_vocab_size or settings.vocab_size
     if shared and (src.pieces != tgt.pieces or sizes[0] != sizes[1]):
         raise MtkitError(
             f"{file}: share_encoder_decoder_embeddings is true, but source and target have "
@@ -124,171 +154,91 @@ def read_transformers_folder(folder: Path) -> MarianSource:
             raise MtkitError(
                 f"{file}: {key} is {size}, but the vocabulary has {len(side.pieces)} subwords"
             )
-        # Rows without a subword, which a matrix may have so that its size is a round number.
-        side.pieces.extend(f"<no subword {i}>" for i in range(len(side.pieces), size))
-    start = setting(settings, "decoder_start_token_id", int, file=file)
+        # A matrix may have more rows, so that their number is a round one.
+        side.pieces.extend(map(without_subword, range(len(side.pieces), size)))
+    start = settings.decoder_start_token_id
     if not 0 <= start < len(tgt.pieces):
         raise MtkitError(f"{file}: decoder_start_token_id is {start}, which is not a subword")
     weights, tensors = _weights(folder)
-    _check_weights(tensors, config, src, tgt, shared=shared, file=weights)
-    longest = setting(settings, "max_position_embeddings", int, file=file)
-    record = read_json(folder / FACTS, required=False)
+    _remove_copies(tensors, config.d_model, shared=shared, file=weights)
+    tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
+    check_tensors(tensors, config, sizes, one_matrix=shared, file=weights)
+    record = read_json(folder / RECORD, required=False)
+    # Older folders have the settings of translation in config.json.
+    given = content | read_json(folder / GENERATION, required=False)
+    decode = recorded_settings(record, folder / RECORD)
     return MarianSource(
         config=config,
         tensors=tensors,
         src=src,
         tgt=tgt,
         start=start,
-        longest=longest,
+        longest=settings.max_position_embeddings,
+        decode=decode or given_settings(given.get("num_beams"), given.get("length_penalty")),
+        folder=folder,
         src_lang=_language(words.get("source_lang")),
         tgt_lang=_language(words.get("target_lang")),
-        folder=folder,
-        decode=exported_settings(record, folder / FACTS) or _decode(folder, settings),
-        lines=exported_lines(record, folder / FACTS) or LineFacts(),
+        lines=recorded_lines(record, folder / RECORD),
     )
-
-
-def _decode(folder: Path, settings: dict[str, Any]) -> DecodeConfig:
-    # Older folders have the settings of translation in config.json.
-    given = settings | read_json(folder / GENERATION, required=False)
-    return given_settings(given.get("num_beams"), given.get("length_penalty"))
 
 
 def _language(value: Any) -> str:
     return value if isinstance(value, str) and value.isprintable() else ""
 
 
-def _size(settings: dict[str, Any], key: str, file: Path) -> int:
-    # The target has the size of the source, unless it has its own.
-    value = settings.get(key)
-    size: int = setting(settings, key if value is not None else "vocab_size", int, file=file)
-    _check_range(size, key, LARGEST_VOCABULARY, file)
-    return size
-
-
-def _check_range(value: int, key: str, most: int, file: Path) -> None:
-    if not 1 <= value <= most:
-        raise MtkitError(f"{file}: {key} is {str(value)[:30]}, which is not between 1 and {most}")
-
-
-def _model_config(settings: dict[str, Any], file: Path) -> ModelConfig:
-    """The shape of the model."""
-    for key, wanted in {
-        "scale_embedding": True,
-        "normalize_before": False,
-        "normalize_embedding": False,
-        "add_final_layer_norm": False,
-        "static_position_embeddings": True,
-    }.items():
-        # A missing key is the library's default, which for scaling is not what models have.
-        value = settings.get(key, False if key == "scale_embedding" else wanted)
-        if value is not wanted:
-            raise MtkitError(
-                f"{file}: {key} is {str(value)[:100]}; only models with {key} "
-                f"{str(wanted).lower()} can be imported"
-            )
-
-    def number(key: str) -> int:
-        value: int = setting(settings, key, int, file=file)
-        _check_range(value, key, _LARGEST[key.rpartition("_")[2]], file)
-        return value
-
-    def same(key: str) -> int:
-        of_encoder, of_decoder = number(f"encoder_{key}"), number(f"decoder_{key}")
+def _model_config(settings: _Settings, file: Path) -> ModelConfig:
+    for key in ("attention_heads", "ffn_dim"):
+        of_encoder, of_decoder = (getattr(settings, f"{s}_{key}") for s in ("encoder", "decoder"))
         if of_encoder != of_decoder:
             raise MtkitError(
                 f"{file}: encoder_{key} is {of_encoder} and decoder_{key} is {of_decoder}; "
                 "they must be equal"
             )
-        return of_encoder
-
-    activation = setting(settings, "activation_function", str, file=file)
-    if activation not in _ACTIVATIONS:
-        raise MtkitError(
-            f"{file}: activation_function is {activation[:100]!r}; mtkit has "
-            f"{', '.join(_ACTIVATIONS)}"
-        )
-    width, heads = number("d_model"), same("attention_heads")
+    width, heads = settings.d_model, settings.encoder_attention_heads
     if width % 2 or width % heads:
         raise MtkitError(f"{file}: d_model {width} cannot be divided by 2 and by {heads} heads")
-    dropout: dict[str, Any] = {}
-    for key in ("dropout", "attention_dropout", "activation_dropout"):
-        value = setting({key: 0.0} | settings, key, (int, float), file=file)
-        if not 0 <= value < 1:
-            raise MtkitError(
-                f"{file}: {key} is {str(value)[:30]}, which is not a probability below 1"
-            )
-        dropout[key] = float(value)
     return ModelConfig(
-        encoder_layers=number("encoder_layers"),
-        decoder_layers=number("decoder_layers"),
+        encoder_layers=settings.encoder_layers,
+        decoder_layers=settings.decoder_layers,
         d_model=width,
-        d_ff=same("ffn_dim"),
+        d_ff=settings.encoder_ffn_dim,
         n_heads=heads,
-        activation=_ACTIVATIONS[activation],
+        activation="relu" if settings.activation_function == "relu" else "silu",
         output_bias=True,
         norm_epsilon=_NORM_EPSILON,
-        **dropout,
+        dropout=settings.dropout,
+        attention_dropout=settings.attention_dropout,
+        activation_dropout=settings.activation_dropout,
     )
 
 
-# ---------------------------------------------------------------------------------------------
-# Subwords
-
-
 def _subwords(
-    folder: Path, words: dict[str, Any], settings: dict[str, Any]
+    folder: Path, words: dict[str, Any], settings: _Settings
 ) -> tuple[Subwords, Subwords]:
     """The subwords of source and target."""
-    lists = [folder / "vocab.json"] * 2
-    if words.get("separate_vocabs") is True:
-        lists[1] = folder / "target_vocab.json"
+    tgt_list = "target_vocab.json" if words.get("separate_vocabs") is True else "vocab.json"
     sides = []
-    for name, file in zip(("source.spm", "target.spm"), lists, strict=True):
-        ids = _ids(file)
+    for model, name in (("source.spm", "vocab.json"), ("target.spm", tgt_list)):
+        file = folder / name
+        pieces = listed_pieces(read_json(file, MOST_VOCABULARY), file)
         special = {}
         for key, default in (("eos", "</s>"), ("unk", "<unk>"), ("pad", "<pad>")):
             text = words.get(f"{key}_token", default)
             text = text.get("content") if isinstance(text, dict) else text
-            if not isinstance(text, str) or text not in ids:
+            if text not in pieces:
                 raise MtkitError(f"{file}: has no subword {str(text)[:100]!r}, the {key} token")
-            special[key] = ids[text]
+            special[key] = pieces.index(text)
         if len({*special.values()}) < len(special):
             raise MtkitError(f"{file}: the eos, unk and pad tokens are not different")
-        model = read_bytes(folder / name, MOST_SENTENCEPIECE, what="SentencePiece model")
-        if not model:
-            raise MtkitError(f"{folder / name}: is empty; the SentencePiece model is needed")
-        pieces = [f"<no subword {i}>" for i in range(max(ids.values()) + 1)]
-        for text, i in ids.items():
-            pieces[i] = text
-        sides.append(Subwords(pieces, **special, model=model, file=folder / name))
-    for key in ("eos", "pad"):
-        given = setting(settings, f"{key}_token_id", int, file=folder / CONFIG)
+        content = read_bytes(folder / model, MOST_SENTENCEPIECE, what="SentencePiece model")
+        sides.append(Subwords(pieces, **special, model=content, file=folder / model))
+    for key, given in (("eos", settings.eos_token_id), ("pad", settings.pad_token_id)):
         if given != getattr(sides[1], key):
             raise MtkitError(
                 f"{folder / CONFIG}: {key}_token_id is {given}, but the {key} token has the id "
-                f"{getattr(sides[1], key)} in {lists[1].name}"
+                f"{getattr(sides[1], key)} in {tgt_list}"
             )
-    if lists[0] == lists[1]:
-        # One vocabulary is one list, also where rows are added.
-        sides[1].pieces[:] = sides[0].pieces
     return sides[0], sides[1]
-
-
-def _ids(file: Path) -> dict[str, int]:
-    found = read_json(file, MOST_VOCABULARY)
-    seen: set[int] = set()
-    for text, i in found.items():
-        if type(i) is not int or not 0 <= i < LARGEST_VOCABULARY:
-            raise MtkitError(f"{file}: {text[:100]!r} has {str(i)[:100]}, which is not an id")
-        if i in seen:
-            raise MtkitError(f"{file}: two subwords have the id {i}")
-        seen.add(i)
-    if not found:
-        raise MtkitError(f"{file}: has no subwords")
-    if max(seen) >= most_rows(len(seen)):
-        raise MtkitError(f"{file}: has the id {max(seen)}, but only {len(seen)} subwords")
-    return found
 
 
 # ---------------------------------------------------------------------------------------------
@@ -316,7 +266,7 @@ def _weights(folder: Path) -> tuple[Path, Tensors]:
         found = _unpickled(file)
     for name, tensor in found.items():
         if tensor.dtype not in _FLOATS:
-            raise MtkitError(f"{file}: {name[:100]} has numbers of the type {tensor.dtype}")
+            raise MtkitError(f"{file}: {name[:100]} has dtype {tensor.dtype}")
     # Only the copies of the embedding matrix may share their numbers.
     sizes = {name: tensor.numel() * tensor.element_size() for name, tensor in found.items()}
     copies = [sizes.pop(name, 0) for name in _COPIES]
@@ -382,44 +332,23 @@ def _check_pickles(file: IO[bytes], *, is_zip: bool) -> None:
             last = operation.name
 
 
-def _check_weights(
-    tensors: Tensors,
-    config: ModelConfig,
-    src: Subwords,
-    tgt: Subwords,
-    *,
-    shared: bool,
-    file: Path,
-) -> None:
-    """Check names and shapes; remove copies and position encodings."""
+def _remove_copies(tensors: Tensors, width: int, *, shared: bool, file: Path) -> None:
+    """Remove copies of matrices, and position encodings, which are computed here."""
     tied = {"lm_head.weight": "model.decoder.embed_tokens.weight"}
     if shared:
-        tied = dict.fromkeys(_COPIES - {"model.shared.weight"}, "model.shared.weight")
-        # A file may have any one of the copies.
-        present = sorted(_COPIES & tensors.keys(), key=lambda name: name != "model.shared.weight")
-        if present:
-            tensors.setdefault("model.shared.weight", tensors[present[0]])
-    elif "lm_head.weight" in tensors:
-        tensors.setdefault("model.decoder.embed_tokens.weight", tensors["lm_head.weight"])
+        tied = dict.fromkeys(_COPIES[:-1], _COPIES[-1])
     for copy, original in tied.items():
+        # A file may have any one of the copies.
         other = tensors.pop(copy, None)
-        if other is not None and not other.equal(tensors[original]):
+        if other is not None and not other.equal(tensors.setdefault(original, other)):
             raise MtkitError(
                 f"{file}: {copy} and {original} are different; only models whose output layer "
                 "is the embedding matrix can be imported"
             )
     for name in _POSITIONS:
         stored = tensors.pop(name, None)
-        if stored is not None and not _is_sinusoidal(stored, config.d_model):
+        if stored is not None and not _is_sinusoidal(stored, width):
             raise MtkitError(f"{file}: {name} has other positions than sines and cosines")
-    wanted = tensor_shapes(config, len(src.pieces), len(tgt.pieces), one_matrix=shared)
-    tensors.setdefault("final_logits_bias", torch.zeros(1, len(tgt.pieces)))
-    for name, shape in wanted.items():
-        if name not in tensors:
-            raise MtkitError(f"{file}: has no tensor {name}")
-        check_tensor(name, tensors[name], shape, file, asked=f", but {CONFIG} asks")
-    if unknown := sorted(tensors.keys() - wanted.keys()):
-        raise MtkitError(f"{file}: has a tensor that is not of a Marian model: {unknown[0][:100]}")
 
 
 def _is_sinusoidal(stored: Tensor, width: int) -> bool:

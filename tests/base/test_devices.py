@@ -19,7 +19,7 @@ from mtkit.base.devices import (
     select_matmul_backend,
 )
 from mtkit.base.errors import MtkitError
-from mtkit.convert.exporting import export
+from mtkit.convert.export_run import export
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -153,7 +153,7 @@ def test_memory_that_runs_out_while_a_model_is_loaded_or_exported_is_one_line(
     with pytest.raises(MtkitError, match=r"^out of memory loading the model;"):
         Translator.load(untrained, device="cpu")
     monkeypatch.undo()
-    monkeypatch.setattr("mtkit.convert.exporting._check_text", no_room)
+    monkeypatch.setattr("mtkit.convert.export_run._check_text", no_room)
     with pytest.raises(MtkitError, match=r"^out of memory exporting;"):
         export(untrained, tmp_path / "out", format="safetensors")
 

@@ -121,7 +121,7 @@ def write_words(place: Place, name: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("command", "example"),
-    # Those of import need a model of other software; tests/convert/test_importing.py has such.
+    # Those of import need a model of other software; tests/convert/test_import_marian.py has such.
     [
         (command, example)
         for command in COMMANDS

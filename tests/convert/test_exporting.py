@@ -26,9 +26,9 @@ from support.exported import refusals
 from mtkit.base.errors import MtkitError
 from mtkit.cli import commands
 from mtkit.config import Config, ModelConfig
-from mtkit.convert import exporting
+from mtkit.convert import export_run
 from mtkit.convert.check import Agreement, Bounds
-from mtkit.convert.exporting import check_expressible, export
+from mtkit.convert.export_run import check_expressible, export
 from mtkit.data import PreparedData
 from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
@@ -419,7 +419,7 @@ def test_a_chosen_checkpoint_is_the_one_that_is_exported(
 def test_a_run_folder_that_was_damaged_while_it_was_written_leaves_nothing_behind(
     sharp_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "_write", exporting._write)  # put back afterwards
+    monkeypatch.setattr(export_run, "_write", export_run._write)  # put back afterwards
     out = tmp_path / "out"
     for message in refusals(str(sharp_run.path), str(out), "safetensors"):
         assert message.startswith(f"{out}: not written, because the export cannot be loaded")
@@ -452,9 +452,9 @@ def test_an_interrupted_export_leaves_what_was_there(
     def interrupt(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
 
-    for name in ("compare", "write_json"):
+    for name in ("compare", "write_card"):
         with monkeypatch.context() as patch:
-            patch.setattr(exporting, name, interrupt)
+            patch.setattr(export_run, name, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 export(tiny_run, out, format="safetensors", force=True)
         assert everything_in(tmp_path) == before

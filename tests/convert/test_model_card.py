@@ -22,10 +22,10 @@ from support.command_line import Place
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
-from mtkit.convert.card import read_card
-from mtkit.convert.decode_settings import given_settings, power_penalty
-from mtkit.convert.exporting import export
-from mtkit.convert.importing import import_model
+from mtkit.convert.export_record import given_settings, power_penalty
+from mtkit.convert.export_run import export
+from mtkit.convert.import_marian import import_model
+from mtkit.convert.model_card import read_card
 from mtkit.imported import ImportRecord
 from mtkit.run_folder import Run
 from mtkit.translate import Translator

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mtkit.base.errors import MtkitError
-from mtkit.convert import exporting
+from mtkit.convert import export_run
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 
@@ -31,7 +31,7 @@ def damage(file: Path, how: str) -> None:
 
 def refusals(run: str, out: str, format: str) -> list[str]:
     """What `export` says when the weights are damaged as soon as they are written."""
-    original = exporting._write
+    original = export_run._write
     messages = []
     for how in ("cut off", "zeros", "another order"):
 
@@ -40,9 +40,9 @@ def refusals(run: str, out: str, format: str) -> list[str]:
             (weights,) = arguments[2].rglob("model.[bs]*")
             damage(weights, how)
 
-        exporting._write = write
+        export_run._write = write
         try:
-            exporting.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
+            export_run.export(Run.open(Path(run)), Path(out), format=format)  # type: ignore[arg-type]
             messages.append("it was written")
         except MtkitError as error:
             messages.append(str(error))
@@ -84,7 +84,7 @@ def quantized(run: str, folder: str) -> dict[str, Any]:
     size = {}
     for kind in ("float32", "float16", "int8"):
         place = Path(folder) / kind
-        exporting.write_ctranslate2(
+        export_run.write_ctranslate2(
             model, translator.vocabularies, place, longest=100, quantization=kind
         )
         size[kind] = (place / "model.bin").stat().st_size

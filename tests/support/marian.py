@@ -215,3 +215,17 @@ tied-embeddings-all: true
     decoder = "models:\n  - model.npz\nvocabs:\n  - vocab.yml\n  - vocab.yml\n"
     (folder / "decoder.yml").write_text(decoder)
     return folder / "model.npz"
+
+
+def edit(file: Path, **changes: Any) -> None:
+    """Change values of a JSON file; None deletes one."""
+    content = json.loads(file.read_text(encoding="utf-8")) | changes
+    content = {key: value for key, value in content.items() if value is not None}
+    file.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
+def edit_npz(file: Path, **changes: Any) -> None:
+    """Change arrays of a file of Marian."""
+    with np.load(file) as opened:
+        arrays = dict(opened)
+    np.savez(file, **(arrays | changes))

@@ -31,7 +31,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of_json
 from mtkit.base.html import Chart
 from mtkit.config import MAY_CHANGE, _parse_yaml
-from mtkit.convert import exporting
+from mtkit.convert import export_run
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.score import score
@@ -388,7 +388,7 @@ class Subject:
     def _export(self, run: Path) -> Any:
         out = self._place / "out"
         try:
-            exporting.export(Run.open(run), out, format="safetensors", check=self._text)
+            export_run.export(Run.open(run), out, format="safetensors", check=self._text)
             kept = Run.open(out)
             (checkpoint,) = kept.checkpoints()
             weights = (checkpoint.path / "model.safetensors").read_bytes()

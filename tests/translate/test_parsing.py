@@ -13,7 +13,7 @@ from support.training import assert_same_state, before_update, interrupt
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
-from mtkit.convert.exporting import export
+from mtkit.convert.export_run import export
 from mtkit.data import PreparedData
 from mtkit.parsing.trees import linearise, model_source, parse_trees, restore, treebank_words
 from mtkit.run_folder import Run

@@ -1,4 +1,4 @@
-"""Reads text files of other software, which may be damaged, or made to do harm.
+"""Reads files of other software, which may be damaged, or made to do harm.
 
 Each has a limit on its size and depth, so that none takes much memory or time. A file that is
 refused is named in one line.
@@ -7,10 +7,14 @@ refused is named in one line.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.overrides import explain
 from mtkit.base.yaml import NotYamlError, parse_yaml
 
 # Bytes: settings have some thousands, a vocabulary or a SentencePiece model of 64,000 subwords has
@@ -20,9 +24,10 @@ MOST_YAML, MOST_JSON = 50_000, 500_000
 MOST_VOCABULARY, MOST_SENTENCEPIECE = 10_000_000, 3_000_000
 # Objects and lists within each other.
 _DEEPEST = 20
-# Rows of an embedding without a subword: a matrix may be larger than its vocabulary, so that its
-# size is a round number.
-_MOST_ROWS_WITHOUT_SUBWORD = 2_000
+# What a file begins with that git-lfs has not downloaded.
+_POINTER = b"version https://git-lfs"
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 def open_file(path: Path) -> Any:
@@ -37,12 +42,7 @@ def open_file(path: Path) -> Any:
 
 
 def read_bytes(path: Path, most: int, *, what: str = "file") -> bytes:
-    """The content of a file.
-
-    Args:
-        path: of the file.
-        most: bytes that it may have.
-        what: it is, for messages.
+    """The content of a file of at most so many bytes.
 
     Raises:
         MtkitError: if it cannot be read, or has more bytes.
@@ -74,9 +74,8 @@ def read_json(path: Path, most: int = MOST_JSON, *, required: bool = True) -> di
     """
     if not required and not path.exists():
         return {}
-    text = read_text(path, most)
     try:
-        value = json.loads(text)
+        value = json.loads(read_text(path, most))
     except (ValueError, RecursionError) as error:
         raise MtkitError(f"{path}: not JSON, or damaged ({reason_of(error, most=200)})") from error
     if not isinstance(value, dict):
@@ -86,15 +85,16 @@ def read_json(path: Path, most: int = MOST_JSON, *, required: bool = True) -> di
     return value
 
 
-def yaml_mapping(text: str, name: str) -> dict[str, Any]:
-    """The keys and values of YAML in which every word is a string.
+def _is_at_most(levels: int, value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels > 0 and all(_is_at_most(levels - 1, part) for part in parts)
 
-    Args:
-        text: at most `MOST_YAML` characters.
-        name: of the file, for messages.
+
+def yaml_mapping(text: str, name: str) -> dict[str, Any]:
+    """The keys and values of at most `MOST_YAML` characters, in which every word is a string.
 
     Raises:
-        MtkitError: if it has something else.
+        MtkitError: if the text is something else.
     """
     if len(text) > MOST_YAML:
         raise MtkitError(f"{name}: has more than {MOST_YAML:,} characters of YAML, too many")
@@ -107,11 +107,25 @@ def yaml_mapping(text: str, name: str) -> dict[str, Any]:
     return found
 
 
-def most_rows(subwords: int) -> int:
-    """The most embeddings that a vocabulary of so many subwords may have."""
-    return 2 * subwords + _MOST_ROWS_WITHOUT_SUBWORD
+def parse_settings(settings: dict[str, Any], kind: type[SettingsT], file: Path | str) -> SettingsT:
+    """The settings of a model in a file.
+
+    Raises:
+        MtkitError: naming the first key that is missing, or has a value that cannot be imported.
+    """
+    try:
+        return kind.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = explain(error)
+        if first["type"] == "missing":
+            problem = f"{first['loc'][0]} is missing"
+        raise MtkitError(f"{file}: {problem}; such a model cannot be imported") from None
 
 
-def _is_at_most(levels: int, value: Any) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels > 0 and all(_is_at_most(levels - 1, part) for part in parts)
+def damage(file: Path, error: Exception) -> str:
+    """Why a file cannot be read, for a message."""
+    with suppress(OSError), open_file(file) as opened:
+        if opened.read(len(_POINTER)) == _POINTER:
+            return "a pointer of git-lfs; git lfs pull downloads the file"
+    return reason_of(error, most=200)

@@ -6,6 +6,7 @@ same model in transformers, if that library is installed and has the model's for
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import random
@@ -23,22 +24,17 @@ import mtkit
 from mtkit.base.devices import memory_explained
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.folders import check_writable, new_folder
+from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.base.text import check_language, read_lines
 from mtkit.config import Config
-from mtkit.convert.card import NO_LICENCE, Card, read_card
-from mtkit.convert.check import BOUNDS, Agreement, RunModel, compare
-from mtkit.convert.decode_settings import plain_greedy
+from mtkit.convert.check import BOUNDS, RunModel, compare
+from mtkit.convert.export_record import plain_greedy
 from mtkit.convert.huggingface import MarianModel, silence_transformers
-from mtkit.convert.marian import (
-    MarianSource,
-    NewVocabulary,
-    new_vocabulary,
-    new_weights,
-    tags_of,
-)
+from mtkit.convert.marian import MarianSource, new_vocabulary, new_weights, tags_of
 from mtkit.convert.marian_npz import npz_of, read_npz
-from mtkit.convert.model_hub import download, is_hub_name
+from mtkit.convert.model_card import NO_LICENCE, Card, is_hub_name, read_card
 from mtkit.convert.transformers_folder import (
+    CONFIG,
     OTHER_FILES,
     PICKLED,
     SAFETENSORS,
@@ -54,9 +50,9 @@ from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
-# Lines of the check, and subwords of a line that is made for it.
+# Lines of the check, and lines of random subwords for it, and their length.
 CHECKED_LINES = 500
-MADE_LINES, MADE_LENGTH = 20, 12
+SYNTHETIC_LINES, SYNTHETIC_LENGTH = 20, 12
 # Subwords of a line of the check, and by how many its translation may be longer. A model that was
 # not trained writes on and on, and transformers has no positions after the last one.
 LONGEST_CHECKED, EXTRA_CHECKED = 100, 10
@@ -115,12 +111,14 @@ def import_model(
     found = _read(source, revision, vocabularies)
     model = found.model
     vocabulary = new_vocabulary(model)
-    src_language, tgt_language = _languages(found, src_lang, tgt_lang)
+    # As given, or as the model or its name says.
+    named = _LANGUAGES.fullmatch(found.name)
+    by_name = named.groups() if named else ("", "")
+    src_lang = src_lang or model.src_lang or by_name[0]
+    tgt_lang = tgt_lang or model.tgt_lang or by_name[1]
     peer = model.folder if importlib.util.find_spec("transformers") else None
     manifest = RunManifest(
-        data=DataOrigin(
-            name=found.name, src_lang=src_language, tgt_lang=tgt_language, lines=model.lines
-        ),
+        data=DataOrigin(name=found.name, src_lang=src_lang, tgt_lang=tgt_lang, lines=model.lines),
         versions={"mtkit": mtkit.__version__},
         imported=ImportRecord(
             source=found.name,
@@ -131,13 +129,18 @@ def import_model(
             subwords=vocabulary.ids if model.folder is not None else None,
         ),
     )
-    config = _config(model, vocabulary)
+    shared = model.has_one_matrix and not vocabulary.vocabularies.is_joint
+    longest = min(model.decode.max_source_tokens, max(2, model.longest))
+    config = Config(
+        model=model.config.model_copy(update={"shared_embedding": shared}),
+        decode=model.decode.model_copy(update={"max_source_tokens": longest}),
+    )
     # One is EOS, and one a tag.
-    most = min(config.decode.max_source_tokens - EXTRA_CHECKED, LONGEST_CHECKED) - 2
-    if most < MADE_LENGTH:
+    most = min(longest - EXTRA_CHECKED, LONGEST_CHECKED) - 2
+    if most < SYNTHETIC_LENGTH:
         raise MtkitError(
-            f"{source}: has {model.longest} positions (max_position_embeddings), which are too "
-            f"few; at least {MADE_LENGTH + EXTRA_CHECKED + 2} are needed"
+            f"{source}: has only {model.longest} positions (max_position_embeddings); at least "
+            f"{SYNTHETIC_LENGTH + EXTRA_CHECKED + 2} are needed"
         )
     with new_folder(out) as folder:
         run = Run.create(folder, config, vocabulary.vocabularies, manifest=manifest)
@@ -145,12 +148,10 @@ def import_model(
         translator = _translator(run)
         lines = _check_lines(translator.src_tokenizer, given, most=most)
         if not lines and (given is not None or peer is not None):
-            if check is None:
-                raise MtkitError(
-                    "no line of random subwords can be used for the check; give source text as "
-                    "--check"
-                )
-            raise MtkitError(f"no line to check with in {check}; give other source text as --check")
+            raise MtkitError(
+                f"no line to check with in {check or 'random subwords'}; give other source text as "
+                "--check FILE"
+            )
         if peer is None:
             log.warning(
                 "not compared with other software%s",
@@ -159,7 +160,7 @@ def import_model(
         else:
             log.info("converted; now comparing it with transformers")
             text = "random subwords" if given is None else "the given text"
-            _agreement(peer, translator, lines, text=text, out=out)
+            _compare(peer, translator, lines, text=text, out=out)
         example = None
         if given is not None:
             example = lines[0], next(iter(translator.translate(lines[:1])))
@@ -181,14 +182,7 @@ def _is_import(folder: Path) -> bool:
 
 
 class _Found(NamedTuple):
-    """A model that was read.
-
-    Attributes:
-        name: on the hub, or of the folder or file.
-        commit: on the hub; empty otherwise.
-        model: the model.
-        card: what its card says.
-    """
+    """A model that was read: its name on the hub, or of its folder or file; its commit there."""
 
     name: str
     commit: str
@@ -205,7 +199,7 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
                 f"{source}: there is no such folder or file, and it is not a name on the hub, "
                 "such as Helsinki-NLP/opus-mt-en-de"
             )
-        path, commit = download(source, revision)
+        path, commit = _download(source, revision)
     elif revision is not None:
         raise MtkitError(f"--revision is for a model on the hub, and {source} is on this machine")
     if Run.is_run(path):
@@ -225,26 +219,45 @@ def _read(source: str, revision: str | None, vocabularies: tuple[Path, Path] | N
     return _Found(name, commit, read_npz(file, vocabularies), read_card(file.parent))
 
 
-def _languages(found: _Found, src_lang: str | None, tgt_lang: str | None) -> tuple[str, str]:
-    """The codes of the languages, as given, or as the model or its name says."""
-    named = _LANGUAGES.fullmatch(found.name)
-    by_name = named.groups() if named else ("", "")
-    return (
-        src_lang or found.model.src_lang or by_name[0],
-        tgt_lang or found.model.tgt_lang or by_name[1],
-    )
+def _download(name: str, revision: str | None) -> tuple[Path, str]:
+    """Download what an import needs; gives the folder in the hub's cache, and the commit."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    with _hub_errors(name, revision), quiet_client():
+        info = HfApi().model_info(name, revision=revision)
+        files = {file.rfilename for file in info.siblings or []}
+        weights = next((file for file in (SAFETENSORS, PICKLED) if file in files), None)
+        if CONFIG not in files or weights is None:
+            missing = CONFIG if CONFIG not in files else f"{SAFETENSORS} or {PICKLED}"
+            raise MtkitError(
+                f"{name}: has no {missing} on the hub; mtkit import reads MarianMT models"
+            )
+        log.info("downloading %s (%s)", name, weights)
+        folder = snapshot_download(name, revision=info.sha, allow_patterns=[weights, *OTHER_FILES])
+        return Path(folder), info.sha or ""
 
 
-def _config(model: MarianSource, vocabulary: NewVocabulary) -> Config:
-    """The configuration of the run: the shape of the model, and how it translates."""
-    is_joint = vocabulary.vocabularies.is_joint
-    shared = model.has_one_matrix and not is_joint
-    decode = model.decode
-    longest = min(decode.max_source_tokens, max(2, model.longest))
-    return Config(
-        model=model.config.model_copy(update={"shared_embedding": shared}),
-        decode=decode.model_copy(update={"max_source_tokens": longest}),
-    )
+@contextlib.contextmanager
+def _hub_errors(name: str, revision: str | None) -> Iterator[None]:
+    from huggingface_hub.errors import HfHubHTTPError, RevisionNotFoundError
+
+    hub = the_hub()
+    not_here = f"{name}: is not a folder on this machine, and"
+    try:
+        yield
+    except RevisionNotFoundError as error:
+        raise MtkitError(f"--revision {revision}: {name} has no such revision on {hub}") from error
+    except (OSError, *transport_errors(), RuntimeError, ValueError) as error:
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+        if status in (401, 403, 404):
+            raise MtkitError(
+                f"{not_here} {hub} has no model {name}, or it is private (HTTP {status}): check "
+                "the name, or set HF_TOKEN to a token that may read it"
+            ) from error
+        raise MtkitError(
+            f"{not_here} it cannot be downloaded from {hub}: {reason_of(error, most=200)}; check "
+            "the name, try again, or download its files and give their folder as SOURCE"
+        ) from error
 
 
 # ---------------------------------------------------------------------------------------------
@@ -287,10 +300,10 @@ def _translator(run: Run) -> Translator:
     )
 
 
-def _agreement(
+def _compare(
     folder: Path, translator: Translator, lines: list[str], *, text: str, out: Path
-) -> Agreement:
-    """The comparison with the same model in transformers.
+) -> None:
+    """Compare with the same model in transformers.
 
     Raises:
         MtkitError: if transformers cannot use the model, or does not agree.
@@ -319,7 +332,6 @@ def _agreement(
             f"{bounds} are required"
         )
     log.info("checked: %s", agreement)
-    return agreement
 
 
 def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[str]:
@@ -330,13 +342,12 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
 
     Args:
         src: the tokenizer of the source.
-        given: text; None to make lines of random subwords, because there is no text in the
-            language at hand.
+        given: text; None for lines of random subwords, because there is no text at hand.
         most: subwords of a line.
     """
     special = [src.piece(i) for i in range(UNK_ID + 1)]
     tags = tags_of(src)
-    lines = _made_lines(src) if given is None else given
+    lines = _synthetic_lines(src) if given is None else given
     chosen: list[str] = []
     for line in lines:
         tag, rest = _split_tag(line)
@@ -349,11 +360,11 @@ def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[
     return chosen
 
 
-def _made_lines(src: Tokenizer) -> list[str]:
+def _synthetic_lines(src: Tokenizer) -> list[str]:
     pieces = [src.piece(i) for i in range(UNK_ID + 1, len(src))]
     begins = [piece for piece in pieces if piece.startswith("▁") and piece.isprintable()]
     draw = random.Random(1)
-    made = (draw.choices(begins or pieces, k=MADE_LENGTH) for _ in range(MADE_LINES))
+    made = (draw.choices(begins or pieces, k=SYNTHETIC_LENGTH) for _ in range(SYNTHETIC_LINES))
     return ["".join(line).replace("▁", " ").strip() for line in made]
 
 
@@ -363,7 +374,11 @@ def _made_lines(src: Tokenizer) -> list[str]:
 
 def _notes(card: Card, run: Run, example: tuple[str, str] | None) -> Iterator[str]:
     vocabularies = run.tokenizers()
-    yield _languages_note(run.manifest.data.src_lang, run.manifest.data.tgt_lang)
+    languages = {"--src-lang": run.manifest.data.src_lang, "--tgt-lang": run.manifest.data.tgt_lang}
+    note = f"languages: {' to '.join(code or 'unknown' for code in languages.values())}"
+    if missing := ", ".join(option for option, code in languages.items() if not code):
+        note += f"; to set them, import again with {missing} and --force"
+    yield note
     yield f"licence of the model: {card.licence or NO_LICENCE}"
     if card.keys:
         yield f"to be cited (in {run.path / 'manifest.json'}): {', '.join(card.keys)}"
@@ -383,16 +398,4 @@ def _command(run: Run) -> str:
     return (
         f'echo "A sentence in the source language." | mtkit translate --run '
         f"{shlex.quote(str(run.path))}{option}"
-    )
-
-
-def _languages_note(src_lang: str, tgt_lang: str) -> str:
-    if src_lang and tgt_lang:
-        return f"languages: {src_lang} to {tgt_lang}"
-    unknown = f"{src_lang or 'unknown'} to {tgt_lang or 'unknown'}"
-    options = {"--src-lang": src_lang, "--tgt-lang": tgt_lang}
-    missing = ", ".join(option for option, code in options.items() if not code)
-    return (
-        f"languages: {unknown if src_lang or tgt_lang else 'unknown'}; to set them, import again "
-        f"with {missing} and --force"
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,23 @@ import mtkit
 from mtkit.align import AlignmentSettings
 from mtkit.base.devices import memory_explained
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import json_text
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.text import read_lines
 from mtkit.config import DecodeConfig, ModelConfig
-from mtkit.convert.card import NO_LICENCE
 from mtkit.convert.check import BOUNDS, LoadedModel, RunModel, compare
 from mtkit.convert.ctranslate2 import CTranslate2Model, write_ctranslate2
-from mtkit.convert.decode_settings import plain_greedy
-from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
-from mtkit.convert.model_card import Format, usage, write_card
-from mtkit.convert.parts import (
-    FACTS,
+from mtkit.convert.export_record import (
+    RECORD,
     SENTENCEPIECE_FILES,
+    ExportRecord,
+    Format,
     Quantization,
     longest_sequence,
-    write_json,
+    plain_greedy,
 )
+from mtkit.convert.huggingface import MarianModel, silence_transformers, write_huggingface
+from mtkit.convert.model_card import NO_LICENCE, usage, write_card
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
@@ -46,37 +47,10 @@ from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
 
-# For the check: lines that are translated, and lines whose log-probabilities are compared.
+# Lines of the check.
 CHECKED_LINES = 500
 
 _LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """The record of an export, in this order.
-
-    Attributes:
-        format: the format.
-        quantization: the type of the matrices for CTranslate2.
-        run: name of the run folder.
-        checkpoint: as given to `Run.select`.
-        steps: the steps of the averaged checkpoints.
-        data: name and languages of the corpus.
-        versions: of the software.
-        decode, lines: the settings of translation of the run, and what its training lines were
-            like, which `mtkit import` reads back.
-    """
-
-    format: Format
-    quantization: Quantization
-    run: str
-    checkpoint: str
-    steps: list[int]
-    data: dict[str, str]
-    versions: dict[str, str]
-    decode: dict[str, Any]
-    lines: dict[str, Any] | None
 
 
 @memory_explained("exporting; export on a machine with more memory")
@@ -95,7 +69,7 @@ def export(
     Args:
         run: the run.
         out: the output folder.
-        format: the format.
+        format: the other software, or `safetensors` for a run folder.
         checkpoint: as in `Run.select`.
         quantization: the type of the matrices for CTranslate2.
         check: source text for the check; by default the validation text of the run's data, or the
@@ -118,7 +92,7 @@ def export(
         force=force,
         kind="an export",
         place="OUT",
-        is_kind=lambda folder: (folder / FACTS).is_file(),
+        is_kind=lambda folder: (folder / RECORD).is_file(),
     )
     steps = [chosen.step for chosen in run.chosen(checkpoint)]
     greedy = plain_greedy(run.config.decode)
@@ -128,19 +102,23 @@ def export(
     )
     text, lines = _check_text(run, translator, check)
     training_lines = run.manifest.data.lines
-    facts = _Facts(
+    record = ExportRecord(
         format=format,
         quantization=quantization,
         run=run.name,
         checkpoint=checkpoint or f"average:{len(steps)}",
         steps=steps,
         data=run.manifest.data.model_dump(include={"name", "src_lang", "tgt_lang"}),
-        versions={"mtkit": mtkit.__version__, **_version(library)},
+        versions={"mtkit": mtkit.__version__},
         decode=run.config.decode.model_dump(),
         lines=None if training_lines is None else training_lines.model_dump(),
     )
+    if library is not None:
+        if library == "transformers":
+            silence_transformers()
+        record.versions[library] = importlib.metadata.version(library)
     with new_folder(out) as folder:
-        _write(translator, run, folder, facts)
+        _write(translator, run, folder, record)
         log.info("converted; now loading and checking the exported files")
         try:
             theirs = _load(folder, format, run.config.decode)
@@ -159,22 +137,14 @@ def export(
         log.info("checked: %s", agreement)
         # The local path of the text is left out.
         checked = {k: v for k, v in asdict(agreement).items() if k != "text"}
-        record = asdict(facts) | {"check": checked}
+        content = asdict(record) | {"check": checked}
         if (imported := run.manifest.imported) is not None:
-            record["imported"] = imported.model_dump(include={"source", "licence", "citations"})
+            content["imported"] = imported.model_dump(include={"source", "licence", "citations"})
             log.info(
                 "licence of the model (%s): %s", imported.source, imported.licence or NO_LICENCE
             )
-        write_json(folder / FACTS, record)
-        write_card(
-            run,
-            folder,
-            format=format,
-            steps=steps,
-            weights=quantization,
-            vocabularies=translator.vocabularies,
-            parameters=sum(one.numel() for one in translator.model.parameters()),
-        )
+        (folder / RECORD).write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
+        write_card(run, folder, record, translator)
     return usage(out, format, run.config, vocabularies=translator.vocabularies)
 
 
@@ -192,8 +162,8 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
         "attention_window": (config.attention_window is not None, "sees every position"),
         "d_k": (config.key_width != width, f"has keys of d_model / n_heads, {width:g}"),
         "d_v": (config.value_width != width, f"has values of d_model / n_heads, {width:g}"),
+        "positions": (config.positions == "words", "does not count words"),
     }
-    impossible["positions"] = (config.positions == "words", "does not count words")
     if format == "huggingface":
         impossible["norm"] = (config.norm != "post", "normalises after the residual sum")
         impossible["positions"] = (config.positions != "sinusoidal", "has sinusoidal ones")
@@ -209,12 +179,6 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
 
 # ---------------------------------------------------------------------------------------------
 # The exported model and its data
-
-
-def _version(library: str | None) -> dict[str, str]:
-    if library == "transformers":
-        silence_transformers()
-    return {library: importlib.metadata.version(library)} if library else {}
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[str, list[str]]:
@@ -253,25 +217,25 @@ def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[s
 # Writing
 
 
-def _write(translator: Translator, run: Run, folder: Path, facts: _Facts) -> None:
+def _write(translator: Translator, run: Run, folder: Path, record: ExportRecord) -> None:
     model, vocabularies = translator.model, translator.vocabularies
-    match facts.format:
+    match record.format:
         case "ctranslate2":
             write_ctranslate2(
                 model,
                 vocabularies,
                 folder,
                 longest=longest_sequence(run.config),
-                quantization=facts.quantization,
+                quantization=record.quantization,
             )
             vocabularies.save(folder, SENTENCEPIECE_FILES)
         case "huggingface":
             write_huggingface(translator, run, folder)
         case _:
-            manifest = run.manifest.shareable().model_copy(update={"exported": asdict(facts)})
+            manifest = run.manifest.shareable().model_copy(update={"exported": asdict(record)})
             exported = Run.create(folder, run.config.shareable(), vocabularies, manifest=manifest)
             weights = model.state_dict()
-            exported.save(max(facts.steps), weights=weights, optimizer=None, state={})
+            exported.save(max(record.steps), weights=weights, optimizer=None, state={})
             if alignment := AlignmentSettings.load(run.path):
                 alignment.save(folder)
 

@@ -1,0 +1,123 @@
+"""The record of an export, and how a model translates by default.
+
+Marian, transformers and CTranslate2 divide the score of a translation of n subwords, its end
+included, by ``n ** exponent``. The paper divides it by ``((5 + n) / 6) ** alpha``, which they
+cannot express. So an export has both: the nearest exponent in the files of the other software, and
+the exact settings of mtkit in its record, which an import reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import parse_record
+from mtkit.base.sentences import LineFacts
+from mtkit.config import Config, DecodeConfig, change_decoding, parse_config
+from mtkit.tokenizer import VocabularyFiles
+
+Format = Literal["ctranslate2", "huggingface", "safetensors"]
+Quantization = Literal["float32", "float16", "int8"]
+
+# A folder with this file is an export.
+RECORD = "export.json"
+# Marian always has a file for each side.
+SENTENCEPIECE_FILES = VocabularyFiles("sentencepiece.model", "source.spm", "target.spm")
+# A translation of usual length, in subwords.
+_USUAL_LENGTH = 25
+# Where the files of a model do not say it: what transformers does, and OPUS-MT models are made for.
+_IMPORTED = DecodeConfig(length_penalty=1.0, length_penalty_form="power")
+
+
+@dataclass(frozen=True)
+class ExportRecord:
+    """The record of an export, in this order.
+
+    Attributes:
+        quantization: the type of the matrices for CTranslate2.
+        run: name of the run folder.
+        checkpoint: as given to `Run.select`.
+        steps: the steps of the averaged checkpoints.
+        data: name and languages of the corpus.
+        versions: of the software.
+        decode, lines: the settings of translation of the run, and what its training lines were
+            like, which `mtkit import` reads back.
+    """
+
+    format: Format
+    quantization: Quantization
+    run: str
+    checkpoint: str
+    steps: list[int]
+    data: dict[str, str]
+    versions: dict[str, str]
+    decode: dict[str, Any]
+    lines: dict[str, Any] | None
+
+
+def recorded_settings(record: Mapping[str, Any], file: Path) -> DecodeConfig | None:
+    """The settings of translation in the content of a record; None if it has none.
+
+    Raises:
+        MtkitError: naming a setting that is not possible.
+    """
+    found = record.get("decode")
+    if not isinstance(found, dict):
+        return None
+    # A later version may have more settings.
+    known = {key: value for key, value in found.items() if key in DecodeConfig.model_fields}
+    return parse_config({"decode": known}, origin=str(file)).decode
+
+
+def recorded_lines(record: Mapping[str, Any], file: Path) -> LineFacts:
+    """What the content of a record says of the training lines.
+
+    Raises:
+        MtkitError: naming a value that is not possible.
+    """
+    found = record.get("lines")
+    if not isinstance(found, dict):
+        return LineFacts()
+    return parse_record(found, LineFacts, name=str(file), advice="export the model again")
+
+
+def given_settings(beam_size: Any, length_penalty: Any) -> DecodeConfig:
+    """The settings in the files of a model, as numbers or texts; impossible values are left out.
+
+    Args:
+        beam_size: such as 6, or "6".
+        length_penalty: the exponent, likewise.
+    """
+    decode = _IMPORTED
+    with suppress(ValueError, MtkitError):
+        decode = change_decoding(decode, {"beam_size": int(str(beam_size)[:20])})
+    with suppress(ValueError, MtkitError):
+        decode = change_decoding(decode, {"length_penalty": float(str(length_penalty)[:20])})
+    return decode
+
+
+def plain_greedy(decode: DecodeConfig) -> DecodeConfig:
+    """Greedy search in float32 without restrictions, which every software has."""
+    free = {"no_repeat_ngram": 0, "min_length": 0, "max_length": None}
+    return decode.greedy().model_copy(update={"precision": "fp32", **free})
+
+
+def power_penalty(decode: DecodeConfig) -> float:
+    """The exponent that is nearest to the length penalty of a run.
+
+    Of the paper's form, it is the one that rises as fast at a translation of usual length.
+    """
+    if decode.length_penalty_form == "power":
+        return decode.length_penalty
+    return round(decode.length_penalty * _USUAL_LENGTH / (_USUAL_LENGTH + 5), 4)
+
+
+def longest_sequence(config: Config) -> int:
+    """Positions that a model needs: the longest input that is not cut, and its output."""
+    if config.model.positions == "learned":
+        return config.model.max_positions
+    return config.decode.max_source_tokens + config.decode.max_extra_length

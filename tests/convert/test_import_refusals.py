@@ -1,0 +1,389 @@
+"""An import that fails is one line that names the file, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.marian import edit, edit_npz, write_marian, write_npz
+
+from mtkit.base.errors import MtkitError
+from mtkit.convert import import_model
+from mtkit.run_folder import Run
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random model of transformers."""
+    folder = tmp_path_factory.mktemp("marian") / "model"
+    write_marian(folder)
+    return folder
+
+
+@pytest.fixture
+def source(model: Path, tmp_path: Path) -> Path:
+    """A copy of the model, to be damaged."""
+    shutil.copytree(model, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def npz(source: Path, tmp_path: Path) -> Path:
+    """The same model as a file of Marian."""
+    return write_npz(tmp_path / "npz", source)
+
+
+def refused(source: Path | str, place: Path, **more: Any) -> str:
+    """The message of an import that fails, after which nothing is left."""
+    out = place / "below" / "out"
+    with pytest.raises(MtkitError) as caught:
+        import_model(str(source), out, **more)
+    assert not (place / "below").exists()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("code", ["", "e n", "en\n"])
+def test_a_text_that_is_not_a_language_code_is_refused(
+    code: str, source: Path, tmp_path: Path
+) -> None:
+    assert "--src-lang: " in refused(source, tmp_path, src_lang=code)
+    assert "--tgt-lang: " in refused(source, tmp_path, tgt_lang=code)
+
+
+def test_a_model_with_too_few_positions_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for count in (-1, 2, 3, 23):
+        edit(source / "config.json", max_position_embeddings=count)
+        assert f"has only {count} positions (max_position_emb" in refused(source, tmp_path)
+    # A line of 12 subwords, EOS and a tag, and a translation that is 10 longer.
+    edit(source / "config.json", max_position_embeddings=24)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # compares nothing
+    import_model(str(source), tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5", "m2m_100"])
+def test_another_kind_of_model_is_refused_by_its_name(
+    kind: str, source: Path, tmp_path: Path
+) -> None:
+    edit(source / "config.json", model_type=kind)
+    message = refused(source, tmp_path)
+    assert message.startswith(
+        f"{source / 'config.json'}: model_type is '{kind}'; mtkit import reads"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation_function": "gelu"}, "activation_function: expected 'relu', 'swish' or"),
+        ({"scale_embedding": False}, "scale_embedding: expected True, not False; such a model"),
+        ({"scale_embedding": None}, "scale_embedding is missing; such a model cannot be imported"),
+        ({"normalize_before": True}, "normalize_before: expected False, not True"),
+        ({"decoder_ffn_dim": 32}, "encoder_ffn_dim is 64 and decoder_ffn_dim is 32; they must"),
+        ({"d_model": 48}, "encoder_attention_heads"),
+        ({"d_model": "32"}, "d_model: expected a valid integer, not '32'"),
+        ({"d_model": True}, "d_model: expected a valid integer, not True"),
+        ({"encoder_layers": 3}, "has no tensor model.encoder.layers.2."),
+        ({"encoder_layers": 1}, "has a tensor that is not of a Marian model: model.encoder.la"),
+        ({"encoder_layers": 0}, "encoder_layers: expected greater than or equal to 1, not 0"),
+        ({"encoder_layers": None}, "encoder_layers is missing"),
+        (
+            {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
+            "has the shape [64, 32], but the settings ask for",
+        ),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "divided by 2 and by 5"),
+        ({"dropout": 2.0}, "dropout: expected less than 1, not 2.0"),
+        ({"dropout": 10**400}, "dropout: expected "),
+        ({"vocab_size": 20, "decoder_vocab_size": 20}, "vocab_size is 20, but the vocabulary has"),
+        ({"vocab_size": 9**9}, "vocab_size: expected less than or equal to 4194304"),
+        ({"vocab_size": 900, "decoder_vocab_size": 900}, "has the shape ["),
+        ({"eos_token_id": 7}, "eos_token_id is 7, but the eos token has the id 0 in vocab.json"),
+        ({"decoder_start_token_id": -1}, "decoder_start_token_id is -1, which is not a subword"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named(
+    changes: dict[str, Any], message: str, source: Path, tmp_path: Path
+) -> None:
+    edit(source / "config.json", **changes)
+    found = refused(source, tmp_path)
+    if message != "encoder_attention_heads":
+        assert message in found
+    assert str(source) in found
+
+
+@pytest.mark.parametrize(
+    "file", ["source.spm", "target.spm", "vocab.json", "model.safetensors", "config.json"]
+)
+def test_a_missing_file_is_named(file: str, source: Path, tmp_path: Path) -> None:
+    (source / file).unlink()
+    message = refused(source, tmp_path)
+    wanted = {"model.safetensors": "has no weights", "config.json": "has neither config.json"}
+    assert wanted.get(file, str(source / file)) in message
+
+
+@pytest.mark.parametrize(
+    "file", ["source.spm", "target.spm", "vocab.json", "model.safetensors", "config.json"]
+)
+@pytest.mark.parametrize("how", ["cut off", "empty", "other bytes"])
+def test_a_damaged_file_is_named(file: str, how: str, source: Path, tmp_path: Path) -> None:
+    content = (source / file).read_bytes()
+    other = {"cut off": content[: len(content) // 2], "empty": b"", "other bytes": b"\xff" * 50}
+    (source / file).write_bytes(other[how])
+    assert str(source / file) in refused(source, tmp_path)
+
+
+class Surprise:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.file),))
+
+
+@pytest.mark.parametrize("what", ["code", "no weights", "text", "cut off", "numbers"])
+def test_a_pickle_that_is_not_weights_is_refused_and_never_executed(
+    what: str, source: Path, tmp_path: Path
+) -> None:
+    weights = load_file(source / "model.safetensors")
+    (source / "model.safetensors").unlink()
+    file = source / "pytorch_model.bin"
+    values: dict[str, Any] = {
+        "code": {"model.shared.weight": Surprise(tmp_path / "executed")},
+        "no weights": [1, 2],
+        "numbers": weights | {"final_logits_bias": torch.zeros(1, 5, dtype=torch.int64)},
+    }
+    torch.save(values.get(what, weights), file)
+    if what == "text":
+        file.write_text("any text\n")
+    if what == "cut off":
+        file.write_bytes(file.read_bytes()[:5_000])
+    assert str(file) in refused(source, tmp_path)
+    assert not (tmp_path / "executed").exists()
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 9\n"
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "source.spm"])
+def test_a_pointer_of_git_lfs_is_named(file: str, source: Path, tmp_path: Path) -> None:
+    if file == "pytorch_model.bin":
+        (source / "model.safetensors").unlink()
+    (source / file).write_text(POINTER)
+    message = refused(source, tmp_path)
+    assert message.startswith(f"{source / file}: ")
+    assert "(a pointer of git-lfs; git lfs pull downloads the file)" in message
+
+
+def test_a_pointer_of_git_lfs_for_a_model_of_marian_is_named(npz: Path, tmp_path: Path) -> None:
+    content = npz.read_bytes()
+    npz.write_text(POINTER)
+    assert "(a pointer of git-lfs; git lfs pull downloads" in refused(npz, tmp_path)
+    npz.write_bytes(content)
+    spm = npz.parent / "bad.spm"
+    spm.write_text(POINTER)
+    message = refused(npz, tmp_path, vocabularies=(spm, spm))
+    assert "(a pointer of git-lfs; git lfs pull downloads" in message
+
+
+def test_weights_that_no_model_has_are_refused(source: Path, tmp_path: Path) -> None:
+    file = source / "model.safetensors"
+    weights = load_file(file)
+    for changes, message in (
+        ({"lm_head.weight": weights["model.shared.weight"] + 1}, "lm_head.weight and model.shared"),
+        ({"model.encoder.embed_positions.weight": torch.ones(512, 32)}, "other positions than"),
+        ({"model.encoder.embed_positions.weight": torch.ones(0, 32)}, "other positions than"),
+        ({"final_logits_bias": weights["final_logits_bias"] / 0}, "values that are not finite"),
+        ({"surprise": torch.zeros(1)}, "not of a Marian model: surprise"),
+    ):
+        save_file(weights | changes, file, metadata={"format": "pt"})
+        assert message in refused(source, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"</s>": 0, "<unk>": 0, "<pad>": 2}, "two subwords have the id 0"),
+        ({"</s>": 0, "<unk>": "1"}, "has '1', which is not an id"),
+        ({"</s>": 0, "<unk>": -1}, "has '-1', which is not an id"),
+        ({"<unk>": 0, "<pad>": 1}, "has no subword '</s>', the eos token"),
+        ({}, "has no subwords"),
+    ],
+)
+def test_a_list_of_subwords_that_is_none_is_refused(
+    content: dict[str, Any], message: str, source: Path, tmp_path: Path
+) -> None:
+    (source / "vocab.json").write_text(json.dumps(content))
+    assert message in refused(source, tmp_path)
+
+
+@pytest.mark.parametrize("value", [["</s>"], {"content": []}, 7])
+def test_a_special_token_that_is_not_a_text_is_refused(
+    value: Any, source: Path, tmp_path: Path
+) -> None:
+    edit(source / "tokenizer_config.json", eos_token=value)
+    assert f"{source / 'vocab.json'}: has no subword" in refused(source, tmp_path)
+
+
+def test_a_conversion_that_differs_from_transformers_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A permutation of the position encodings that is not that of Marian.
+    monkeypatch.setattr("mtkit.convert.marian.halves", torch.arange)
+    message = refused(source, tmp_path)
+    assert ": not written, because it does not agree with transformers: " in message
+    assert "at least 99% of the lines (of fewer than 200 lines, all but one)" in message
+
+
+def test_settings_that_transformers_cannot_use_are_refused_in_one_line(
+    source: Path, tmp_path: Path
+) -> None:
+    edit(source / "generation_config.json", bad_words_ids=5)
+    message = refused(source, tmp_path)
+    assert ": not written, because transformers cannot use the model: " in message
+
+
+def test_a_run_or_a_folder_of_other_files_is_never_replaced(
+    source: Path, tiny_run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(tiny_run.path, out)
+    with pytest.raises(MtkitError, match="so --force does not replace it; give another OUT"):
+        import_model(str(source), out, force=True)
+    with pytest.raises(MtkitError, match="exists already; give --force to replace it"):
+        import_model(str(source), source)
+    assert Run.open(out).checkpoints()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("transformer-decoder-autoreg: rnn-ssru", "transformer-decoder-autoreg is 'rnn-ssru'"),
+        ("transformer-preprocess: n", "transformer-preprocess is 'n'; only models with ''"),
+        ("type: s2s", "type is 's2s'; only models with 'transformer' can be imported"),
+        (
+            "transformer-ffn-activation: gelu",
+            "transformer-ffn-activation: expected 'relu' or 'swish', not 'gelu'",
+        ),
+        ("enc-depth: 9", "has no tensor encoder_l3_self_Wq"),
+        (f"enc-depth: {0:020}9999", "enc-depth: expected less than or equal to 1000, not '000000"),
+        ("enc-depth: many", "enc-depth: expected a valid integer"),
+        ("dim-emb: 64", "has the shape"),
+        ("{", "not YAML, or damaged"),
+        ("lr: 1\nlr: 2", "not YAML, or damaged (while constructing a mapping, found duplicate key"),
+    ],
+)
+def test_a_model_of_marian_that_mtkit_has_not_is_refused(
+    change: str, message: str, npz: Path, tmp_path: Path
+) -> None:
+    with np.load(npz) as opened:
+        lines = opened["special:model.yml"].tobytes().decode().rstrip("\0").splitlines()
+    key = change.partition(":")[0]
+    settings = "\n".join([*(line for line in lines if not line.startswith(f"{key}:")), change])
+    array = np.frombuffer(settings.encode() + b"\n\0", dtype=np.int8)
+    edit_npz(npz, **{"special:model.yml": array})
+    assert message in refused(npz, tmp_path)
+
+
+def test_a_damaged_file_of_marian_is_refused(npz: Path, tmp_path: Path) -> None:
+    content = npz.read_bytes()
+    for damaged in (content[:3_000], b"", b"PK\3\4 and more"):
+        npz.write_bytes(damaged)
+        assert f"{npz}: not an .npz file, or a damaged one" in refused(npz, tmp_path)
+    np.savez(npz, objects=np.array([{"a": 1}], dtype=object))
+    assert f"{npz}: not an .npz file, or a damaged one" in refused(npz, tmp_path)
+    np.savez(npz, numbers=np.zeros(3))
+    assert f"{npz}: has no special:model.yml" in refused(npz, tmp_path)
+    npz.write_bytes(content)
+    (npz.parent / "decoder.yml").unlink()
+    (npz.parent / "vocab.yml").rename(tmp_path / "words.yml")
+    assert "give them as --vocabs SRC TGT" in refused(npz, tmp_path)
+    words = tmp_path / "words.yml"
+    words.write_text("a: b\n")
+    assert "'a' has 'b', which is not an id" in refused(npz, tmp_path, vocabularies=(words, words))
+    words.write_text('"</s>": 0\n"<unk>": 1\n')
+    message = refused(npz, tmp_path, vocabularies=(words, words))
+    assert "embeddings for the 2 subwords of" in message
+
+
+def test_damage_inside_of_a_file_of_marian_is_refused(npz: Path, tmp_path: Path) -> None:
+    with np.load(npz) as opened:
+        arrays = dict(opened)
+    np.savez_compressed(npz, **arrays)
+    content = bytearray(npz.read_bytes())
+    with zipfile.ZipFile(npz) as archive:
+        first = archive.infolist()[0]
+    # The name follows the 30 bytes of a local header, and then the compressed data.
+    begin = 30 + len(first.filename)
+    damaged = content.copy()
+    damaged[begin : begin + 40] = b"\xff" * 40
+    # In the central directory: the flags at 8, and the compression at 10.
+    entry = content.index(b"PK\1\2")
+    encrypted, unknown = content.copy(), content.copy()
+    encrypted[entry + 8] |= 1
+    unknown[entry + 10] = 99
+    array = io.BytesIO()
+    np.save(array, np.zeros(3))
+    for bad in (damaged, encrypted, unknown, array.getvalue()):
+        npz.write_bytes(bad)
+        assert f"{npz}: not an .npz file, or a damaged one" in refused(npz, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("Wemb", np.zeros(()), "Wemb has the shape [], which is not that of a matrix"),
+        ("Wemb", np.zeros(5), "Wemb has the shape [5], which is not that of a matrix"),
+        ("encoder_l1_ffn_W1", np.zeros((2, 3, 4)), "encoder_l1_ffn_W1 has the shape [2, 3, 4]"),
+        ("decoder_ff_logit_out_b", np.zeros(0), "final_logits_bias has the shape [1, 1]"),
+        ("decoder_ff_logit_out_b", np.full((1, 400), 1e300), "final_logits_bias has"),
+        ("encoder_l1_ffn_b1", np.full((1, 64), 1e300), "fc1.bias has values that are not finite"),
+    ],
+)
+def test_an_array_of_marian_that_does_not_fit_is_named(
+    name: str, array: Any, message: str, npz: Path, tmp_path: Path
+) -> None:
+    edit_npz(npz, **{name: array})
+    assert message in refused(npz, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", "a\\0.yml", "a\\0.spm", "a\\ud800.spm"])
+def test_a_vocabulary_whose_name_no_file_can_have_is_refused(
+    name: str, npz: Path, tmp_path: Path
+) -> None:
+    (npz.parent / "decoder.yml").write_text(f'vocabs: ["{name}", "{name}"]\n')
+    assert str(npz.parent) in refused(npz, tmp_path)
+
+
+@pytest.mark.parametrize("number", [f"{0:020}99999999", "1" * 5_000, "4194304"])
+def test_an_id_of_a_vocabulary_that_is_too_large_is_refused(
+    number: str, npz: Path, tmp_path: Path
+) -> None:
+    with (npz.parent / "vocab.yml").open("a") as vocabulary:
+        vocabulary.write(f"more: {number}\n")
+    assert f"{number[:20]}', which is not an id" in refused(npz, tmp_path)
+
+
+def test_a_sentencepiece_model_that_ends_within_a_subword_is_refused(
+    npz: Path, tmp_path: Path
+) -> None:
+    # A subword of eight bytes, of which three are missing.
+    (npz.parent / "bad.spm").write_bytes(b"\x0a\x08\x0a\x01a\x12\x03")
+    spm = npz.parent / "bad.spm"
+    message = refused(npz, tmp_path, vocabularies=(spm, spm))
+    assert message.startswith(f"{spm}: not a SentencePiece model, or a damaged one")
