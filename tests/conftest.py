@@ -47,7 +47,6 @@ settings.load_profile("mtkit")
 # The files that take longest come first, so that none of them is left over for one process.
 LONGEST = (
     "test_mutations.py",
-    "test_mutations_of_checkpoints_and_data.py",
     "test_distributed.py",
     "test_resuming.py",
     "test_exporting.py",

@@ -1,4 +1,4 @@
-"""Whatever is changed in a run folder beside the checkpoints: one line, or no difference at all."""
+"""Whatever is changed in a run folder or prepared data: one line, or no other result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def test_every_file_of_both_folders_is_changed(folders: dict[str, Path]):
         assert found == sorted(changed[which])
 
 
-FILES = [("run", name) for name in RECORDS_OF_RUN]
+FILES = [
+    *(("run", name) for name in (*RECORDS_OF_RUN, *CHECKPOINTS_OF_RUN)),
+    *(("data", name) for name in FILES_OF_DATA),
+]
 
 
 @pytest.mark.parametrize(("which", "name"), FILES)
