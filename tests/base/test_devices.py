@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from torch import nn
 
 from mtkit.base import devices
 from mtkit.base.devices import (
+    choose_precision,
     compile_layers,
+    float32_arithmetic,
     is_out_of_memory,
     memory_explained,
     select_matmul_backend,
@@ -22,6 +25,8 @@ from mtkit.base.errors import MtkitError
 from mtkit.convert.export_run import export
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_bf16_is_native_where_the_cpu_has_units_that_onednn_may_use(
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: onednn)
-    assert devices.has_native_bf16(torch.device("cpu")) == native
+    assert devices.has_native_bf16(CPU) == native
 
 
 @pytest.mark.parametrize(
@@ -181,3 +186,58 @@ def test_the_tag_of_compiled_code_names_the_instructions_of_the_cpu(
         for _ in range(2):
             compile_layers([nn.Linear(1, 1)])
             assert torch.compiler.config.cache_key_tag == f"mine {capability}"
+
+
+@pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])
+def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
+    native: bool, auto: str, monkeypatch: pytest.MonkeyPatch
+):
+    able = {"avx2": True, "avx512_bf16": native}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr("mtkit.base.devices._onednn_uses_bf16", lambda: True)
+    assert choose_precision("fp32", CPU) == "fp32"
+    assert choose_precision("bf16", CPU) == "bf16"
+    assert choose_precision("auto", CPU) == auto
+
+
+@pytest.fixture
+def matmul_precision() -> Iterator[None]:
+    """The switch of the process is put back."""
+    yield
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("matmul_precision")
+@pytest.mark.parametrize(
+    ("name", "error", "is_onednn"),
+    [("AMD EPYC", 0.0, True), ("AMD EPYC", 1e-2, False), ("Intel(R) Xeon(R)", 0.0, False)],
+)
+def test_onednn_multiplies_matrices_on_amd_if_it_is_as_exact_as_float32(
+    name: str, error: float, is_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able = {"cpu_name": name, "avx512_f": True}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "linear",
+        lambda x, y: ((1 + error) * (x.double() @ y.double().t())).float(),
+    )
+    assert (select_matmul_backend(CPU) == "oneDNN") == is_onednn
+    assert torch.get_float32_matmul_precision() == ("medium" if is_onednn else "highest")
+
+
+@pytest.mark.usefixtures("matmul_precision")
+def test_matrix_products_are_never_less_exact_than_float32() -> None:
+    route = select_matmul_backend(CPU)
+    chosen = torch.get_float32_matmul_precision()
+    assert (route == "oneDNN") == (chosen == "medium")
+    x = torch.randn(200, 300, generator=torch.Generator().manual_seed(1))
+    exact = x.double() @ x.double().t()
+    error = (torch.nn.functional.linear(x, x) - exact).abs().max() / exact.abs().max()
+    assert error < 1e-6
+    # The choice for a model in bfloat16 does not depend on the model before it.
+    select_matmul_backend(CPU, "bf16")
+    assert torch.get_float32_matmul_precision() == "highest"
+    with float32_arithmetic(CPU):
+        assert torch.get_float32_matmul_precision() == chosen
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.processes import Worker, available_cores, ordered_map
+from mtkit.base.processes import Worker, ordered_map
 
 HERE = Path(__file__).parent
 
@@ -172,7 +172,14 @@ def test_items_may_be_larger_than_what_a_pipe_holds():
 
 
 def test_cores_are_those_this_process_may_use():
-    assert 1 <= available_cores() <= (os.cpu_count() or 1)
+    program = (
+        "import os; from mtkit.base.processes import available_cores\n"
+        "allowed = os.sched_getaffinity(0)\n"
+        "assert available_cores() == len(allowed)\n"
+        "os.sched_setaffinity(0, [min(allowed)])\n"
+        "assert available_cores() == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 STOPPED = """

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from conftest import changed, slow
-from support import worker
-from support.forked import Forked
+from support.team import Team, assert_equal_weights, losses, validation
 
-from mtkit.base.devices import choose_precision, float32_arithmetic, select_matmul_backend
-from mtkit.config import Config, dump_config
+from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.train import launcher
 from mtkit.train.distributed import Watch, Workers, what_happened
 from mtkit.train.trainer import Trainer
 
@@ -48,84 +39,6 @@ def config(tiny_config: Config) -> Config:
         valid_every=6,
         checkpoint_every=3,
     )
-
-
-class Team:
-    """Workers that train a configuration in a folder, started as `torchrun` starts them."""
-
-    def __init__(self, config: Config, data: PreparedData, run: Path, **facts: Any) -> None:
-        self.run = run
-        run.parent.mkdir(exist_ok=True)
-        self._config = run.parent / f"{run.name}.yaml"
-        self._config.write_text(dump_config(config), encoding="utf-8")
-        self._facts = run.parent / f"{run.name}.json"
-        places = {"config": str(self._config), "data": str(data.path), "run": str(run)}
-        self._facts.write_text(json.dumps(places | facts), encoding="utf-8")
-
-    def start(
-        self, count: int, *, ranks: Sequence[int] | None = None, port: int | None = None
-    ) -> list[Forked]:
-        """Start all of them, or some ranks only; they meet at a free port, or at a given one."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            meeting = {
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port or free.getsockname()[1]),
-            }
-        together = {"WORLD_SIZE": str(count)} | meeting
-        return [
-            Forked(
-                worker.train_as_described,
-                self._facts,
-                environment=(
-                    together | {"RANK": str(r), "LOCAL_RANK": str(r)} if count > 1 else {}
-                ),
-                err=self.run.parent / f"{self.run.name}.{r}.err",
-            )
-            for r in (range(count) if ranks is None else ranks)
-        ]
-
-    def train(self, count: int) -> None:
-        """Run to the end."""
-        statuses, said = self.end(self.start(count))
-        assert statuses == [0] * count, "\n".join(said)
-
-    def end(self, team: list[Forked]) -> tuple[list[int | None], list[str]]:
-        """What becomes of them by themselves: statuses, and what they say."""
-        said = [process.communicate(timeout=120)[1].decode() for process in team]
-        return [process.returncode for process in team], said
-
-    def use_command_line(self, *options: str) -> None:
-        """Have them be `mtkit train`, which handles errors, with these options."""
-        facts = json.loads(self._facts.read_text(encoding="utf-8"))
-        places = [f"--{name}={facts[name]}" for name in ("config", "data", "run")]
-        facts["arguments"] = ["train", "--device=cpu", *places, *options]
-        self._facts.write_text(json.dumps(facts), encoding="utf-8")
-
-    def launch(self, count: int, *options: str, max_restarts: int = 0) -> int:
-        """Have `launch` start them, from this process."""
-        self.use_command_line(*options)
-        command = [worker.__file__, str(self._facts)]
-        return launcher.launch(command, count, max_restarts=max_restarts)
-
-
-def losses(run: Path) -> list[float]:
-    return [row["loss"] for row in Run.open(run).metrics() if "loss" in row]
-
-
-def validation(run: Path) -> dict[str, float]:
-    return [row for row in Run.open(run).metrics() if "valid_loss" in row][-1]
-
-
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return Run.open(run).checkpoints()[-1].load_weights()
-
-
-def assert_equal_weights(one: Path, other: Path, *, within: float = 0.0) -> None:
-    first, second = weights(one), weights(other)
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        assert torch.allclose(tensor, second[name], rtol=0, atol=within), name
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -477,201 +390,6 @@ def test_where_a_run_is_finished_is_chosen_by_the_first_worker(
 
 
 # ---------------------------------------------------------------------------------------------
-# The command line
-
-
-def mtkit_train(
-    config: Config, data: PreparedData, run: Path, *options: str
-) -> subprocess.Popen[bytes]:
-    file = run.parent / "config.yaml"
-    file.write_text(dump_config(config), encoding="utf-8")
-    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--data", data.path]
-    return subprocess.Popen(
-        [*command, "--run", run, "--device", "cpu", *options],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
-    """Process ids of the workers, in the order of their start."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return sorted(map(int, children.read_text().split())) if children.exists() else []
-
-
-def started_anew(process: subprocess.Popen[bytes], before: set[int]) -> bool:
-    now = set(workers_of(process))
-    return len(now) == len(before) and not now & before
-
-
-needs_proc = pytest.mark.skipif(
-    not Path(f"/proc/self/task/{os.getpid()}/children").exists(),
-    reason="finds workers by /proc/PID/task/PID/children",
-)
-
-
-def test_the_command_starts_workers_and_prints_once(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    process = mtkit_train(config, tiny_data, tmp_path / "run", "--workers", "2")
-    out, err = ended(process, within=120)
-    assert process.returncode == 0, err.decode()
-    assert out == b""
-    text = err.decode()
-    assert "2 workers" in text
-    assert text.count("step 6 of 6") == 1
-    Team(config, tiny_data, tmp_path / "same").train(2)
-    assert losses(tmp_path / "run") == losses(tmp_path / "same")
-
-
-@pytest.mark.slow
-def test_an_error_on_all_workers_is_reported_once(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "train", learning_rate_scale=1e30)
-    process = mtkit_train(
-        config, tiny_data, tmp_path / "run", "--workers", "2", "--max-restarts", "3"
-    )
-    _, err = ended(process, within=120)
-    assert process.returncode == 1
-    # Reported once, and not tried again: the same would happen.
-    assert err.decode().count("mtkit: error:") == 1
-    assert "the loss is" in err.decode()
-    assert "restarting" not in err.decode()
-
-
-def ended(process: subprocess.Popen[bytes], *, within: float) -> tuple[bytes, bytes]:
-    """What a process that ends in so many seconds has said; one that does not is not left over."""
-    try:
-        return process.communicate(timeout=within)
-    finally:
-        process.kill()
-
-
-def endless_run(
-    config: Config, data: PreparedData, run: Path, *options: str
-) -> subprocess.Popen[bytes]:
-    """A run that has made some steps, saved none, and would go on for ever."""
-    never = {"checkpoint_every": 100_000, "valid_every": 100_000}
-    endless = changed(config, "train", max_steps=100_000, **never)
-    process = mtkit_train(endless, data, run, *options)
-    metrics = run / "metrics.jsonl"
-    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
-    return process
-
-
-@pytest.mark.slow
-@needs_proc
-def test_ctrl_c_has_all_workers_save_and_stop(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    run = tmp_path / "run"
-    process = endless_run(config, tiny_data, run, "--workers", "2")
-    process.send_signal(signal.SIGINT)
-    _, err = ended(process, within=60)
-    assert process.returncode == 130, err.decode()
-    assert "Traceback" not in err.decode()
-    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
-
-
-@pytest.mark.slow
-@needs_proc
-@pytest.mark.parametrize("ignored", [False, True])
-def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
-    ignored: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    run = tmp_path / "run"
-    # What nohup does.
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
-    try:
-        process = endless_run(config, tiny_data, run, "--workers", "2")
-    finally:
-        if ignored:
-            signal.signal(signal.SIGHUP, before)
-    process.send_signal(signal.SIGHUP)
-    if ignored:
-        steps = len(losses(run))
-        wait_for(lambda: len(losses(run)) > steps + 20, process)
-        process.send_signal(signal.SIGTERM)
-    _, err = ended(process, within=60)
-    assert process.returncode == 130, err.decode()
-    assert "Traceback" not in err.decode()
-    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
-
-
-@pytest.mark.slow
-def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    shutil.copytree(tiny_data.path, tmp_path / "data" / "tiny")
-    file = tmp_path / "config.yaml"
-    file.write_text(dump_config(changed(config, "train", max_steps=2)), encoding="utf-8")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*torchrun, "-m", "--", "mtkit", "train", "--config", file, "--run=run", "--device=cpu"],
-        cwd=tmp_path,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    err = done.stderr.decode()
-    assert done.returncode == 0, err
-    assert err.count("mtkit: data: data/tiny") == 1
-    assert err.count("2 workers") == 1
-    assert len(losses(tmp_path / "run")) == 2
-
-
-@needs_proc
-@pytest.mark.slow
-@pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
-def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
-    workers: int, kills: int, config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "train", max_steps=40, checkpoint_every=5, valid_every=40)
-    Team(config, tiny_data, tmp_path / "whole").train(workers)
-    run = tmp_path / "killed"
-    options = ["--workers", str(workers), "--max-restarts", str(kills)]
-    process = mtkit_train(config, tiny_data, run, *options)
-    for saved in (5, 20)[:kills]:
-        place = run / f"checkpoints/step-{saved:08d}"
-        wait_for(place.exists, process)
-        before = set(workers_of(process))
-        os.kill(max(before), signal.SIGKILL)
-        wait_for(partial(started_anew, process, before), process)
-    _, err = ended(process, within=120)
-    assert process.returncode == 0, err.decode()
-    again = f"restarting from the last checkpoint ({kills} of {kills})"
-    assert f"was killed by SIGKILL; {again}" in err.decode()
-    assert_equal_weights(tmp_path / "whole", run)
-    assert losses(tmp_path / "whole") == losses(run)
-
-
-@pytest.mark.slow
-@needs_proc
-def test_workers_stop_when_their_parent_is_killed(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    run = tmp_path / "run"
-    process = endless_run(config, tiny_data, run, "--workers", "2")
-    workers = workers_of(process)
-    assert len(workers) == 2
-    process.kill()
-    # The workers hold its pipes until they end.
-    ended(process, within=60)
-    assert Run.open(run).checkpoints()
-
-
-# ---------------------------------------------------------------------------------------------
 # Parts
 
 
@@ -722,49 +440,6 @@ def test_no_report_is_being_sent_any_more_when_the_watch_has_ended():
     assert not [thread for thread in threading.enumerate() if thread.name == "talk"]
 
 
-# A worker that breaks down at its first start, without PyTorch.
-BREAKS_ONCE = """
-import os, sys
-sys.exit(70 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 0)
-"""
-
-
-def test_workers_that_break_down_are_started_again_as_often_as_asked(
-    caplog: pytest.LogCaptureFixture,
-):
-    assert launcher.launch(["-c", BREAKS_ONCE], 2, max_restarts=1) == 0
-    (line,) = caplog.messages
-    assert "broke down; restarting from the last checkpoint (1 of 1)" in line
-    assert launcher.launch(["-c", BREAKS_ONCE], 2) == 1
-
-
-# A worker that says that it is ready, and ends as training does when it is interrupted.
-ENDS_WHEN_ASKED = """
-import os, pathlib, signal, sys
-def end(*_):
-    sys.exit(130)
-signal.signal(signal.SIGINT, end)
-pathlib.Path(sys.argv[1], os.environ["RANK"]).touch()
-signal.pause()
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(
-    number: signal.Signals, tmp_path: Path
-):
-    def ask() -> None:
-        while len(list(tmp_path.iterdir())) < 2:
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    status = launcher.launch(["-c", ENDS_WHEN_ASKED, str(tmp_path)], 2)
-    asking.join()
-    assert status == 130
-
-
 def test_a_validation_by_one_worker_alone_is_not_a_stall(
     config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
 ):
@@ -775,40 +450,3 @@ def test_a_validation_by_one_worker_alone_is_not_a_stall(
     before = trainer.workers.moves
     trainer.validate()
     assert trainer.workers.moves - before >= len(tiny_data.pairs("valid"))
-
-
-@pytest.mark.parametrize(("native", "auto"), [(True, "bf16"), (False, "fp32")])
-def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
-    native: bool, auto: str, monkeypatch: pytest.MonkeyPatch
-):
-    able = {"avx2": True, "avx512_bf16": native}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    monkeypatch.setattr("mtkit.base.devices._onednn_uses_bf16", lambda: True)
-    assert choose_precision("fp32", CPU) == "fp32"
-    assert choose_precision("bf16", CPU) == "bf16"
-    assert choose_precision("auto", CPU) == auto
-
-
-@pytest.mark.parametrize("name", [None, "AMD EPYC", "Intel(R) Xeon(R)"])
-def test_the_matrix_route_is_never_less_exact_than_float32(
-    name: str | None, monkeypatch: pytest.MonkeyPatch
-):
-    if name is not None:
-        able = {"cpu_name": name, "avx512_f": True}
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    try:
-        route = select_matmul_backend(CPU)
-        assert (route == "oneDNN") == (torch.get_float32_matmul_precision() == "medium")
-        assert name != "Intel(R) Xeon(R)" or route != "oneDNN"
-        x = torch.randn(200, 300, generator=torch.Generator().manual_seed(1))
-        exact = x.double() @ x.double().t()
-        error = (torch.nn.functional.linear(x, x) - exact).abs().max() / exact.abs().max()
-        assert error < 1e-6
-        # The choice for a model in bfloat16 does not depend on the model before it.
-        select_matmul_backend(CPU, "bf16")
-        assert torch.get_float32_matmul_precision() == "highest"
-        with float32_arithmetic(CPU):
-            assert (route == "oneDNN") == (torch.get_float32_matmul_precision() == "medium")
-        assert torch.get_float32_matmul_precision() == "highest"
-    finally:
-        torch.set_float32_matmul_precision("highest")

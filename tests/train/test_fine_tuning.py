@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 import weakref
@@ -14,19 +13,17 @@ import torch
 from conftest import changed, random_run
 from support.command_line import Place
 from support.training import assert_same_state, before_update, content, interrupt, kill, rows_of
-from torch import Tensor, nn
+from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import dump_yaml
-from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_config
+from mtkit.config import Config, load_config, parse_config
 from mtkit.data import PreparedData
 from mtkit.imported import ImportRecord
-from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.init_from import Initial, split_checkpoint
-from mtkit.train.parameters import TrainedParameters
 from mtkit.train.report_page import RunFacts
 
 LORA = {"lora_rank": 4}
@@ -573,216 +570,3 @@ def test_the_command_starts_from_a_run_and_says_so(
         out = trained.mtkit("train", "--config", config, "--init-from", wrong, "--run", "r")
         assert (out.status, out.err.splitlines()[-1]) == (1, f"mtkit: error: {message}")
         assert not (trained.folder / "r").exists()
-
-
-# ---------------------------------------------------------------------------------------------
-# Parts of the weights
-
-
-class Two(nn.Module):
-    """A linear map after another, with a gradient that is easy to have from PyTorch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(3, 5)
-        self.second = nn.Linear(5, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden: Tensor = self.second(self.first(x).tanh())
-        return hidden.square().sum()
-
-
-def settings(**given: Any) -> TrainConfig:
-    return TrainConfig(**given)
-
-
-def test_a_low_rank_change_is_trained_as_if_the_matrix_were_composed_in_the_forward_pass(
-    in_float64: None,
-):
-    torch.manual_seed(1)
-    model, x = Two(), torch.randn(7, 3)
-    trained = TrainedParameters(
-        model, settings(lora_rank=2, lora_alpha=3.0, lora_matrices=("first",))
-    )
-    assert list(trained.named) == ["first.weight.lora_a", "first.weight.lora_b"]
-    assert trained.count == 2 * 3 + 5 * 2
-    fixed = {name: value.clone() for name, value in model.state_dict().items()}
-    a, b = (parameter.detach().clone() for parameter in trained.named.values())
-    assert not b.any()
-    ours = torch.optim.Adam(trained.named.values(), lr=0.1)
-    a.requires_grad_()
-    b.requires_grad_()
-    theirs = torch.optim.Adam([a, b], lr=0.1)
-    for step in range(1, 4):
-        model(x).backward()
-        trained.before_update()
-        ours.step()
-        model.zero_grad()
-        trained.after_update(step)
-
-        composed = fixed["first.weight"] + 1.5 * b @ a
-        hidden = torch.tanh(x @ composed.t() + fixed["first.bias"])
-        loss = (hidden @ fixed["second.weight"].t() + fixed["second.bias"]).square().sum()
-        theirs.zero_grad()
-        loss.backward()
-        theirs.step()
-        expected = fixed["first.weight"] + 1.5 * b.detach() @ a.detach()
-        torch.testing.assert_close(model.first.weight.detach(), expected, rtol=1e-12, atol=1e-12)
-    for name, value in model.state_dict().items():
-        assert (name == "first.weight") != torch.equal(value, fixed[name])
-
-
-def test_a_low_rank_change_of_a_run_has_that_rank(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(changed(fine, "train", lora_rank=3), tiny_data, tmp_path / "r", tiny_run)
-    base, found = last_weights(tiny_run.path), last_weights(tmp_path / "r")
-    for name, weight in found.items():
-        change = weight.double() - base[name].double()
-        if weight.ndim == 2 and "embedding" not in name:
-            sizes = torch.linalg.svdvals(change)
-            assert sizes[2] > 1e-5
-            # Rounding of the weights.
-            assert sizes[3] < 1e-6
-        else:
-            assert not change.any()
-
-
-def test_frozen_parameters_stay_and_the_others_change(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(changed(fine, "train", **FROZEN), tiny_data, tmp_path / "r", tiny_run)
-    base, found = last_weights(tiny_run.path), last_weights(tmp_path / "r")
-    for name, weight in found.items():
-        frozen = name.startswith("embedding") or (
-            name.startswith("encoder") and "self_attention" in name
-        )
-        assert torch.equal(weight, base[name]) == frozen, name
-
-
-def test_frozen_parameters_have_nothing_in_the_optimizer(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    tune(changed(fine, "train", freeze=("encoder", "decoder")), tiny_data, tmp_path / "r", tiny_run)
-    names = Run.open(tmp_path / "r").checkpoints()[-1].load_optimizer()
-    assert {name.rpartition(".")[0] for name in names} == {"embedding.weight"}
-
-
-def test_the_moving_average_is_the_mean_of_the_weights_with_falling_shares(in_float64: None):
-    torch.manual_seed(1)
-    model = Two()
-    trained = TrainedParameters(model, settings(ema=0.5))
-    expected = model.first.weight.detach().clone()
-    for step in range(1, 8):
-        with torch.no_grad():
-            model.first.weight.add_(step)
-        trained.after_update(step)
-        # 2/11, 3/12, 4/13 ... until a half.
-        share = min(0.5, (1 + step) / (10 + step))
-        expected = share * expected + (1 - share) * model.first.weight.detach()
-    torch.testing.assert_close(trained.weights()["first.weight"], expected)
-    raw = model.first.weight.detach().clone()
-    with trained.averaged():
-        torch.testing.assert_close(model.first.weight.detach(), expected)
-    assert torch.equal(model.first.weight.detach(), raw)
-
-
-def test_the_moving_average_is_what_is_validated_and_saved(
-    fine: Config, tiny_data: PreparedData, tiny_run: Run, tmp_path: Path
-):
-    # So slow an average of so many steps stays near the beginning.
-    tune(fine, tiny_data, tmp_path / "plain", tiny_run)
-    tune(changed(fine, "train", ema=0.999), tiny_data, tmp_path / "mean", tiny_run)
-    plain, mean = last_weights(tmp_path / "plain"), last_weights(tmp_path / "mean")
-    name = "decoder.0.feed_forward.inner.weight"
-    base = last_weights(tiny_run.path)[name]
-    assert 0 < (mean[name] - base).norm() < (plain[name] - base).norm()
-    state = Run.open(tmp_path / "mean").checkpoints()[-1].load_optimizer()
-    # The same training, which does not depend on the average.
-    assert torch.equal(state[f"{name}.value"], plain[name])
-    losses = [rows_of(tmp_path / run, "valid_loss") for run in ("plain", "mean")]
-    assert losses[0] != losses[1]
-
-
-@pytest.mark.parametrize(
-    "given", [{"freeze": ("embeddings",)}, {"lora_rank": 4, "lora_matrices": ("x",)}]
-)
-def test_the_error_for_a_name_has_a_matrix_as_its_example(
-    given: dict[str, Any], tiny_config: Config
-):
-    model = Transformer(tiny_config.model, 300, 0)
-    with pytest.raises(MtkitError) as caught:
-        TrainedParameters(model, settings(**given))
-    example = re.search(r"for example (\S+)$", str(caught.value))
-    assert example is not None
-    assert dict(model.named_parameters())[example[1]].ndim == 2
-    assert example[1].startswith("encoder.0.self_attention.")
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"freeze": ("encodr",)}, "train.freeze: no parameter has the name encodr; they begin"),
-        ({"freeze": ("first", "second")}, "train.freeze: nothing is left to train"),
-        ({"lora_rank": 4}, "train.lora_matrices: no parameter has the name .attention"),
-        (
-            {"lora_rank": 4, "lora_matrices": ("first",)},
-            "train.lora_rank: 4 is more than the smaller side of first.weight, which is 5 by 3",
-        ),
-        (
-            {"lora_rank": 1, "lora_matrices": ("first",), "freeze": ("first",)},
-            "train.lora_matrices: no matrix is left to train",
-        ),
-    ],
-)
-def test_names_that_are_not_there_and_nothing_to_train_are_refused(
-    given: dict[str, Any], message: str
-):
-    with pytest.raises(MtkitError, match=message):
-        TrainedParameters(Two(), settings(**given))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["train.learning_rate=1e-4"], "train.learning_rate: the schedule paper has a formula"),
-        (["train.schedule=linear"], "train.learning_rate: the schedule linear needs it"),
-        (["train.fsdp=true", "train.ema=0.9"], "train.ema: cannot be combined with train.fsdp"),
-        (["train.fsdp=true", "train.freeze=x"], "train.freeze: cannot be combined"),
-        (["train.fsdp=true", "train.optimizer=muon"], "train.optimizer: cannot be combined"),
-        (["train.freeze=[1]"], "train.freeze.0: expected a valid string, not 1"),
-        (["train.freeze=12"], "train.freeze: expected a name, or a list of names, not 12"),
-        (['train.freeze=[""]'], "train.freeze.0: expected a name, or a list of names, not ''"),
-        (["train.lora_alpha=2.0"], "train.lora_alpha: has no effect without train.lora_rank"),
-        (["train.lora_alpha=1e308"], "train.lora_alpha: expected .*1000000"),
-        (["train.lora_matrices=x"], "train.lora_matrices: has no effect without train.lora_rank"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(given: list[str], message: str):
-    with pytest.raises(MtkitError, match=message):
-        load_config("base", given)
-
-
-def test_names_may_be_a_list_or_one_and_are_read_back(tmp_path: Path):
-    config = load_config(
-        "base", ["train.freeze=encoder", "train.lora_rank=1", "train.lora_matrices=[a, b]"]
-    )
-    assert config.train.freeze == ("encoder",)
-    assert config.train.lora_matrices == ("a", "b")
-    (tmp_path / "c.yaml").write_text(dump_config(config))
-    assert load_config(str(tmp_path / "c.yaml")) == config
-
-
-def test_the_count_of_trained_parameters_is_reported(
-    fine: Config,
-    tiny_data: PreparedData,
-    tiny_run: Run,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-):
-    caplog.set_level(logging.INFO, "mtkit")
-    tune(changed(fine, "train", lora_rank=2), tiny_data, tmp_path / "r", tiny_run)
-    # D 16, F 32. Each matrix has 2 · (rows + columns) values: self-attention 48 by 16 and 16 by 16,
-    # twice; cross-attention 16, 32 and 16 by 16; feed-forward 32 by 16 and 16 by 32, twice.
-    expected = 2 * (2 * (64 + 32) + (32 + 48 + 32) + 2 * (48 + 48))
-    assert f" parameters, {expected:,} trained" in caplog.text

@@ -1,0 +1,49 @@
+"""Run folders with checkpoints of a few numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtkit.base.errors import MtkitError
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.run_manifest import DataOrigin, RunManifest
+
+
+def new_run(path: Path, config: Config, data: PreparedData) -> Run:
+    manifest = RunManifest(data=DataOrigin(fingerprint=data.fingerprint, path=str(data.path)))
+    return Run.create(path, config, data.tokenizers(), manifest=manifest)
+
+
+def save(run: Run, step: int, value: float | None = None, *, bleu: float | None = None) -> None:
+    """A checkpoint whose every weight is `value`, or the step."""
+    value = float(step) if value is None else value
+    state = {"batches": {"epoch": 0, "position": step}}
+    run.save(
+        step,
+        weights={"w": torch.full((2, 3), value)},
+        optimizer={"w.exp_avg": torch.full((2, 3), -value)},
+        state=state if bleu is None else state | {"valid_bleu": bleu},
+    )
+
+
+def steps(run: Run) -> list[int]:
+    return [saved.step for saved in run.checkpoints()]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def one_line(error: pytest.ExceptionInfo[MtkitError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text

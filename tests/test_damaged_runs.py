@@ -1,0 +1,349 @@
+"""What was not saved whole, or is damaged, never counts, and never stops a run from continuing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.runs import files, new_run, one_line, save, steps
+
+from mtkit import checkpoint, run_folder
+from mtkit.base.errors import MtkitError
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run, find_run
+from mtkit.train import assembly as train
+from mtkit.train.checkpoint_writer import CheckpointWriter
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
+    """A run folder without checkpoints; its configuration averages the two newest."""
+    return new_run(tmp_path / "runs" / "one", tiny_config, tiny_data)
+
+
+# ---------------------------------------------------------------------------------------------
+# Crashes
+
+
+def fail_renaming(patch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    patch.setattr(os, "rename", refuse)
+    patch.setattr(Path, "rename", refuse)
+
+
+def fail_syncing(patch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def refuse(_: int) -> None:
+        raise error
+
+    patch.setattr(os, "fsync", refuse)
+
+
+def fail_writing_tensors(patch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def refuse(tensors: object, path: Path) -> None:
+        path.write_bytes(b"\x08")  # some of it got there
+        raise error
+
+    patch.setattr(checkpoint, "save_file", refuse)
+
+
+@pytest.mark.parametrize("fail", [fail_renaming, fail_syncing, fail_writing_tensors])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_a_save_that_fails_leaves_the_older_checkpoints_as_they_were(
+    fail: Callable[[pytest.MonkeyPatch, BaseException], None],
+    error: BaseException,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    save(run, 10)
+    before = files(run.path)
+    expected = MtkitError if isinstance(error, OSError) else KeyboardInterrupt
+    with monkeypatch.context() as patch:
+        fail(patch, error)
+        with pytest.raises(expected) as caught:
+            save(run, 20)
+    if expected is MtkitError:
+        assert "No space left" in one_line(caught)
+        assert "step-00000020" in str(caught.value)
+    assert files(run.path) == before
+    save(run, 20)
+    assert steps(run) == [10, 20]
+
+
+def test_a_process_killed_while_saving_leaves_the_older_checkpoints(run: Run):
+    save(run, 10)
+    before = files(run.path)
+    # The process dies at the last moment before the rename, without any cleaning up.
+    code = f"""
+import os, pathlib, torch
+from mtkit.run_folder import Run
+pathlib.Path.rename = os.rename = lambda *_: os._exit(9)
+run = Run.open(pathlib.Path({str(run.path)!r}))
+run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 9
+    after = files(run.path)
+    assert before.items() <= after.items()
+    assert len(after) > len(before)  # what the killed save left
+    assert steps(run) == [10]
+    assert run.select(None)[0]["w"].unique().tolist() == [10.0]
+    assert find_run(run.path.parent).path == run.path
+    save(run, 20)
+    assert steps(run) == [10, 20]
+    left = sorted(path.name for path in (run.path / "checkpoints").iterdir())
+    assert left == ["step-00000010", "step-00000020"]
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeeds(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    run = run.with_config(
+        run.config.model_copy(
+            update={"train": run.config.train.model_copy(update={"keep_checkpoints": 1})}
+        )
+    )
+    original = shutil.rmtree
+
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
+        if "step-00000010" in path.name:
+            if ignore_errors:
+                return
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        original(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    with CheckpointWriter(run) as writer:
+        for step in (10, 20, 30):
+            writer.save(step, weights={"w": torch.ones(1)}, optimizer={}, state={})
+            writer.finish()
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "could not be deleted" in warning
+    assert "step-00000010" in warning
+    assert "Permission denied" in warning
+    assert steps(run) == [30]
+
+
+def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    for step in (10, 20, 30, 40, 50, 60):
+        save(run, step)
+    with monkeypatch.context() as patch:
+
+        def killed(path: Path, *_: object) -> None:
+            (path / "model.safetensors").unlink()
+            raise KeyboardInterrupt
+
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.prune()
+    for saved in run.checkpoints():
+        saved.load_weights()
+    save(run, 70)
+    assert not list((run.path / "checkpoints").glob(".*"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_running_save_is_always_waited_for(
+    fails: bool, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    save(run, 10)
+    begun = threading.Event()
+    original = checkpoint.save_file
+
+    def slow(tensors: Any, path: Path) -> None:
+        begun.set()
+        time.sleep(0.1)
+        if fails:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        original(tensors, path)
+
+    def interrupted() -> None:
+        with CheckpointWriter(run) as writer:
+            writer.save(20, weights={"w": torch.ones(1)}, optimizer={}, state={})
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save_file", slow)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps(run) == ([10] if fails else [10, 20])
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == fails
+    if fails:
+        assert "step 20 was not saved" in messages[0]
+        assert "No space left" in messages[0]
+        assert "the last good checkpoint is step 10" in messages[0]
+
+
+def test_leftovers_and_strange_names_are_not_checkpoints(run: Run):
+    save(run, 10)
+    for name in (".step-00000020.partial", "step-abc", "step-00000030.partial", "old"):
+        folder = run.path / "checkpoints" / name
+        shutil.copytree(run.path / "checkpoints" / "step-00000010", folder)
+    assert steps(run) == [10]
+
+
+# ---------------------------------------------------------------------------------------------
+# Damage
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def flip_the_last_bit(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def flip_a_bit_of_the_header(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[3] ^= 64
+    file.write_bytes(bytes(content))
+
+
+def delete(file: Path) -> None:
+    file.unlink()
+
+
+DAMAGES = [truncate, empty, flip_the_last_bit, flip_a_bit_of_the_header, delete]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("which", ["last", "average:2"])
+def test_damaged_weights_are_one_line_that_names_the_file(
+    damage: Callable[[Path], None], which: str, run: Run
+):
+    save(run, 10)
+    save(run, 20)
+    damage(run.path / "checkpoints" / "step-00000020" / "model.safetensors")
+    with pytest.raises(MtkitError) as error:
+        run.select(which)
+    assert "step-00000020/model.safetensors" in one_line(error)
+    assert run.select("10")[0]["w"].unique().tolist() == [10.0]
+
+
+@pytest.mark.parametrize("damage", [truncate, empty, delete])
+def test_a_damaged_state_is_one_line_that_names_the_file(damage: Callable[[Path], None], run: Run):
+    save(run, 10)
+    damage_place = run.path / "checkpoints" / "step-00000010" / "state.json"
+    damage(damage_place)
+    if damage is truncate:  # the last byte is only a newline
+        truncate(damage_place)
+    with pytest.raises(MtkitError, match=r"step-00000010/state\.json") as error:
+        run.select("last")
+    one_line(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", truncate),
+        ("model.safetensors", flip_the_last_bit),
+        ("optimizer.safetensors", truncate),
+        ("optimizer.safetensors", delete),
+        ("state.json", empty),
+    ],
+)
+def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
+    name: str,
+    damage: Callable[[Path], None],
+    tiny_run: Run,
+    tiny_config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+    assert steps(tiny_run) == [2, 4]
+    damage(folder / "checkpoints" / "step-00000004" / name)
+    assert train.run(tiny_config, tiny_data, folder, device="cpu")
+    (warning,) = [record for record in caplog.records if "00000004" in record.getMessage()]
+    assert f"step-00000004/{name}" in warning.getMessage()
+    # And arrives where it would have been.
+    expected = tiny_run.checkpoints()[-1].load_weights()
+    found = Run.open(folder).checkpoints()[-1]
+    assert found.step == 4
+    for tensor_name, tensor in found.load_weights().items():
+        assert torch.equal(tensor, expected[tensor_name])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
+def test_a_damaged_old_checkpoint_does_not_stop_a_run(
+    name: str, tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+    empty(folder / "checkpoints" / "step-00000002" / name)
+    longer = tiny_config.model_copy(
+        update={"train": tiny_config.train.model_copy(update={"max_steps": 6})}
+    )
+    assert train.run(longer, tiny_data, folder, device="cpu")
+    assert steps(Run.open(folder))[-1] == 6
+
+
+def test_if_every_checkpoint_is_damaged_the_way_out_is_named(
+    tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+    for file in folder.rglob("model.safetensors"):
+        truncate(file)
+    with pytest.raises(MtkitError, match="--restart") as error:
+        train.run(tiny_config, tiny_data, folder, device="cpu")
+    one_line(error)
+    assert train.run(tiny_config, tiny_data, folder, device="cpu", restart=True)
+
+
+@pytest.mark.parametrize(("joint", "saved"), [(True, 0), (False, 0), (False, 1), (False, 2)])
+def test_a_run_killed_while_it_is_created_can_be_begun_again(
+    joint: bool,
+    saved: int,
+    tiny_config: Config,
+    tiny_data: PreparedData,
+    greek_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    folder, data = tmp_path / "run", tiny_data if joint else greek_data
+    original, left = Path.write_bytes, saved
+
+    def killed(self: Path, content: bytes) -> int:
+        nonlocal left
+        if self.name.startswith("tokenizer"):
+            if left == 0:
+                raise KeyboardInterrupt
+            left -= 1
+        return original(self, content)
+
+    def killed_in_the_end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", killed)
+        if saved == 2:
+            patch.setattr(run_folder, "write_record", killed_in_the_end)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(tiny_config, data, folder, device="cpu")
+    assert len(list(folder.glob("tokenizer*"))) == saved
+    assert train.run(tiny_config, data, folder, device="cpu")

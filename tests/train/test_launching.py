@@ -1,0 +1,276 @@
+"""Workers of the command line: started once, started again, and stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import changed
+from support.team import Team, assert_equal_weights, losses
+
+from mtkit.config import Config, dump_config
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.train import launcher
+
+
+@pytest.fixture
+def config(tiny_config: Config) -> Config:
+    """Dropout, three batches an update, a row and a checkpoint now and then."""
+    return changed(
+        tiny_config,
+        "train",
+        max_steps=6,
+        batch_tokens=200,
+        batches_per_update=3,
+        log_every=1,
+        valid_every=6,
+        checkpoint_every=3,
+    )
+
+
+def mtkit_train(
+    config: Config, data: PreparedData, run: Path, *options: str
+) -> subprocess.Popen[bytes]:
+    file = run.parent / "config.yaml"
+    file.write_text(dump_config(config), encoding="utf-8")
+    command = [sys.executable, "-m", "mtkit", "train", "--config", file, "--data", data.path]
+    return subprocess.Popen(
+        [*command, "--run", run, "--device", "cpu", *options],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Process ids of the workers, in the order of their start."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return sorted(map(int, children.read_text().split())) if children.exists() else []
+
+
+def started_anew(process: subprocess.Popen[bytes], before: set[int]) -> bool:
+    now = set(workers_of(process))
+    return len(now) == len(before) and not now & before
+
+
+needs_proc = pytest.mark.skipif(
+    not Path(f"/proc/self/task/{os.getpid()}/children").exists(),
+    reason="finds workers by /proc/PID/task/PID/children",
+)
+
+
+def test_the_command_starts_workers_and_prints_once(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    process = mtkit_train(config, tiny_data, tmp_path / "run", "--workers", "2")
+    out, err = ended(process, within=120)
+    assert process.returncode == 0, err.decode()
+    assert out == b""
+    text = err.decode()
+    assert "2 workers" in text
+    assert text.count("step 6 of 6") == 1
+    Team(config, tiny_data, tmp_path / "same").train(2)
+    assert losses(tmp_path / "run") == losses(tmp_path / "same")
+
+
+@pytest.mark.slow
+def test_an_error_on_all_workers_is_reported_once(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", learning_rate_scale=1e30)
+    process = mtkit_train(
+        config, tiny_data, tmp_path / "run", "--workers", "2", "--max-restarts", "3"
+    )
+    _, err = ended(process, within=120)
+    assert process.returncode == 1
+    # Reported once, and not tried again: the same would happen.
+    assert err.decode().count("mtkit: error:") == 1
+    assert "the loss is" in err.decode()
+    assert "restarting" not in err.decode()
+
+
+def ended(process: subprocess.Popen[bytes], *, within: float) -> tuple[bytes, bytes]:
+    """What a process that ends in so many seconds has said; one that does not is not left over."""
+    try:
+        return process.communicate(timeout=within)
+    finally:
+        process.kill()
+
+
+def endless_run(
+    config: Config, data: PreparedData, run: Path, *options: str
+) -> subprocess.Popen[bytes]:
+    """A run that has made some steps, saved none, and would go on for ever."""
+    never = {"checkpoint_every": 100_000, "valid_every": 100_000}
+    endless = changed(config, "train", max_steps=100_000, **never)
+    process = mtkit_train(endless, data, run, *options)
+    metrics = run / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3, process)
+    return process
+
+
+@pytest.mark.slow
+@needs_proc
+def test_ctrl_c_has_all_workers_save_and_stop(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    run = tmp_path / "run"
+    process = endless_run(config, tiny_data, run, "--workers", "2")
+    process.send_signal(signal.SIGINT)
+    _, err = ended(process, within=60)
+    assert process.returncode == 130, err.decode()
+    assert "Traceback" not in err.decode()
+    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
+
+
+@pytest.mark.slow
+@needs_proc
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
+    ignored: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    run = tmp_path / "run"
+    # What nohup does.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if ignored else None
+    try:
+        process = endless_run(config, tiny_data, run, "--workers", "2")
+    finally:
+        if ignored:
+            signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    if ignored:
+        steps = len(losses(run))
+        wait_for(lambda: len(losses(run)) > steps + 20, process)
+        process.send_signal(signal.SIGTERM)
+    _, err = ended(process, within=60)
+    assert process.returncode == 130, err.decode()
+    assert "Traceback" not in err.decode()
+    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
+
+
+@pytest.mark.slow
+def test_what_torchrun_starts_says_once_what_it_found_and_starts_nothing_itself(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    shutil.copytree(tiny_data.path, tmp_path / "data" / "tiny")
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(changed(config, "train", max_steps=2)), encoding="utf-8")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*torchrun, "-m", "--", "mtkit", "train", "--config", file, "--run=run", "--device=cpu"],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    err = done.stderr.decode()
+    assert done.returncode == 0, err
+    assert err.count("mtkit: data: data/tiny") == 1
+    assert err.count("2 workers") == 1
+    assert len(losses(tmp_path / "run")) == 2
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "kills"), [(1, 2), (2, 1)])
+def test_a_killed_worker_is_started_again_and_the_run_ends_as_if_nothing_had_happened(
+    workers: int, kills: int, config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", max_steps=40, checkpoint_every=5, valid_every=40)
+    Team(config, tiny_data, tmp_path / "whole").train(workers)
+    run = tmp_path / "killed"
+    options = ["--workers", str(workers), "--max-restarts", str(kills)]
+    process = mtkit_train(config, tiny_data, run, *options)
+    for saved in (5, 20)[:kills]:
+        place = run / f"checkpoints/step-{saved:08d}"
+        wait_for(place.exists, process)
+        before = set(workers_of(process))
+        os.kill(max(before), signal.SIGKILL)
+        wait_for(partial(started_anew, process, before), process)
+    _, err = ended(process, within=120)
+    assert process.returncode == 0, err.decode()
+    again = f"restarting from the last checkpoint ({kills} of {kills})"
+    assert f"was killed by SIGKILL; {again}" in err.decode()
+    assert_equal_weights(tmp_path / "whole", run)
+    assert losses(tmp_path / "whole") == losses(run)
+
+
+@pytest.mark.slow
+@needs_proc
+def test_workers_stop_when_their_parent_is_killed(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    run = tmp_path / "run"
+    process = endless_run(config, tiny_data, run, "--workers", "2")
+    workers = workers_of(process)
+    assert len(workers) == 2
+    process.kill()
+    # The workers hold its pipes until they end.
+    ended(process, within=60)
+    assert Run.open(run).checkpoints()
+
+
+# ---------------------------------------------------------------------------------------------
+# The launcher alone
+
+
+# A worker that breaks down at its first start, without PyTorch.
+BREAKS_ONCE = """
+import os, sys
+sys.exit(70 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 0)
+"""
+
+
+def test_workers_that_break_down_are_started_again_as_often_as_asked(
+    caplog: pytest.LogCaptureFixture,
+):
+    assert launcher.launch(["-c", BREAKS_ONCE], 2, max_restarts=1) == 0
+    (line,) = caplog.messages
+    assert "broke down; restarting from the last checkpoint (1 of 1)" in line
+    assert launcher.launch(["-c", BREAKS_ONCE], 2) == 1
+
+
+# A worker that says that it is ready, and ends as training does when it is interrupted.
+ENDS_WHEN_ASKED = """
+import os, pathlib, signal, sys
+def end(*_):
+    sys.exit(130)
+signal.signal(signal.SIGINT, end)
+pathlib.Path(sys.argv[1], os.environ["RANK"]).touch()
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_ends_the_launcher_is_passed_on_to_all_workers(
+    number: signal.Signals, tmp_path: Path
+):
+    def ask() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    status = launcher.launch(["-c", ENDS_WHEN_ASKED, str(tmp_path)], 2)
+    asking.join()
+    assert status == 130
