@@ -48,13 +48,12 @@ BOUNDS: dict[Quantization, Bounds] = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """The comparison of an export with the run.
+    """The comparison of two models.
 
     Attributes:
-        text: the name of the translated text.
-        lines: its number of lines.
+        text: the name of the translated text, of so many lines.
         identical: number of lines with identical translations.
-        bleu: BLEU of the export's translations against the run's.
+        bleu: BLEU of the translations of the second model against those of the first.
         difference: the largest difference of the log-probabilities of a token.
         compared: number of lines whose log-probabilities were compared.
     """
@@ -78,10 +77,6 @@ class Agreement:
             f"BLEU between both {self.bleu:.2f}, largest difference of a log-probability "
             f"{self.difference:.1e} in {self.compared} lines"
         )
-
-
-# ---------------------------------------------------------------------------------------------
-# Loading it again, and comparing
 
 
 class LoadedModel(Protocol):

@@ -86,12 +86,7 @@ def recorded_lines(record: Mapping[str, Any], file: Path) -> LineFacts:
 
 
 def given_settings(beam_size: Any, length_penalty: Any) -> DecodeConfig:
-    """The settings in the files of a model, as numbers or texts; impossible values are left out.
-
-    Args:
-        beam_size: such as 6, or "6".
-        length_penalty: the exponent, likewise.
-    """
+    """The settings in the files of a model, as numbers or texts; impossible values are left out."""
     decode = _IMPORTED
     with suppress(ValueError, MtkitError):
         decode = change_decoding(decode, {"beam_size": int(str(beam_size)[:20])})

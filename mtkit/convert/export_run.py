@@ -182,7 +182,7 @@ def check_expressible(config: ModelConfig, format: Format) -> None:
 
 
 def _check_text(run: Run, translator: Translator, check: Path | None) -> tuple[str, list[str]]:
-    """The text for the check: its name, and the lines.
+    """The name and the lines of the text for the check.
 
     Blank lines are left out, because other software translates them, and lines that would be cut.
     """

@@ -11,7 +11,6 @@ The subwords of an imported model get the ids back that they had.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +43,17 @@ def to_marian(
     """
     from transformers import MarianMTModel
 
-    ids = _Ids.of(model, subwords)
-    theirs: nn.Module = MarianMTModel(_marian_config(model, longest, ids))
+    src_rows, tgt_rows, special = _ids(model, subwords)
+    theirs: nn.Module = MarianMTModel(
+        _marian_config(model, longest, len(src_rows), len(tgt_rows), special)
+    )
     theirs = theirs.to(model.embedding.weight.dtype)
     ours, order = model.state_dict(), halves(model.config.d_model)
-    matrix = ours["embedding.weight"][ids.tgt_rows][:, order]
+    matrix = ours["embedding.weight"][tgt_rows][:, order]
     src_matrix = matrix
     if "src_embedding.weight" in ours:
-        src_matrix = ours["src_embedding.weight"][ids.src_rows][:, order]
-    bias = ours.get("output_bias", torch.zeros(model.vocab_size))[ids.tgt_rows].unsqueeze(0)
+        src_matrix = ours["src_embedding.weight"][src_rows][:, order]
+    bias = ours.get("output_bias", torch.zeros(model.vocab_size))[tgt_rows].unsqueeze(0)
     if subwords is not None:
         bias[0, subwords.tgt.pad] = subwords.pad_bias
     state = {
@@ -74,56 +75,36 @@ def to_marian(
     return theirs.eval()
 
 
-@dataclass(frozen=True)
-class _Ids:
-    """The ids of an exported model.
+def _ids(
+    model: Transformer, subwords: OldIdsOfSides | None
+) -> tuple[list[int], list[int], dict[str, int | None]]:
+    """Our id of each exported id of source and target, and the settings that name ids.
 
-    Attributes:
-        src_rows, tgt_rows: our id of each of its ids.
-        pad, bos, eos, start: its special ids; `bos` may be None.
-        is_banned: whether padding must be forbidden in search.
+    An imported model gets the ids that it had.
     """
-
-    src_rows: list[int]
-    tgt_rows: list[int]
-    pad: int
-    bos: int | None
-    eos: int
-    start: int
-    is_banned: bool
-
-    @classmethod
-    def of(cls, model: Transformer, subwords: OldIdsOfSides | None) -> _Ids:
-        """The ids of a model; those that it had before it was imported, if these are known."""
-        if subwords is not None:
-            old = subwords.tgt
-            rows = new_ids(subwords.src), new_ids(old)
-            return cls(*rows, old.pad, None, old.eos, old.start, is_banned=True)
-        sizes = model.src_vocab_size or model.vocab_size, model.vocab_size
-        src, tgt = (list(range(size)) for size in sizes)
-        return cls(src, tgt, PAD_ID, BOS_ID, EOS_ID, BOS_ID, is_banned=False)
-
-    def for_generation(self) -> dict[str, Any]:
-        """The settings of `generate` that name ids."""
-        return {
-            "pad_token_id": self.pad,
-            "bos_token_id": self.bos,
-            "eos_token_id": self.eos,
-            "decoder_start_token_id": self.start,
-            "bad_words_ids": [[self.pad]] if self.is_banned else None,
-        }
+    names = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    if subwords is not None:
+        old = subwords.tgt
+        special = dict(zip(names, (old.pad, None, old.eos, old.start), strict=True))
+        return new_ids(subwords.src), new_ids(old), special
+    src, tgt = (
+        list(range(n)) for n in (model.src_vocab_size or model.vocab_size, model.vocab_size)
+    )
+    return src, tgt, dict(zip(names, (PAD_ID, BOS_ID, EOS_ID, BOS_ID), strict=True))
 
 
-def _marian_config(model: Transformer, longest: int, ids: _Ids) -> Any:
+def _marian_config(
+    model: Transformer, longest: int, src_size: int, tgt_size: int, special: dict[str, int | None]
+) -> Any:
     """The configuration of a `MarianMTModel` of the same shape."""
     from transformers import MarianConfig
 
     config = model.config
     has_joint_vocabulary = model.src_vocab_size is None
-    of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": len(ids.tgt_rows)}
+    of_target = {} if has_joint_vocabulary else {"decoder_vocab_size": tgt_size}
     # Other settings have their defaults, and are not in the file.
     return MarianConfig(
-        vocab_size=len(ids.src_rows),
+        vocab_size=src_size,
         **of_target,
         d_model=config.d_model,
         encoder_layers=config.encoder_layers,
@@ -139,10 +120,7 @@ def _marian_config(model: Transformer, longest: int, ids: _Ids) -> Any:
         scale_embedding=True,
         share_encoder_decoder_embeddings=has_joint_vocabulary,
         max_position_embeddings=longest,
-        pad_token_id=ids.pad,
-        bos_token_id=ids.bos,
-        eos_token_id=ids.eos,
-        decoder_start_token_id=ids.start,
+        **special,
         # The default would add an end token to outputs that were cut off.
         forced_eos_token_id=None,
     )
@@ -155,14 +133,16 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
     longest = longest_sequence(run.config)
     imported = run.manifest.imported
     subwords = None if imported is None else imported.subwords
-    ids = _Ids.of(translator.model, subwords)
+    src_rows, tgt_rows, special = _ids(translator.model, subwords)
     model: Any = to_marian(translator.model, longest=longest, subwords=subwords)
     model.generation_config = GenerationConfig(
         num_beams=run.config.decode.beam_size,
         length_penalty=power_penalty(run.config.decode),
         do_sample=False,
         max_length=longest,
-        **ids.for_generation(),
+        **special,
+        # Its padding has a probability that is not zero.
+        bad_words_ids=None if subwords is None else [[subwords.tgt.pad]],
     )
     with naming_tensors(folder):
         model.save_pretrained(folder)
@@ -177,17 +157,17 @@ def write_huggingface(translator: Translator, run: Run, folder: Path) -> None:
         of_side.save(folder / name)
     is_joint = pieces_of(vocabularies.src) == pieces_of(vocabularies.tgt)
     lists = ("vocab.json",) if is_joint else ("vocab.json", "target_vocab.json")
-    for name, of_side, rows in zip(lists, vocabularies, (ids.src_rows, ids.tgt_rows), strict=False):
+    for name, of_side, rows in zip(lists, vocabularies, (src_rows, tgt_rows), strict=False):
         listed = {of_side.piece(row): i for i, row in enumerate(rows)}
         (folder / name).write_text(json_text(listed, indent=2) + "\n", encoding="utf-8")
-    special = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
-    if ids.bos is not None:
-        special["bos_token"] = BOS_ID
+    tokens = {"eos_token": EOS_ID, "unk_token": UNK_ID, "pad_token": PAD_ID}
+    if subwords is None:
+        tokens["bos_token"] = BOS_ID
     tokenizer = MarianTokenizer(
         *(str(folder / name) for name in (*models, *lists)),
         source_lang=run.manifest.data.src_lang or None,
         target_lang=run.manifest.data.tgt_lang or None,
-        **{name: vocabularies.tgt.piece(i) for name, i in special.items()},
+        **{name: vocabularies.tgt.piece(i) for name, i in tokens.items()},
         **({} if is_joint else {"separate_vocabs": True}),
         model_max_length=run.config.decode.max_source_tokens,
         # `</s>` in the input is ordinary text.

@@ -62,13 +62,7 @@ _LANGUAGES = re.compile(r".*-([a-z]{2,3}|[a-z]{2,3}_[a-z]+)-([a-z]{2,3}|[a-z]{2,
 
 
 class Imported(NamedTuple):
-    """What an import gives.
-
-    Attributes:
-        run: the run folder.
-        notes: what the user should know, one line each.
-        command: translates a sentence with the run.
-    """
+    """A new run, notes for the user of one line each, and a command that translates a sentence."""
 
     run: Run
     notes: list[str]
@@ -169,10 +163,8 @@ def import_model(
 
 
 def _is_import(folder: Path) -> bool:
-    if not Run.is_run(folder):
-        return False
     try:
-        return Run.open(folder).manifest.imported is not None
+        return Run.is_run(folder) and Run.open(folder).manifest.imported is not None
     except MtkitError:
         return False
 
@@ -285,7 +277,6 @@ def _split_tag(text: str) -> tuple[str, str]:
 
 
 def _translator(run: Run) -> Translator:
-    """A translator of the run, in float32 on the CPU and with greedy search."""
     vocabularies = run.tokenizers()
     src, tgt = vocabularies
     with torch.device("meta"):
@@ -303,11 +294,6 @@ def _translator(run: Run) -> Translator:
 def _compare(
     folder: Path, translator: Translator, lines: list[str], *, text: str, out: Path
 ) -> None:
-    """Compare with the same model in transformers.
-
-    Raises:
-        MtkitError: if transformers cannot use the model, or does not agree.
-    """
     silence_transformers()
     try:
         with tempfile.TemporaryDirectory() as known:
@@ -335,21 +321,15 @@ def _compare(
 
 
 def _check_lines(src: Tokenizer, given: list[str] | None, *, most: int) -> list[str]:
-    """The lines of the check, with tags if the model has any.
+    """The given lines or random subwords, with tags if the model has any.
 
-    Lines are left out that transformers reads in another way: its tokenizer takes special tokens
-    in a text, and a tag at its beginning, for what they name.
-
-    Args:
-        src: the tokenizer of the source.
-        given: text; None for lines of random subwords, because there is no text at hand.
-        most: subwords of a line.
+    Left out are lines of more than `most` subwords, and lines that transformers reads in another
+    way: it takes special tokens in a text, and a tag at its beginning, for what they name.
     """
     special = [src.piece(i) for i in range(UNK_ID + 1)]
     tags = tags_of(src)
-    lines = _synthetic_lines(src) if given is None else given
     chosen: list[str] = []
-    for line in lines:
+    for line in _synthetic_lines(src) if given is None else given:
         tag, rest = _split_tag(line)
         if tag not in ("", *tags) or any(piece in line for piece in special):
             continue

@@ -97,7 +97,7 @@ class MarianSource:
 
 
 def new_ids(old: OldIds) -> list[int]:
-    """The new id of each old one."""
+    """Our id of each old one."""
     new = [0] * old.size
     for ours, i in enumerate(_rest(old), UNK_ID + 1):
         new[i] = ours

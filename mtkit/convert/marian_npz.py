@@ -234,13 +234,12 @@ def _model_config(arrays: Mapping[str, Any], file: Path) -> ModelConfig:
 def _named_vocabularies(file: Path) -> tuple[Path, Path]:
     """The vocabularies of source and target that a file beside the model names."""
     for settings in _settings_files(file):
-        if settings.is_file():
-            named = _yaml(settings).get("vocabs")
-            if isinstance(named, list) and len(named) == 2:
-                src, tgt = (Path(str(one)).name for one in named)
-                if not src or not tgt:
-                    raise MtkitError(f"{settings}: vocabs has a name that is empty")
-                return file.with_name(src), file.with_name(tgt)
+        named = _yaml(settings).get("vocabs")
+        if isinstance(named, list) and len(named) == 2:
+            src, tgt = (Path(str(one)).name for one in named)
+            if not src or not tgt:
+                raise MtkitError(f"{settings}: vocabs has a name that is empty")
+            return file.with_name(src), file.with_name(tgt)
     found = sorted(file.parent.glob("*vocab*.yml")) or sorted(file.parent.glob("*vocab*.spm"))
     if len(found) == 1:
         return found[0], found[0]
@@ -253,14 +252,15 @@ def _decode(file: Path) -> DecodeConfig:
     """The settings of translation that a file beside the model gives."""
     given: dict[str, Any] = {}
     for settings in reversed(_settings_files(file)):
-        given |= _yaml(settings) if settings.is_file() else {}
+        given |= _yaml(settings)
     # Marian's `normalize` is the exponent of the length.
     return given_settings(given.get("beam-size"), given.get("normalize"))
 
 
 def _settings_files(file: Path) -> list[Path]:
-    """The files beside a model that may have its settings, those that count most first."""
-    return [file.with_name(_DECODER), *(file.with_name(f"{file.name}{end}") for end in _OF_MODEL)]
+    """The files beside a model that have its settings, those that count most first."""
+    names = (_DECODER, *(f"{file.name}{end}" for end in _OF_MODEL))
+    return [path for name in names if (path := file.with_name(name)).is_file()]
 
 
 def _subwords(vocabulary: Path, model: Path) -> Subwords:

@@ -26,7 +26,6 @@ from mtkit.convert.export_record import (
 )
 from mtkit.convert.untrusted import open_file, yaml_mapping
 from mtkit.run_folder import Run
-from mtkit.run_manifest import DataOrigin
 from mtkit.score import Metric, score
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate import Translator
@@ -156,7 +155,10 @@ def write_card(run: Run, folder: Path, record: ExportRecord, translator: Transla
     library, needs, note = _SOFTWARE[record.format]
     origin, imported = run.manifest.data, run.manifest.imported
     vocabularies, steps = translator.vocabularies, record.steps
-    pairs = _pairs(origin) or [("", code) for code in vocabularies.src.language_tags]
+    pairs = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    if not pairs and (origin.src_lang or origin.tgt_lang):
+        pairs = [(origin.src_lang, origin.tgt_lang)]
+    pairs = pairs or [("", code) for code in vocabularies.src.language_tags]
     codes = [base_language(code) for code in dict.fromkeys(code for pair in pairs for code in pair)]
     licence = imported.licence if imported is not None else ""
     step, scores = _scores(run, steps)
@@ -189,15 +191,7 @@ def write_card(run: Run, folder: Path, record: ExportRecord, translator: Transla
     (folder / _CARD).write_text(text, encoding="utf-8")
 
 
-def _pairs(origin: DataOrigin) -> list[tuple[str, str]]:
-    """The source and target language of each direction."""
-    if origin.directions:
-        return [(one.src_lang, one.tgt_lang) for one in origin.directions]
-    return [(origin.src_lang, origin.tgt_lang)] if origin.src_lang or origin.tgt_lang else []
-
-
 def _facts(run: Run, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """What the model is, and what it was made from."""
     origin, model = run.manifest.data, run.config.model
     started, imported = run.manifest.started_from, run.manifest.imported
     listed = ", ".join(f"{src or 'unknown'} to {tgt or 'unknown'}" for src, tgt in pairs)
