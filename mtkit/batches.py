@@ -1,7 +1,4 @@
-"""Batches of training pairs, and their order.
-
-The order is a pure function of seed, epoch, lengths and budget.
-"""
+"""Batches of training pairs, and their order."""
 
 from __future__ import annotations
 
@@ -67,12 +64,7 @@ def make_batch(pairs: SentencePairs, indices: IntArray) -> Batch:
     tgt_in = torch.cat((torch.full((len(indices), 1), BOS_ID), tgt_out[:, :-1]), dim=1)
     # A shifted row keeps its EOS if the sentence is shorter than the batch.
     tgt_in = tgt_in.masked_fill(tgt_in == EOS_ID, PAD_ID)
-    return Batch(
-        src=src,
-        tgt_in=tgt_in,
-        tgt_out=tgt_out,
-        num_tokens=int(pairs.tgt.lengths[indices].sum()),
-    )
+    return Batch(src, tgt_in, tgt_out, num_tokens=int(pairs.tgt.lengths[indices].sum()))
 
 
 def pad_ids(sentences: Sequence[Sequence[int]]) -> Tensor:
@@ -82,6 +74,7 @@ def pad_ids(sentences: Sequence[Sequence[int]]) -> Tensor:
     return torch.from_numpy(pad_rows(flat, np.cumsum(sizes) - sizes, sizes, PAD_ID))
 
 
+@dataclass(frozen=True, eq=False)
 class Plan(Sequence[IntArray]):
     """Batches: the indices of their pairs in one array, and the range of each batch in it.
 
@@ -90,15 +83,9 @@ class Plan(Sequence[IntArray]):
         starts, ends: of each batch in `pairs`; every pair is in one batch.
     """
 
-    def __init__(self, pairs: Numbers, starts: IntArray, ends: IntArray) -> None:
-        self.pairs = pairs
-        self.starts = starts
-        self.ends = ends
-
-    @classmethod
-    def empty(cls) -> Plan:
-        """No batches."""
-        return cls(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    pairs: Numbers
+    starts: IntArray
+    ends: IntArray
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -110,7 +97,6 @@ class Plan(Sequence[IntArray]):
     def __getitem__(self, index: slice) -> list[IntArray]: ...
 
     def __getitem__(self, index: int | slice) -> IntArray | list[IntArray]:
-        """The pairs of a batch."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return self.pairs[self.starts[index] : self.ends[index]].astype(np.int64)
@@ -119,11 +105,14 @@ class Plan(Sequence[IntArray]):
         """Start and size of the micro-batches that `split` makes, in the order of `pairs`."""
         starts, ends = np.sort(self.starts)[:, None], np.sort(self.ends)[:, None]
         size, larger = np.divmod(ends - starts, count)
-        place = np.arange(count)
+        part = np.arange(count)
         # An empty part has the start of another part.
-        starts = np.unique(starts + place * size + np.minimum(place, larger))
+        starts = np.unique(starts + part * size + np.minimum(part, larger))
         starts = starts[starts < len(self.pairs)]
         return starts, np.diff(starts, append=len(self.pairs))
+
+
+_NO_BATCHES = Plan(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def plan_batches(
@@ -146,13 +135,12 @@ def plan_batches(
 
     `approximate` is the method of the paper's own code (tensor2tensor): a batch has pairs whose
     longer side is in one bucket, as many as fit in the budget if all had the largest length of the
-    bucket. The boundaries begin at 8 and grow by a factor of 1.1, in whole tokens.
+    bucket.
 
     For 36 million pairs this takes 16 bytes per pair, of which 4 are kept.
 
     Args:
         src_lengths, tgt_lengths: tokens of each pair, including EOS.
-        budget: of one batch.
         rng: breaks ties between pairs of one length and shuffles the batches; without it the
             batches are sorted from short to long.
         batching: which lengths may be in one batch.
@@ -173,47 +161,35 @@ def plan_batches(
         # Gives the same order as a permutation of 64-bit numbers.
         rng.shuffle(order)
     if batching == "length":
-        order, sizes = _sorted_by_length(order, src_lengths, tgt_lengths, longest)
+        widest = 2 * longest + 1
+
+        def key(src: IntArray, tgt: IntArray) -> IntArray:
+            """The longer side, then the other one, alternately ascending and descending."""
+            longer = np.maximum(src, tgt)
+            other: IntArray = np.where(longer % 2, src - tgt, tgt - src)
+            found: IntArray = longer * widest + (other + longest)
+            return found
+
+        order, sizes = _sorted_by_key(
+            order, src_lengths, tgt_lengths, key, keys=(longest + 1) * widest, per_group=widest
+        )
         ends = _ends_by_length(sizes, budget)
     else:
         limits = _boundaries(longest)
-        order, sizes = _sorted_by_range(order, src_lengths, tgt_lengths, limits)
-        ends = _ends_by_range(sizes, limits, budget)
+
+        def key(src: IntArray, tgt: IntArray) -> IntArray:
+            """The bucket of the longer side; a boundary belongs to the bucket above it."""
+            found: IntArray = np.searchsorted(limits[:-1], np.maximum(src, tgt), side="right")
+            return found
+
+        keys = len(limits)
+        order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, keys=keys, per_group=1)
+        ends = _ends_by_bucket(sizes, limits, budget)
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
     if rng is not None:
         turn = rng.permutation(len(ends))
         starts, ends = starts[turn], ends[turn]
     return Plan(order, starts, ends)
-
-
-def _sorted_by_length(
-    order: Numbers, src_lengths: SomeLengths, tgt_lengths: SomeLengths, longest: int
-) -> tuple[Numbers, IntArray]:
-    """The pairs sorted by their longer, then by their other side; the count of each longer side."""
-    widest = 2 * longest + 1
-
-    def key(src: IntArray, tgt: IntArray) -> IntArray:
-        longer = np.maximum(src, tgt)
-        turn: IntArray = np.where(longer % 2, src - tgt, tgt - src)
-        keys: IntArray = longer * widest + (turn + longest)
-        return keys
-
-    return _sorted_by_key(
-        order, src_lengths, tgt_lengths, key, keys=(longest + 1) * widest, per_group=widest
-    )
-
-
-def _sorted_by_range(
-    order: Numbers, src_lengths: SomeLengths, tgt_lengths: SomeLengths, limits: IntArray
-) -> tuple[Numbers, IntArray]:
-    """The pairs sorted by the bucket of their longer side; the count of each bucket."""
-
-    def key(src: IntArray, tgt: IntArray) -> IntArray:
-        # A boundary belongs to the bucket above it; the last boundary to the last bucket.
-        found: IntArray = np.searchsorted(limits[:-1], np.maximum(src, tgt), side="right")
-        return found
-
-    return _sorted_by_key(order, src_lengths, tgt_lengths, key, keys=len(limits), per_group=1)
 
 
 def _sorted_by_key(
@@ -228,8 +204,6 @@ def _sorted_by_key(
     """Pairs sorted by their keys (a stable sort); the number of pairs in each group.
 
     Args:
-        order: the pairs.
-        src_lengths, tgt_lengths: of all pairs.
         key: computes keys, from 0, from lengths.
         keys: number of possible keys.
         per_group: number of adjacent keys that make up a group.
@@ -262,12 +236,7 @@ def _sorted_by_key(
 
 
 def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
-    """Ends of batches of pairs sorted by length, each filled before the next one starts.
-
-    Args:
-        sizes: number of pairs of each length, from 0.
-        budget: of one batch.
-    """
+    """Ends of batches, each filled before the next; `sizes` are the pairs of each length from 0."""
     ends = [np.zeros(0, np.int64)]
     start = stop = 0
     for longest in np.flatnonzero(sizes).tolist():
@@ -285,13 +254,10 @@ def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
     return np.concatenate(ends)
 
 
-def _ends_by_range(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
+def _ends_by_bucket(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
     """Ends of batches of pairs sorted by bucket; no batch has pairs of two buckets.
 
-    Args:
-        sizes: number of pairs in each bucket.
-        limits: of the buckets, in tokens.
-        budget: of one batch.
+    `sizes` has the number of pairs in each bucket, and `limits` its largest length.
     """
     ends = [np.zeros(0, np.int64)]
     stop = 0
@@ -303,7 +269,7 @@ def _ends_by_range(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
 
 
 def _boundaries(longest: int) -> IntArray:
-    """The upper limit of each length bucket; that of the last one is the longest pair."""
+    """The upper limit of each length bucket, in whole tokens; the last is the longest pair."""
     limits = []
     limit = _FIRST_BOUNDARY
     while limit < longest:
@@ -327,7 +293,7 @@ def _taken(values: npt.NDArray[Number], indices: npt.NDArray[Any]) -> npt.NDArra
 
 def _drawn(pairs: SentencePairs, rng: np.random.Generator) -> Numbers | None:
     """The pairs of an epoch, oversampled by the weights of their sources; None: each once."""
-    drawn = []
+    drawn = [np.zeros(0, np.uint32)]
     end = 0
     for source in pairs.sources:
         own = np.arange(end, end + source.pairs, dtype=np.uint32)
@@ -338,9 +304,7 @@ def _drawn(pairs: SentencePairs, rng: np.random.Generator) -> Numbers | None:
             shuffled = own.copy()
             rng.shuffle(shuffled)
             drawn.append(shuffled[:once_more])
-    if not pairs.sources:
-        return None
-    return np.concatenate(drawn) if drawn else np.zeros(0, np.uint32)
+    return np.concatenate(drawn) if pairs.sources else None
 
 
 class TokenBatches:
@@ -351,11 +315,12 @@ class TokenBatches:
     number of workers or on the memory of a device, for which `split` is used.
 
     Args:
-        pairs: the training pairs.
         budget: maximum source slots, and maximum target slots, of a batch.
         per_update: batches per update.
-        seed: of the order.
         batching: as in `plan_batches`.
+
+    Attributes:
+        epoch: of the next batch, from 0.
 
     Raises:
         MtkitError: if an epoch has no pairs, or one is longer than the budget.
@@ -377,15 +342,9 @@ class TokenBatches:
         self.per_update = per_update
         self._seed = seed
         self._batching = batching
-        self._epoch = -1
-        self._position = 0
-        self._plan = Plan.empty()
+        self.epoch = -1
+        self._plan = _NO_BATCHES
         self._enter_epoch(0)
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the next batch, from 0."""
-        return self._epoch
 
     @property
     def updates_in_epoch(self) -> float:
@@ -402,19 +361,15 @@ class TokenBatches:
             update.append(self._plan[self._position])
             self._position += 1
             if self._position == len(self._plan):
-                self._enter_epoch(self._epoch + 1)
+                self._enter_epoch(self.epoch + 1)
         return update
 
     def largest(self, parts: int = 1) -> IntArray:
-        """The micro-batch of an epoch with the most slots of both sides together.
-
-        Args:
-            parts: that `split` makes of a batch.
-        """
+        """The micro-batch of an epoch with the most slots of both sides, of those of `split`."""
         starts, sizes = self._plan.parts(parts)
         src, tgt = self._longest(starts)
-        place = np.argmax(sizes * (src + tgt))
-        start, size = int(starts[place]), int(sizes[place])
+        index = np.argmax(sizes * (src + tgt))
+        start, size = int(starts[index]), int(sizes[index])
         return self._plan.pairs[start : start + size].astype(np.int64)
 
     def most_slots(self, parts: int = 1) -> int:
@@ -430,7 +385,7 @@ class TokenBatches:
 
     def state_dict(self) -> dict[str, int]:
         """The position in the stream."""
-        return {"epoch": self._epoch, "position": self._position}
+        return {"epoch": self.epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from a position returned by `state_dict`."""
@@ -447,12 +402,12 @@ class TokenBatches:
 
     def _enter_epoch(self, epoch: int) -> None:
         self._position = 0
-        if epoch == self._epoch:
+        if epoch == self.epoch:
             return
-        self._epoch = epoch
+        self.epoch = epoch
         rng = np.random.default_rng((self._seed, epoch))
         # Free the old plan first, so that two need not fit in memory.
-        self._plan = Plan.empty()
+        self._plan = _NO_BATCHES
         pairs = _drawn(self._pairs, rng)
         if pairs is not None and not len(pairs):
             raise MtkitError("with these weights of the sources an epoch has no pairs; raise them")
