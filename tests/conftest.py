@@ -50,7 +50,7 @@ LONGEST = (
     "test_distributed.py",
     "test_resuming.py",
     "test_exporting.py",
-    "test_decoder.py",
+    "test_pool.py",
     "test_hub.py",
     "test_train.py",
     "test_breakdowns.py",

@@ -22,11 +22,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.text import damage_reported, decode_lines, open_binary
 
 # The tag of a word that is not known.
 ANY_TAG = "XX"
@@ -100,29 +98,19 @@ def _in_order(
     begun: list[Phrase] = []
     rest = iter(phrases)
     phrase = next(rest, None)
-    for place, leaf in enumerate(leaves):
-        while phrase is not None and phrase.start == place:
+    for index, leaf in enumerate(leaves):
+        while phrase is not None and phrase.start == index:
             parts.append(opening(phrase.label))
             begun.append(phrase)
             phrase = next(rest, None)
         parts.append(leaf)
-        while begun and begun[-1].end == place + 1:
+        while begun and begun[-1].end == index + 1:
             parts.append(closing(begun.pop().label))
     return parts
 
 
 # ---------------------------------------------------------------------------------------------
 # Bracketed files
-
-
-def read_trees(path: Path) -> Iterator[Tree]:
-    """The trees of a plain or compressed file, as `parse_trees`.
-
-    Raises:
-        MtkitError: if the file is missing, damaged or not UTF-8, or as `parse_trees`.
-    """
-    with open_binary(path) as stream, damage_reported(path):
-        yield from parse_trees(decode_lines(stream, name=str(path)), name=str(path))
 
 
 def parse_trees(lines: Iterable[str], *, name: str, first_line: int = 1) -> Iterator[Tree]:
@@ -133,12 +121,7 @@ def parse_trees(lines: Iterable[str], *, name: str, first_line: int = 1) -> Iter
     label, or labelled TOP, ROOT or S1, is left out too; with several parts it is TOP, which does
     not count in scores. Blank lines are ignored. In a tree of several lines, the second and later
     lines begin with a space or with `)`: a line that begins with `(` begins a tree, so a missing
-    bracket is found where it is missing.
-
-    Args:
-        lines: of the text.
-        name: of the text, for messages.
-        first_line: its number, for messages.
+    bracket is found where it is missing. Messages have `name` and the number of the line.
 
     Raises:
         MtkitError: with the line, for brackets that are unbalanced, empty or without label, a word
@@ -262,12 +245,7 @@ def _without_function(label: str) -> str:
 
 
 class Restored(NamedTuple):
-    """The result of `restore`.
-
-    Attributes:
-        tree: over exactly the given words.
-        repaired: whether the text did not describe a tree over this many words.
-    """
+    """The tree, and whether the text did not describe one over the given number of words."""
 
     tree: Tree
     repaired: bool
@@ -282,7 +260,7 @@ def linearise(tree: Tree, *, tags: bool) -> str:
     of a treebank are.
     """
     leaves = [_WORD + _spelled(tag) if tags else ANY_TAG for tag in tree.tags]
-    return " ".join(_in_order(tree.phrases, leaves, _opening, _closing))
+    return " ".join(_in_order(tree.phrases, leaves, _spelled, _closing))
 
 
 def restore(text: str, words: Sequence[str]) -> Restored:
@@ -353,10 +331,6 @@ _SPELLING = re.compile("(?:[A-Z]|u[a-p]+v)+")
 _CODED = re.compile("u([a-p]+)v")
 _TO_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _TO_HEX = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
-
-
-def _opening(label: str) -> str:
-    return _spelled(label)
 
 
 def _closing(label: str) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
-from support.treebank import TREEBANK, needs_treebank, small_trees
+from support.treebank import TREEBANK, needs_treebank, read_trees, small_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.parsing.bracketing import compare_trees, count_brackets, score_trees
-from mtkit.parsing.trees import Tree, linearise, parse_trees, read_trees, restore
+from mtkit.parsing.trees import Tree, linearise, parse_trees, restore
 
 GOLD = (
     "(S (NP (DT the) (NN dog)) (, ,) (VP (VBD saw) (NP (DT a) (NN cat)) (PP (IN with) (NP (NNS "

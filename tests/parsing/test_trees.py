@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.treebank import TREEBANK, needs_treebank
+from support.treebank import TREEBANK, needs_treebank, read_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.parsing.trees import (
@@ -18,7 +18,6 @@ from mtkit.parsing.trees import (
     Tree,
     linearise,
     parse_trees,
-    read_trees,
     restore,
     split_words,
 )

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from support.command_line import Place
 from support.prepared import prepare_trees
-from support.treebank import TREEBANK, needs_treebank, small_trees
+from support.treebank import TREEBANK, needs_treebank, read_trees, small_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
-from mtkit.parsing.trees import linearise, read_trees
+from mtkit.parsing.trees import linearise
 from mtkit.prepare import Treebank
 from mtkit.prepare.treebank import Linearisation
 

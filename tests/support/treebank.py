@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from mtkit.base.text import read_lines
+from mtkit.parsing import Tree, parse_trees
 
 TREEBANK = Path(os.environ.get("MTKIT_TREEBANK", "treebank"))
 
@@ -28,6 +32,11 @@ GRAMMAR = {
     "VP": ["(VP (VBZ sees) {NP})", "(VP (VBZ sleeps))", "(VP (VBZ is) (ADJP (JJ red)))"],
     "N": ["(NN dog)", "(NN cat)", "(NN hill)", "(NN tower)", "(NN bird)"],
 }
+
+
+def read_trees(path: Path) -> Iterator[Tree]:
+    """The trees of a plain or compressed file."""
+    return parse_trees(read_lines(path), name=str(path))
 
 
 def small_trees(count: int, seed: int) -> list[str]:

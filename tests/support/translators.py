@@ -1,0 +1,65 @@
+"""Lines, and translators with other settings."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+from mtkit.translate.requests import Translation
+from mtkit.translate.translator import Translator
+
+HOSTILE = [
+    "one two three",
+    "",
+    " \t ",
+    "a\u2028b\u2029c",
+    "a\x85b\x0bc\x0cd\x1ce",
+    "nul\x00in\x00it",
+    "\ufeffmarked",
+    "carriage\rreturn",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea e\u0301",
+    "nine " * 40,
+    "x" * 5000,
+    "\u202eright to left\u202c",
+    "</s> <s> <pad> <unk> <0x0A>",
+    "\u3000",
+    "last",
+]
+
+
+def with_batches_of(translator: Translator, batch_tokens: int) -> Translator:
+    """The same model with other batches."""
+    config = translator.config.model_copy(update={"batch_tokens": batch_tokens})
+    return Translator(translator.model, translator.tokenizer, config, device=translator.device)
+
+
+def numbers(count: int, seed: int = 1) -> list[str]:
+    """Lines of English numbers."""
+    rng = random.Random(seed)
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "zebra"]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(count)]
+
+
+def changed_to(translator: Translator, **settings: Any) -> Translator:
+    """The same models under other settings of `decode`."""
+    model, *others = translator._models
+    changed = Translator(
+        model,
+        translator.tokenizer,
+        translator.config.model_copy(update=settings),
+        device=translator.device,
+        others=others,
+    )
+    changed.src_lang, changed.tgt_lang = translator.src_lang, translator.tgt_lang
+    return changed
+
+
+def texts_of(found: Iterable[list[Translation]]) -> list[list[str]]:
+    """The texts of each line."""
+    return [[one.text for one in of_line] for of_line in found]
+
+
+def ids_of(translator: Translator, pieces: Iterable[str]) -> list[int]:
+    """The ids of subwords of the target."""
+    return [translator.tokenizer._pieces.piece_to_id(piece) for piece in pieces]

@@ -1,0 +1,190 @@
+"""Several models, and a vocabulary for each side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import random_run
+from support.translators import changed_to, ids_of, numbers, texts_of
+
+from mtkit.base.errors import MtkitError
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.run_manifest import RunManifest
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer, Vocabularies
+from mtkit.translate.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Translator:
+    translator = Translator.load(untrained, device="cpu")
+    translator.model.eval()
+    return translator
+
+
+# ---------------------------------------------------------------------------------------------
+# Several models
+
+
+def by_both_forwards(runs: list[Run], source: str, ids: list[int]) -> list[float]:
+    """Logarithms of the mean probability of each token, by the full forward passes."""
+    probabilities = torch.zeros(len(ids), dtype=torch.float64)
+    for run in runs:
+        one = Translator.load(run, device="cpu", prepared=False)
+        src = torch.tensor([[*one.tokenizer.encode(source), EOS_ID]])
+        with torch.no_grad():
+            logits = one.model(src, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
+        probabilities += logits.softmax(-1)[range(len(ids)), ids] / len(runs)
+    return probabilities.log().tolist()
+
+
+@pytest.fixture(scope="module")
+def ensemble(untrained: Run, also_untrained: Run) -> Translator:
+    return Translator.load([untrained, also_untrained], device="cpu")
+
+
+def test_a_run_twice_is_the_run(untrained: Run, translator: Translator):
+    twice = Translator.load([untrained, untrained.path], device="cpu")
+    lines = numbers(10)
+    expected = list(translator.translate_nbest(lines, n_best=3))
+    found = list(twice.translate_nbest(lines, n_best=3))
+    assert texts_of(found) == texts_of(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+
+
+def test_two_runs_find_tokens_by_the_mean_of_their_probabilities(
+    ensemble: Translator, translator: Translator, untrained: Run, also_untrained: Run
+):
+    lines = ["one two three", "nine"]
+    for line, found in zip(lines, ensemble.translate_nbest(lines, n_best=2), strict=True):
+        for one in found:
+            ids = ids_of(ensemble, one.pieces)
+            expected = by_both_forwards([untrained, also_untrained], line, ids)
+            assert one.log_probs == pytest.approx(expected, abs=1e-4)
+            assert one.log_prob == pytest.approx(sum(expected), abs=1e-4)
+    # And that is another search than with one of them.
+    lines = numbers(10)
+    assert list(ensemble.translate(lines)) != list(translator.translate(lines))
+
+
+def test_several_models_think_of_a_translation_what_they_thought_when_they_found_it(
+    ensemble: Translator,
+):
+    # At a high temperature even these models come to an end.
+    sampler = changed_to(ensemble, sample=True, temperature=50.0, max_length=3)
+    lines = numbers(30)
+    # A text does not say which of its segmentations was drawn.
+    comparable = [
+        (line, one)
+        for line, found in zip(lines, sampler.translate_nbest(lines, n_best=150), strict=True)
+        for one in found
+        if one.finished
+        and ids_of(ensemble, one.pieces) == [*ensemble.tokenizer.encode(one.text), EOS_ID]
+    ]
+    assert len(comparable) >= 10
+    assert any(len(one.pieces) > 1 for _, one in comparable)
+    scored = ensemble.score_given(
+        [line for line, _ in comparable], [one.text for _, one in comparable]
+    )
+    for ours, (_, one) in zip(scored, comparable, strict=True):
+        assert ours.log_probs == pytest.approx(one.log_probs, abs=1e-4)
+        assert ours.score == pytest.approx(one.score, abs=1e-4)
+
+
+def test_runs_of_different_subwords_are_refused_in_a_line(untrained: Run, tmp_path: Path):
+    other = Tokenizer.learn(["one two three four five"] * 20, 280)
+    model = Transformer(untrained.config.model, len(other), PAD_ID)
+    run = Run.create(
+        tmp_path / "other", untrained.config, Vocabularies.joint(other), manifest=RunManifest()
+    )
+    run.save(1, weights=dict(model.state_dict()), optimizer={}, state={})
+    with pytest.raises(MtkitError) as refused:
+        Translator.load([untrained, run], device="cpu")
+    assert str(refused.value) == f"{run.path}: has another vocabulary than {untrained.path}"
+
+
+# ---------------------------------------------------------------------------------------------
+# A vocabulary for each side
+
+
+def test_sources_and_translations_have_their_own_subwords(uneven: Run):
+    translator = Translator.load(uneven, device="cpu")
+    src, tgt = uneven.tokenizers()
+    assert len(src) < len(tgt)
+    assert [translator.src_tokenizer.model, translator.tokenizer.model] == [src.model, tgt.model]
+    model = Translator.load(uneven, device="cpu", prepared=False).model
+    lines, beginning = numbers(10), "έξι"
+    found = translator.translate_nbest(lines, n_best=2, prefixes=[beginning] * len(lines))
+    for line, translations in zip(lines, found, strict=True):
+        for one in translations:
+            assert one.text.startswith(beginning)
+            ids = ids_of(translator, one.pieces)
+            assert one.text == tgt.decode(ids)
+            source = torch.tensor([[*src.encode(line), EOS_ID]])
+            with torch.no_grad():
+                logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
+            expected = logits.log_softmax(-1)[range(len(ids)), ids]
+            assert one.log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_given_translations_are_scored_in_their_own_subwords(uneven: Run):
+    translator = Translator.load(uneven, device="cpu")
+    src, tgt = uneven.tokenizers()
+    model = Translator.load(uneven, device="cpu", prepared=False).model
+    (scored,) = translator.score_given(["one two"], ["δύο ένα"])
+    ids = [*tgt.encode("δύο ένα"), EOS_ID]
+    assert scored.pieces == tuple(tgt.piece(i) for i in ids)
+    with torch.no_grad():
+        source = torch.tensor([[*src.encode("one two"), EOS_ID]])
+        logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
+    expected = logits.log_softmax(-1)[range(len(ids)), ids]
+    assert scored.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_a_source_too_long_is_measured_in_its_own_subwords(
+    uneven: Run, caplog: pytest.LogCaptureFixture
+):
+    translator = Translator.load(uneven, device="cpu")
+    line = "seven " * 200
+    lengths = [len(one.encode(line)) + 1 for one in uneven.tokenizers()]
+    assert lengths[0] != lengths[1]
+    list(translator.translate([line]))
+    assert f"cut from {lengths[0]} to 60 tokens" in caplog.text
+
+
+def test_models_work_together_if_both_of_their_subwords_are_the_same(
+    uneven: Run, greek_data: PreparedData, tiny_data: PreparedData, tmp_path: Path
+):
+    src, tgt = uneven.tokenizers()
+    same = random_run(tmp_path / "same", greek_data, 6, tokenizers=(src, tgt))
+    both = Translator.load([uneven, same], device="cpu")
+    (found,) = both.translate_nbest(["one two three"], n_best=1)
+    ids = ids_of(both, found[0].pieces)
+    probabilities = torch.zeros(len(ids), dtype=torch.float64)
+    for run in (uneven, same):
+        model = Translator.load(run, device="cpu", prepared=False).model
+        source = torch.tensor([[*src.encode("one two three"), EOS_ID]])
+        with torch.no_grad():
+            logits = model(source, torch.tensor([[BOS_ID, *ids[:-1]]]))[0].double()
+        probabilities += logits.softmax(-1)[range(len(ids)), ids] / 2
+    assert found[0].log_probs == pytest.approx(probabilities.log().tolist(), abs=1e-4)
+
+    other, _ = tiny_data.tokenizers()
+    for number, tokenizers in enumerate([(other, tgt), (src, other), (tgt, tgt)]):
+        run = random_run(tmp_path / str(number), greek_data, 6, tokenizers=tokenizers)
+        with pytest.raises(
+            MtkitError, match=f"{run.path}: has another vocabulary than {uneven.path}"
+        ):
+            Translator.load([uneven, run], device="cpu")
+
+
+def test_workers_translate_from_the_vocabulary_of_the_source(uneven: Run):
+    lines = numbers(12)
+    expected = list(Translator.load(uneven, device="cpu").translate(lines))
+    with Translator.load(uneven, device="cpu", workers=2) as translator:
+        assert list(translator.translate(lines)) == expected

@@ -1,0 +1,92 @@
+"""Lines are read in windows, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from mtkit.base.errors import MtkitError
+from mtkit.run_folder import Run
+from mtkit.translate.reading import WINDOW_CHARACTERS, WINDOW_LINES, ready_lines
+from mtkit.translate.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Translator:
+    translator = Translator.load(untrained, device="cpu")
+    translator.model.eval()
+    return translator
+
+
+class Counted:
+    """Lines without end, and how many of them were taken."""
+
+    def __init__(self, line: str = "") -> None:
+        self.line = line
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while True:
+            self.taken += 1
+            yield self.line
+
+
+def test_no_more_lines_are_read_than_a_window_holds(translator: Translator):
+    lines = Counted()
+    found = translator.translate(lines)
+    assert lines.taken == 0
+    next(found)
+    assert lines.taken <= WINDOW_LINES
+    for _ in range(WINDOW_LINES):
+        next(found)
+    assert lines.taken <= 2 * WINDOW_LINES
+
+
+def test_a_window_of_long_lines_is_shorter(translator: Translator):
+    lines = Counted(" " * 100_000)
+    next(translator.translate(lines))
+    assert lines.taken <= WINDOW_CHARACTERS // 100_000 + 1
+
+
+def test_lines_that_are_ready_are_read_ahead_by_two_windows_at_most():
+    lines = Counted("x")
+    windows = filter(None, ready_lines(lines))
+    for _ in range(3):
+        assert len(next(windows)) <= WINDOW_LINES
+    threading.Event().wait(0.2)  # time enough to read ahead
+    assert lines.taken <= 5 * WINDOW_LINES
+
+
+def test_an_empty_window_means_that_no_line_is_available_yet():
+    more = threading.Event()
+
+    def lines() -> Iterator[str]:
+        yield "one"
+        more.wait(30)
+        yield "two"
+
+    windows = ready_lines(lines())
+    while next(windows) != ["one"]:
+        pass
+    assert next(windows) == []
+    more.set()
+    assert next(windows) == ["two"]
+
+
+def test_a_window_ends_before_an_error_which_comes_after_it():
+    def lines() -> Iterator[str]:
+        yield "one"
+        yield "two"
+        raise MtkitError("no third")
+
+    seen: list[str] = []
+
+    def read() -> None:
+        for window in ready_lines(lines()):
+            seen.extend(window)
+
+    with pytest.raises(MtkitError, match="no third"):
+        read()
+    assert seen == ["one", "two"]

@@ -1,0 +1,104 @@
+"""Sampling translations, and minimum Bayes risk decoding."""
+
+from __future__ import annotations
+
+import pytest
+from sacrebleu.metrics import CHRF
+from support.translators import changed_to, numbers, texts_of
+
+from mtkit.run_folder import Run
+from mtkit.translate.reading import Window
+from mtkit.translate.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def exact(untrained: Run) -> Translator:
+    """In float64: where a draw falls must not depend on how a CPU rounds in float32."""
+    translator = Translator.load(untrained, device="cpu", prepared=False)
+    translator.model.double()
+    return translator
+
+
+def test_what_is_drawn_depends_on_the_seed_and_the_number_of_the_line_alone(
+    exact: Translator,
+):
+    lines = [*numbers(20), "", "nine " * 30, "one two", "one two"]
+    drawn = {
+        batch_tokens: texts_of(
+            changed_to(exact, sample=True, batch_tokens=batch_tokens).translate_nbest(
+                lines, n_best=3
+            )
+        )
+        for batch_tokens in (1, 100, 100_000)
+    }
+    assert drawn[1] == drawn[100] == drawn[100_000]
+    # Other lines before and after it, and it is the seventh all the same.
+    sampler = changed_to(exact, sample=True)
+    ((_, found),) = sampler.translate_windows([Window(7, [lines[6]])], n_best=3)
+    assert texts_of(found) == [drawn[1][6]]
+    assert texts_of(sampler.translate_nbest(["x"] * 6 + lines[6:8], n_best=3))[6:] == drawn[1][6:8]
+    # As another line, or with another seed, it is drawn otherwise.
+    assert drawn[1][-1] != drawn[1][-2]
+    other = texts_of(changed_to(exact, sample=True, seed=2).translate_nbest(lines, n_best=3))
+    assert sum(a == b for a, b in zip(other, drawn[1], strict=True)) <= 2
+    assert other[20] == drawn[1][20] == [""]
+
+
+def test_several_samples_come_in_the_order_in_which_they_are_drawn(exact: Translator):
+    sampler = changed_to(exact, sample=True, temperature=0.3)
+    lines = numbers(10)
+    few, many = (list(sampler.translate_nbest(lines, n_best=n)) for n in (2, 12))
+    assert all(len(of_line) == 12 for of_line in many)
+    assert texts_of(few) == [of_line[:2] for of_line in texts_of(many)]
+    assert list(sampler.translate(lines)) == [of_line[0] for of_line in texts_of(many)]
+    # By score they would fall, and equal ones would come once.
+    falling = [sorted((x.score for x in xs), reverse=True) == [x.score for x in xs] for xs in many]
+    assert not any(falling)
+    assert any(len(set(of_line)) < 12 for of_line in texts_of(many))
+
+
+def test_draws_from_one_subword_are_greedy_search(exact: Translator):
+    lines = numbers(20)
+    greedy = changed_to(exact, beam_size=1)
+    for settings in ({"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-4}):
+        sampler = changed_to(exact, sample=True, **settings)
+        found = list(sampler.translate_nbest(lines, n_best=1))
+        for (ours,), (best,) in zip(found, greedy.translate_nbest(lines, n_best=1), strict=True):
+            assert ours.pieces == best.pieces
+            # Of the model, whatever was drawn from.
+            assert ours.log_probs == pytest.approx(best.log_probs, abs=1e-5)
+
+
+def test_minimum_bayes_risk_takes_the_sample_that_is_most_like_the_others(exact: Translator):
+    lines = [*numbers(10), ""]
+    settings = {"temperature": 0.1, "seed": 3}
+    drawn = changed_to(exact, sample=True, **settings).translate_nbest(lines, n_best=12)
+    chosen = changed_to(exact, mbr_samples=12, **settings)
+    ranked = list(chosen.translate_nbest(lines, n_best=12))
+    assert list(chosen.translate(lines)) == [of_line[0] for of_line in texts_of(ranked)]
+    chrf = CHRF()
+    repeated = 0
+    for samples, found in list(zip(drawn, ranked, strict=True))[:-1]:
+        texts = [sample.text for sample in samples]
+        of_text = {
+            text: sum(
+                chrf.sentence_score(text, [other]).score for j, other in enumerate(texts) if j != i
+            )
+            / 11
+            for i, text in enumerate(texts)
+        }
+        # Each text once; its own likeness to its repetitions counts.
+        assert sorted(one.text for one in found) == sorted(of_text)
+        assert [one.score for one in found] == pytest.approx(
+            sorted(of_text.values(), reverse=True), abs=1e-6
+        )
+        assert [of_text[one.text] for one in found] == pytest.approx(
+            [one.score for one in found], abs=1e-6
+        )
+        # Everything else is of the first sample with this text.
+        firsts = {sample.text: sample for sample in reversed(samples)}
+        for one in found:
+            assert one.pieces == firsts[one.text].pieces
+        repeated += len(of_text) < 12
+    assert repeated
+    assert [(one.text, one.score) for one in ranked[-1]] == [("", 0.0)]

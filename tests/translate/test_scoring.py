@@ -1,0 +1,123 @@
+"""The log-probabilities of given translations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.translators import HOSTILE, numbers, with_batches_of
+
+from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.train import assembly as train
+from mtkit.translate.engine import Engine
+from mtkit.translate.search import Hypothesis, beam_search
+from mtkit.translate.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Translator:
+    translator = Translator.load(untrained, device="cpu")
+    translator.model.eval()
+    return translator
+
+
+def step_by_step(translator: Translator, source: str, translation: str) -> list[float]:
+    """Log-probability of each token, by the cached steps that the search takes."""
+    src = torch.tensor([[*translator.tokenizer.encode(source), EOS_ID]])
+    found, token = [], BOS_ID
+    with torch.no_grad():
+        engine = Engine(translator.model)
+        cache = engine.start(src, 1)
+        for wanted in (*translator.tokenizer.encode(translation), EOS_ID):
+            log_probs = engine.step(torch.tensor([token]), torch.tensor([0]), cache)
+            found.append(float(log_probs[0, wanted]))
+            token = wanted
+    return found
+
+
+def test_given_translations_score_what_the_steps_of_the_search_give_them(
+    translator: Translator,
+) -> None:
+    sources = [line for line in numbers(20) if line]
+    targets = [line for line in numbers(20, seed=7) if line]
+    for batch_tokens in (1, 4096):
+        found = list(with_batches_of(translator, batch_tokens).score_given(sources, targets))
+        for scored, source, target in zip(found, sources, targets, strict=True):
+            wanted = step_by_step(translator, source, target)
+            assert scored.log_probs == pytest.approx(wanted, abs=1e-5)
+            assert scored.log_prob == pytest.approx(sum(wanted), abs=1e-5)
+            # The paper's length penalty at its alpha of 0.6.
+            penalty = ((5 + len(wanted)) / 6) ** 0.6
+            assert scored.score == pytest.approx(sum(wanted) / penalty, abs=1e-5)
+            assert len(scored.pieces) == len(wanted)
+            assert scored.pieces[-1] == "</s>"
+
+
+def test_what_the_search_found_scores_what_it_reported(
+    tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a random model says never ends, so one that has seen a little.
+    schedule = TrainConfig(
+        max_steps=100,
+        batch_tokens=400,
+        warmup_steps=20,
+        valid_every=100,
+        checkpoint_every=100,
+        precision="fp32",
+    )
+    config = Config(
+        model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, n_heads=2),
+        train=schedule,
+        decode=DecodeConfig(average_checkpoints=1),
+    )
+    train.run(config, tiny_data, tmp_path / "run", device="cpu", command=["mtkit", "train"])
+    translator = Translator.load(tmp_path / "run", device="cpu")
+    found: list[Hypothesis] = []
+
+    def listen(*arguments: Any, **options: Any) -> list[list[Hypothesis]]:
+        (of_line,) = results = beam_search(*arguments, **options)
+        found.extend(of_line)
+        return results
+
+    monkeypatch.setattr("mtkit.translate.decoder.beam_search", listen)
+    sources, _ = tiny_data.text("test")
+    reported = [
+        (line, translation)
+        for line in sources
+        for translation in next(translator.translate_nbest([line], n_best=4))
+    ]
+    # A text says neither that it was cut off nor which of its segmentations the model chose.
+    comparable = [
+        (line, translation)
+        for (line, translation), hypothesis in zip(reported, found, strict=True)
+        if hypothesis.finished
+        and translator.tokenizer.encode(translation.text) == list(hypothesis.tokens)
+    ]
+    assert len(comparable) >= 40
+    lines, translations = zip(*comparable, strict=True)
+    scored = translator.score_given(lines, [translation.text for translation in translations])
+    for ours, translation in zip(scored, translations, strict=True):
+        assert ours.score == pytest.approx(translation.score, abs=1e-5)
+        assert ours.log_prob == pytest.approx(translation.log_prob, abs=1e-5)
+
+
+def test_any_line_can_be_scored_in_order_and_blank_ones_as_they_are_translated(
+    translator: Translator,
+) -> None:
+    backwards = HOSTILE[::-1]
+    found = list(translator.score_given(HOSTILE, backwards))
+    assert len(found) == len(HOSTILE)
+    alone = [
+        next(translator.score_given([a], [b])) for a, b in zip(HOSTILE, backwards, strict=True)
+    ]
+    assert [x.log_prob for x in found] == pytest.approx([x.log_prob for x in alone], abs=1e-4)
+    (blank,) = translator.score_given([" "], [""])
+    assert (blank.pieces, blank.log_prob, blank.score) == ((), 0.0, 0.0)
+    # Nothing as the translation of something is the end at once.
+    (ended,) = translator.score_given(["one two"], [""])
+    assert ended.log_probs == pytest.approx(step_by_step(translator, "one two", ""), abs=1e-5)

@@ -1,0 +1,240 @@
+"""Lines of several sentences."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.translators import changed_to, numbers, texts_of
+
+from mtkit.base.sentences import LineFacts
+from mtkit.config import dump_config
+from mtkit.parsing import Task
+from mtkit.run_folder import Run
+from mtkit.translate.aligning import align_by_sentence
+from mtkit.translate.reading import Window
+from mtkit.translate.requests import Translation
+from mtkit.translate.sentences import SentenceReader
+from mtkit.translate.translator import Translator
+
+
+@pytest.fixture(scope="module")
+def translator(untrained: Run) -> Translator:
+    translator = Translator.load(untrained, device="cpu")
+    translator.model.eval()
+    return translator
+
+
+@pytest.fixture(scope="module")
+def exact(untrained: Run) -> Translator:
+    """In float64: where a draw falls must not depend on how a CPU rounds in float32."""
+    translator = Translator.load(untrained, device="cpu", prepared=False)
+    translator.model.double()
+    return translator
+
+
+def test_the_translator_knows_the_languages_of_its_run(tiny_run: Run):
+    translator = Translator.load(tiny_run, device="cpu")
+    assert (translator.src_lang, translator.tgt_lang) == ("en", "de")
+
+
+def test_a_line_of_two_sentences_becomes_their_two_translations(translator: Translator):
+    first, second = "One two three.", "Nine eight!"
+    lines = ["", f"{first} {second}", first, " ", f"{second} {first} {second}"]
+    by_sentence = changed_to(translator, split_sentences=True)
+    one, two = (found for (found,) in translator.translate_nbest([first, second], n_best=1))
+    expected = [[], [one, two], [one], [], [two, one, two]]
+    found = list(by_sentence.translate_nbest(lines, n_best=1))
+    assert len(found) == len(lines)
+    for (line,), parts in zip(found, expected, strict=True):
+        assert line.text == " ".join(part.text for part in parts if part.text)
+        assert line.pieces == tuple(piece for part in parts for piece in part.pieces)
+        assert line.log_prob == pytest.approx(sum(part.log_prob for part in parts), abs=1e-5)
+        assert sum(line.log_probs) == pytest.approx(line.log_prob, abs=1e-5)
+        # The paper's length penalty at its alpha of 0.6.
+        scores = [part.log_prob / ((5 + len(part.pieces)) / 6) ** 0.6 for part in parts]
+        assert line.score == pytest.approx(sum(scores) / max(1, len(scores)), abs=1e-5)
+    by_sentence.tgt_lang = "ja"
+    assert next(by_sentence.translate([lines[1]])) == one.text + two.text
+
+
+def test_sentences_of_a_line_are_drawn_each_by_itself(exact: Translator):
+    sentence = "One two three."
+    lines = ["x", f"{sentence} {sentence}", sentence]
+    sampler = changed_to(exact, sample=True)
+    by_sentence = changed_to(sampler, split_sentences=True, batch_tokens=1)
+    (one,), (line,), (last,) = by_sentence.translate_nbest(lines, n_best=1)
+    ((_, ((alone,),)),) = sampler.translate_windows([Window(2, [sentence])])
+    assert line.pieces[: len(alone.pieces)] == alone.pieces
+    assert line.pieces[len(alone.pieces) :] != alone.pieces
+    # The same again, whatever comes with it; and a line of one sentence as if it were not cut.
+    again = changed_to(by_sentence, batch_tokens=100_000)
+    assert list(again.translate(lines)) == [one.text, line.text, last.text]
+    assert [one.text, last.text] == list(sampler.translate(lines))[::2]
+
+
+def test_how_many_samples_are_shown_does_not_change_which_is_chosen(exact: Translator):
+    lines = numbers(8)
+    chooser = changed_to(exact, mbr_samples=3, temperature=0.5)
+    few = list(chooser.translate_nbest(lines, n_best=1))
+    for many in (3, 20):
+        found = list(chooser.translate_nbest(lines, n_best=many))
+        assert [of_line[:1] for of_line in texts_of(found)] == texts_of(few)
+        assert [of_line[0].score for of_line in found] == [of_line[0].score for of_line in few]
+        assert all(len(of_line) <= 3 for of_line in found)
+
+
+def test_the_samples_of_sentences_are_compared_sentence_by_sentence(exact: Translator):
+    first, second = "One two three.", "Nine eight!"
+    chooser = changed_to(exact, mbr_samples=6)
+    by_sentence = changed_to(chooser, split_sentences=True)
+    ((both,),) = by_sentence.translate_nbest([f"{first} {second}"], n_best=1)
+    ((one,),) = chooser.translate_nbest([first], n_best=1)
+    assert both.text.startswith(one.text)
+    # A likeness is in points of 100, and so is the mean of two.
+    assert one.score / 2 <= both.score <= (one.score + 100) / 2
+
+
+def test_a_long_sentence_is_cut_with_a_warning_that_names_its_line(
+    translator: Translator, caplog: pytest.LogCaptureFixture
+):
+    by_sentence = changed_to(translator, split_sentences=True)
+    assert len(list(by_sentence.translate(["one", "One two. " + "nine " * 200]))) == 2
+    (record,) = caplog.records
+    assert record.getMessage().startswith("line 2: cut from")
+
+
+def test_the_translations_of_a_line_of_several_sentences_have_falling_scores(
+    translator: Translator,
+):
+    def sentence(text: str, log_prob: float, tokens: int) -> Translation:
+        return Translation(
+            text,
+            log_prob / ((5 + tokens) / 6) ** 0.6,
+            log_prob,
+            log_probs=(log_prob / tokens,) * tokens,
+        )
+
+    reader = SentenceReader(translator.vocabularies, Task(), 100, "en", "de", splits=True)
+    (sentences,) = reader.read(Window(1, ["One. Two."]))
+    one = [sentence("a", -1.0, 1), sentence("b", -3.0, 20)]
+    two = [sentence("c", -4.0, 2), sentence("d", -8.0, 12)]
+    best, second = reader.join(sentences, [one, two])
+    assert (best.text, second.text) == ("a c", "b d")
+    assert best.score == pytest.approx((one[0].score + two[0].score) / 2)
+    assert best.score > second.score
+
+
+def test_the_kth_translation_of_a_line_has_the_kth_of_each_sentence(translator: Translator):
+    sentences = ["One two three.", "Nine eight!"]
+    by_sentence = changed_to(translator, split_sentences=True)
+    one, two = translator.translate_nbest(sentences, n_best=3)
+    (line,) = by_sentence.translate_nbest([" ".join(sentences)], n_best=3)
+    assert [best.text for best in line] == [
+        " ".join(part.text for part in pair if part.text) for pair in zip(one, two, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["acht", "acht. neun", "acht. neun. null", "acht neun."])
+def test_the_translation_of_several_sentences_begins_as_it_is_forced_to(
+    prefix: str, translator: Translator
+):
+    by_sentence = changed_to(translator, split_sentences=True)
+    lines = ["One two. Three four. Five six.", "Nine."]
+    first, second = by_sentence.translate(lines, prefixes=[prefix, ""])
+    assert first.startswith(prefix)
+    # The sentences behind those of the beginning, and other lines, are translated as always.
+    last, plain = translator.translate(["Five six.", "Nine."])
+    assert first.endswith(last)
+    assert second == plain
+
+
+# Their translations are not empty.
+SENTENCES = ("Nine eight!", "Seven one four!")
+
+
+def test_each_part_of_a_translation_is_that_of_its_sentence(translator: Translator):
+    by_sentence = changed_to(translator, split_sentences=True)
+    line = f"  {SENTENCES[0]}  {SENTENCES[1]} "
+    ((best,),) = by_sentence.translate_nbest([line], n_best=1)
+    found = [(line[slice(*src)], best.text[slice(*tgt)]) for src, tgt in best.parts]
+    assert found == list(zip(SENTENCES, translator.translate(SENTENCES), strict=True))
+
+
+def test_each_sentence_of_a_line_is_aligned_on_its_own(translator: Translator):
+    line, texts = " ".join(SENTENCES), ("acht neun.", "vier eins zwei.")
+    whole = Translation(" ".join(texts), 0, 0, parts=(((0, 11), (0, 10)), ((12, 27), (11, 26))))
+    aligner = translator.aligner()
+    found, alone = align_by_sentence(
+        aligner, [line, SENTENCES[0]], [whole, Translation(texts[0], 0, 0)], numbers=[1, 2]
+    )
+    one, two = aligner.align(SENTENCES, texts)
+    assert two.links
+    assert found.links == one.links | {(i + 2, j + 2) for i, j in two.links}
+    assert alone.weights == pytest.approx(one.weights, abs=1e-6)
+    # The words are those of the whole line.
+    assert [line[slice(*word)] for word in found.src_words] == line.split()
+    assert [whole.text[slice(*word)] for word in found.tgt_words] == whole.text.split()
+
+
+def test_sentences_without_a_space_between_them_share_a_word(translator: Translator):
+    line = " ".join(SENTENCES)
+    whole = Translation("acht neunvier", 0, 0, parts=(((0, 11), (0, 9)), ((12, 27), (9, 13))))
+    (found,) = align_by_sentence(translator.aligner(), [line], [whole], numbers=[1])
+    assert len(found.tgt_words) == 2
+    # All words of the second sentence are aligned with the shared word.
+    assert {j for i, j in found.links if i >= 2} == {1}
+
+
+def with_lines(run: Run, lines: LineFacts | None, **decode: Any) -> Run:
+    """The run with another record of its training lines, and other settings of `decode`."""
+    data = run.manifest.data.model_copy(update={"lines": lines})
+    manifest = run.manifest.model_copy(update={"data": data})
+    config = run.config.model_copy(update={"decode": run.config.decode.model_copy(update=decode)})
+    return Run(run.path, config, manifest)
+
+
+@pytest.mark.parametrize(
+    ("lines", "setting", "splits"),
+    [
+        (None, "auto", True),
+        (LineFacts(), "auto", True),
+        (LineFacts(sampled=100, several=9), "auto", True),
+        (LineFacts(sampled=100, several=10), "auto", False),
+        (LineFacts(sampled=100, several=10), True, True),
+        (LineFacts(sampled=100, several=0), False, False),
+    ],
+)
+def test_lines_are_split_if_the_training_lines_were_single_sentences(
+    lines: LineFacts | None, setting: bool | str, splits: bool, untrained: Run
+):
+    run = with_lines(untrained, lines, split_sentences=setting)
+    held = Translator.load(run, device="cpu")
+    (line,) = held.translate([" ".join(SENTENCES)])
+    whole = Translator.load(with_lines(untrained, lines, split_sentences=False), device="cpu")
+    expected = SENTENCES if splits else [" ".join(SENTENCES)]
+    assert line == " ".join(whole.translate(expected))
+
+
+def test_a_run_from_before_lines_were_recorded_splits_lines(tmp_path: Path, untrained: Run):
+    # Such a run has `split_sentences: false` in its configuration, which was the default then.
+    folder = tmp_path / "run"
+    shutil.copytree(untrained.path, folder)
+    decode = untrained.config.decode.model_copy(update={"split_sentences": False})
+    config = untrained.config.model_copy(update={"decode": decode})
+    (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    assert Run.open(folder).config.decode.split_sentences == "auto"
+
+
+@pytest.mark.parametrize("line", ["***", "...", "—", "¿?", "\u266a", " ** "])
+def test_a_line_without_letters_and_digits_is_copied(line: str, translator: Translator):
+    first, text, last = translator.translate(["one two", line, "nine"])
+    assert text == line.strip()
+    assert [first, last] == list(translator.translate(["one two", "nine"]))
+
+
+def test_a_line_of_digits_is_translated(translator: Translator):
+    ((best,),) = translator.translate_nbest(["12"], n_best=1)
+    assert best.pieces
