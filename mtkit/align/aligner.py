@@ -127,11 +127,7 @@ def heads_of(run: Run | None, model: Transformer) -> list[AlignmentHead]:
     """The heads that align words in a run.
 
     These are the heads it was tuned to, else the head that was trained on word alignments
-    (`train.guided_alignment`), else the default.
-
-    Args:
-        run: None for a model without one.
-        model: of the run.
+    (`train.guided_alignment`), else the default, also for a model without a run.
 
     Raises:
         MtkitError: if the settings are damaged, or name a head that the model does not have.
@@ -232,7 +228,7 @@ def links_of(
         to_source = _best(weights, tgt, src, at_end=there[:, -1])
         to_target = _best(weights.T, src, tgt, at_end=back[:, -1])
     links = sorted(symmetrize(swapped(to_source), to_target, method))
-    rows, columns = ({word: place for place, word in enumerate(words)} for words in (tgt, src))
+    rows, columns = ({word: index for index, word in enumerate(words)} for words in (tgt, src))
     return {(i, j): float(weights[rows[j], columns[i]]) for i, j in links}
 
 
@@ -251,13 +247,9 @@ def _best(
 
 @dataclass(frozen=True)
 class _Line:
-    """One side of a pair.
+    """One side of a pair: its ids up to the limit, none if it is blank, and its words.
 
-    Attributes:
-        ids: of its subwords, up to the limit; none if the line is blank.
-        words: start and end of each word.
-        starts: the first subword of each word that has one.
-        indices: the word that begins there.
+    `starts` are the first subwords of the words that have one, and `indices` these words.
     """
 
     ids: list[int]
@@ -266,7 +258,7 @@ class _Line:
     indices: list[int]
 
     @classmethod
-    def of(cls, line: str, encoded: SpannedIds, limit: int) -> Self:
+    def from_text(cls, line: str, encoded: SpannedIds, limit: int) -> Self:
         """A line, cut to so many subwords."""
         words = word_spans(line)
         # Some spaces, such as U+0085, are subwords to the tokenizer.
@@ -333,12 +325,6 @@ class Aligner:
     ) -> list[Alignment]:
         """The alignment of every pair; a pair with a blank line has no links.
 
-        Args:
-            sources, translations: as many of each.
-            reverse: of a model of the other direction.
-            method: joins the two directions.
-            numbers: of the lines, for messages; by default from 1.
-
         Raises:
             ValueError: for an unknown method.
         """
@@ -399,7 +385,7 @@ class Aligner:
                         side,
                     )
             lines.append(
-                [_Line.of(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]
+                [_Line.from_text(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]
             )
         return list(zip(*lines, strict=True))
 
@@ -452,13 +438,7 @@ class Aligner:
 
 
 class HeadChoice(NamedTuple):
-    """What `choose_heads` returns.
-
-    Attributes:
-        heads: the choice.
-        error_rate: of their mean attention, between 0 and 1.
-        known_error_rates: of each known choice.
-    """
+    """Heads, the error rate of their mean attention from 0 to 1, and that of each known choice."""
 
     heads: list[AlignmentHead]
     error_rate: float
@@ -480,7 +460,6 @@ def choose_heads(
 
     Args:
         aligner: with all heads that may be chosen.
-        sources, translations, golds: as many of each.
         known: choices that the result must not be worse than.
         progress: called after each candidate.
     """

@@ -63,10 +63,6 @@ def words_of_subwords(words: Sequence[tuple[int, int]], starts: Iterable[int]) -
     """The word of each subword: the first word that ends after the start of the subword.
 
     So spaces belong to the word that follows; behind the last word they belong to it.
-
-    Args:
-        words: start and end of each word, in characters; at least one.
-        starts: of the subwords, in characters.
     """
     ends = [end for _, end in words]
     return [min(bisect_right(ends, start), len(words) - 1) for start in starts]
@@ -78,11 +74,7 @@ def format_links(links: Iterable[Link]) -> str:
 
 
 def parse_links(text: str, *, place: str) -> Links:
-    """Links from a line in the Pharaoh format.
-
-    Args:
-        text: the line; an empty one has no links.
-        place: file and line number, for the message.
+    """Links from a line in the Pharaoh format; `place` is file and line number, for messages.
 
     Raises:
         MtkitError: for anything that is not a link.
@@ -94,11 +86,7 @@ def parse_links(text: str, *, place: str) -> Links:
 
 
 def parse_gold(text: str, *, place: str) -> Gold:
-    """A gold alignment from a line of sure links `i-j` and possible links `ipj`.
-
-    Raises:
-        MtkitError: for anything that is not a link.
-    """
+    """A gold alignment from a line of sure links `i-j` and possible links `ipj`."""
     sure, possible = set(), set()
     for item in text.split():
         match = _LINK.fullmatch(item)

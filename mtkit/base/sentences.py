@@ -68,8 +68,8 @@ def split(text: str, language: str) -> list[str]:
     pieces = list(_pieces(code, text))
     sentences: list[list[str]] = []
     is_beginning = False
-    for place, piece in enumerate(pieces, start=1):
-        if is_beginning or (sentences and place == len(pieces) and _is_enumerator(piece)):
+    for number, piece in enumerate(pieces, start=1):
+        if is_beginning or (sentences and number == len(pieces) and _is_enumerator(piece)):
             sentences[-1].append(piece)
         else:
             sentences.append([piece])

@@ -50,11 +50,6 @@ class SentenceCounts(NamedTuple):
     gold: int
     found: int
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether all brackets match."""
-        return self.matched == self.gold == self.found
-
 
 @dataclass(frozen=True)
 class BracketingScore:
@@ -83,12 +78,9 @@ class BracketingScore:
 class Scores:
     """The scores of a set of trees.
 
-    Attributes:
-        all: of all sentences.
-        short: of those of at most 40 words.
-        s_roots: of those whose gold tree is an `S`.
-        failures: number of sentences without a tree, which count as flat trees.
-        p_value: of the difference of F1 to the baseline; None without a comparison.
+    Of all sentences, of those of at most 40 words, and of those whose gold tree is an `S`.
+    `failures` is the number of sentences without a tree; `p_value` is of the difference of F1 to
+    the baseline.
     """
 
     all: BracketingScore
@@ -178,9 +170,9 @@ def _counts(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> IntArray:
 
 def different_words(tree: Tree, gold: Tree) -> str:
     """How the words of a tree differ from those of the gold tree."""
-    for place, (word, wanted) in enumerate(zip(tree.words, gold.words, strict=False), 1):
+    for number, (word, wanted) in enumerate(zip(tree.words, gold.words, strict=False), 1):
         if word != wanted:
-            return f"word {place} is {word!r}, and {wanted!r} in the gold tree"
+            return f"word {number} is {word!r}, and {wanted!r} in the gold tree"
     return f"{len(tree.words)} words, and {len(gold.words)} in the gold tree"
 
 

@@ -60,8 +60,7 @@ class BracketTokens:
     def check(self, *, needed_by: str) -> None:
         """Refuse a vocabulary in which no tree can be written with one token for each part.
 
-        Args:
-            needed_by: the setting that needs such a vocabulary.
+        `needed_by` is the setting that needs another one.
 
         Raises:
             MtkitError: naming the setting.
@@ -102,10 +101,7 @@ class BracketTokens:
 class TreeMask:
     """The tokens that may follow in the tree of one sentence; a `TokenMask` of the search.
 
-    Args:
-        brackets: of the vocabulary.
-        words: of the sentence.
-        limit: the maximum number of tokens of an output, with EOS.
+    The output has at most `limit` tokens, with EOS.
     """
 
     def __init__(self, brackets: BracketTokens, *, words: int, limit: int) -> None:

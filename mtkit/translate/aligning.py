@@ -31,14 +31,7 @@ def align_by_sentence(
     *,
     numbers: Sequence[int],
 ) -> list[Alignment]:
-    """The word alignment of each line with its translation; its words are those of the whole line.
-
-    Args:
-        aligner: of the model.
-        sources: lines.
-        translations: of each line.
-        numbers: of the lines, for messages.
-    """
+    """The word alignment of each line with its translation, by the words of the line."""
     parts = [
         one.parts or (((0, len(source)), (0, len(one.text))),)
         for source, one in zip(sources, translations, strict=True)

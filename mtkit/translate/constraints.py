@@ -62,13 +62,7 @@ class TokenHistory(Protocol):
 
 
 class Constrainer:
-    """Applies constraints in a search.
-
-    Args:
-        constraints: None for none.
-        slots: hypotheses of a sentence.
-        eos_id: the token that ends one.
-    """
+    """Applies constraints in a search."""
 
     def __init__(self, constraints: Constraints | None, slots: int, eos_id: int) -> None:
         self._constraints = constraints or Constraints()

@@ -21,13 +21,13 @@ from mtkit.translate.constraints import Constraints
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.phrases import constrained_search
 from mtkit.translate.placement import Plan, TermPlanner
-from mtkit.translate.requests import PendingBatch, Sentence, Translation, hypotheses_of
+from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, hypotheses_of
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Hypothesis, beam_search
 from mtkit.translate.terms import TermEncoder
 
 
-class Decoder:
+class Decoder(BaseDecoder):
     """Decodes with models in this process.
 
     Args:
@@ -38,8 +38,6 @@ class Decoder:
         device: the device of the models.
         task: what the models do; by default translation.
     """
-
-    capacity = 1
 
     def __init__(
         self,
@@ -90,11 +88,14 @@ class Decoder:
 
     def _search(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Hypothesis]]:
         beam_size = hypotheses_of(self.config, n_best)
+        rank_cut_off = self.config.max_length is not None
         found = beam_search(
             self.engine.step,
             self._start(sentences, beam_size),
             beam_size=beam_size,
-            **self._search_settings(sentences, n_best),
+            n_best=n_best,
+            rank_cut_off=rank_cut_off,
+            **self._settings(sentences),
         )
         if not any(sentence.terms for sentence in sentences):
             return found
@@ -108,7 +109,9 @@ class Decoder:
                 [plan.tracker for plan in plans],
                 beam_size=beam_size,
                 deadlines=[plan.deadlines for plan in plans],
-                **self._search_settings(some, n_best),
+                n_best=n_best,
+                rank_cut_off=rank_cut_off,
+                **self._settings(some),
             )
 
         return self._planner.complete(
@@ -120,17 +123,15 @@ class Decoder:
             search=search_with_terms,
         )
 
-    def _search_settings(self, sentences: Sequence[Sentence], n_best: int) -> dict[str, Any]:
-        config = self.config
+    def _settings(self, sentences: Sequence[Sentence]) -> dict[str, Any]:
+        """What searches and sampling all take."""
         return {
             "max_lengths": self._limits(sentences),
             "bos_id": BOS_ID,
             "eos_id": EOS_ID,
-            "alpha": config.length_penalty,
-            "penalty_form": config.length_penalty_form,
-            "n_best": n_best,
+            "alpha": self.config.length_penalty,
+            "penalty_form": self.config.length_penalty_form,
             "constraints": self._constraints(sentences),
-            "rank_cut_off": config.max_length is not None,
             "device": self.device,
         }
 
@@ -144,26 +145,19 @@ class Decoder:
 
     def _sample(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Hypothesis]]:
         config = self.config
-        limits = self._limits(sentences)
         n_samples = hypotheses_of(config, n_best)
         numbers = uniforms(
             config.seed,
             [sentence.number for sentence in sentences],
             n_samples=n_samples,
-            steps=max(limits),
+            steps=max(self._limits(sentences)),
         )
         return sample(
             self.engine.step,
             self._start(sentences, n_samples),
-            max_lengths=limits,
             uniforms_BWT=numbers,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            alpha=config.length_penalty,
-            penalty_form=config.length_penalty_form,
             sampling=Sampling(config.temperature, config.top_k, config.top_p),
-            constraints=self._constraints(sentences),
-            device=self.device,
+            **self._settings(sentences),
         )
 
     def _start(self, sentences: Sequence[Sentence], slots: int) -> Any:
@@ -199,24 +193,11 @@ class Decoder:
             tuple(self._terms.missing(missing, text)) if missing else (),
         )
 
-    def begin(self, batches: Sequence[PendingBatch]) -> None:
-        """Nothing yet: `finish` decodes."""
-
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """Decode a batch, once."""
         if pending.found is None:
             pending.found = self.decode(pending.sentences, pending.n_best)
         return pending.found
-
-    def forget(self, pending: Sequence[PendingBatch]) -> None:
-        """Nothing, as nothing was begun."""
-
-    def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
-        """True: starting batches in advance would not be faster."""
-        return True
-
-    def close(self) -> None:
-        """Nothing: there are no other processes."""
 
     def _limits(self, sentences: Sequence[Sentence]) -> list[int]:
         """The maximum length of each output in tokens, including EOS."""

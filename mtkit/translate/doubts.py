@@ -14,11 +14,7 @@ _NAMED = 10
 
 
 class Doubts:
-    """The lines whose translation is probably incomplete, for one warning at the end.
-
-    Args:
-        facts: of the training lines.
-    """
+    """The lines whose translation is probably incomplete, for one warning at the end."""
 
     def __init__(self, facts: LineFacts) -> None:
         self._facts = facts
@@ -27,12 +23,7 @@ class Doubts:
         self._too_short: dict[int, None] = {}
 
     def check(self, number: int, source: str, translation: str) -> None:
-        """Check the translation of one sentence, or of a line that was translated whole.
-
-        Args:
-            number: of its line.
-            source, translation: its text, and that of the best translation.
-        """
+        """Check a sentence in a line with this number, and its best translation."""
         size = len(source.encode("utf-8", "surrogatepass"))
         if size < LONG_ENOUGH:
             return

@@ -320,9 +320,7 @@ class Ensemble:
         sources = {model.src_vocab_size or model.vocab_size for model in models}
         for sizes in (sources, {model.vocab_size for model in models}):
             if len(sizes) != 1:
-                raise ValueError(
-                    f"models of one vocabulary are needed, not of {sorted(sizes)} tokens"
-                )
+                raise ValueError(f"models with vocabularies of {sorted(sizes)} tokens")
         self.engines = tuple(engines)
 
     def start(self, src: Tensor, beam_size: int) -> EnsembleCache:

@@ -106,10 +106,7 @@ class Int8Linear(nn.Module):
 def pack_weights(model: nn.Module, precision: Precision, device: torch.device) -> None:
     """Replace the linear layers of a model on `device` by layers for fast decoding, in place.
 
-    Args:
-        model: a Transformer; it cannot be trained afterwards.
-        precision: from `devices.choose_precision`.
-        device: the device of the model.
+    The model cannot be trained afterwards.
     """
     if precision == "bf16":
         model.to(torch.bfloat16)

@@ -25,7 +25,7 @@ from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights
 from mtkit.translate.pool import Pool
-from mtkit.translate.requests import DecoderProtocol
+from mtkit.translate.requests import BaseDecoder
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +35,7 @@ def load_models(
 ) -> tuple[list[Transformer], list[str]]:
     """The models of an ensemble of runs, and a description of the weights of each.
 
-    Args:
-        runs: the runs.
-        vocabularies: of the first run; all runs must have the same.
-        checkpoint: as in `Run.select`.
+    `vocabularies` are those of the first run; all must have the same.
 
     Raises:
         MtkitError: if the checkpoint does not exist, or if the runs cannot form an ensemble.
@@ -82,12 +79,7 @@ def _languages(run: Run) -> tuple[str, str]:
 def choose_direction(
     run: Run, tags: Mapping[str, int], src_lang: str | None, tgt_lang: str | None
 ) -> tuple[str, str]:
-    """The languages to translate from and to.
-
-    Args:
-        run: the run.
-        tags: the language tags of its source vocabulary.
-        src_lang, tgt_lang: the languages that are asked for, if they are.
+    """The languages to translate from and to; `tags` are those of the source vocabulary.
 
     Returns:
         The codes of both; that of the source is empty if the run has several and none was given.
@@ -144,17 +136,10 @@ def make_decoder(
     device: torch.device,
     workers: int,
     packed: bool,
-) -> tuple[DecoderProtocol, torch.device]:
-    """The decoder of loaded models, and the device of the models in this process.
+) -> tuple[BaseDecoder, torch.device]:
+    """The decoder of models that are on the CPU, and the device of those in this process.
 
-    Args:
-        models: on the CPU; they are changed in place.
-        tokenizer: of the target language.
-        config: settings of search or sampling, and limits.
-        task: what the models do.
-        device: to decode on.
-        workers: number of processes; with 1 it is this one.
-        packed: whether weights are packed for fast decoding.
+    The models are changed in place.
     """
     if workers > 1:
         precision = choose_precision(config.precision, device, exact=True)

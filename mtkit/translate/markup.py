@@ -50,14 +50,12 @@ def translate_markup(
     state: State = State(),  # noqa: B008
     doubts: Doubts | None = None,
 ) -> list[str]:
-    """Translate lines of HTML.
+    """Translate lines of HTML; no text goes on after the last one.
 
     Args:
-        translator: of the text.
-        aligner: of the same models.
-        lines: no text goes on after the last one.
-        first_line: number of the first. It is used in messages, and samples depend on it.
-        state: what is open before the first line.
+        aligner: of the models of the translator.
+        first_line: number of the first line, for messages and samples.
+        state: what is open before it.
         doubts: as in `Translator.translate_windows`.
     """
     parts = parse(lines, first_line, state)

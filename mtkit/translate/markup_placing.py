@@ -16,10 +16,7 @@ from mtkit.translate.requests import Part, Range, Translation
 def with_markup(segment: Segment, translation: Translation, alignment: Alignment | None) -> str:
     """A translation with the tags and the line ends of its segment, as HTML.
 
-    Args:
-        segment: whose text was translated.
-        translation: of its text.
-        alignment: of both; not needed for a segment without tags.
+    A segment without tags needs no alignment.
     """
     text = translation.text
     whole = (0, len(segment.text)), (0, len(text))
@@ -88,41 +85,39 @@ class _Words:
 class _Free:
     """Which of some words are in no element yet."""
 
-    def __init__(self, words: range) -> None:
-        self._first = words.start
-        # The first word of each element.
-        self._taken: list[int] = []
-        # The next free word for each word, and the one before; those between are taken.
-        self._next = list(range(len(words) + 1))
-        self._last = list(range(len(words) + 1))
+    def __init__(self) -> None:
+        # The runs of words that are in an element, in order; none is right beside another.
+        self._taken: list[Range] = []
 
     def take(self, words: Range) -> None:
         """The first word to the last one; they are free."""
-        insort(self._taken, words[0])
-        for word in range(words[0] - self._first, words[1] - self._first + 1):
-            self._next[word] = word + 1
-            self._last[word + 1] = word
+        first, end = words[0], words[1] + 1
+        at = bisect_left(self._taken, (first, end))
+        if at < len(self._taken) and self._taken[at][0] == end:
+            end = self._taken.pop(at)[1]
+        if at and self._taken[at - 1][1] == first:
+            first = self._taken.pop(at - 1)[0]
+        insort(self._taken, (first, end))
 
     def are_all(self, first: int, end: int) -> bool:
         """Whether the first word and all others before the end are free."""
-        at = bisect_left(self._taken, first)
-        is_begun = at < len(self._taken) and self._taken[at] < end
-        return self.next(first) == first and not is_begun
+        at = bisect_left(self._taken, (first,))
+        is_begun = at < len(self._taken) and self._taken[at][0] < end
+        return not is_begun and self.next(first) == first
 
     def next(self, word: int) -> int:
         """The first free word from this one on; the end if there is none."""
-        return self._found(self._next, word - self._first) + self._first
+        return self._run(word)[1]
 
     def before(self, end: int) -> int:
         """The end of the last free word before an end; the start if there is none."""
-        return self._found(self._last, end - self._first) + self._first
+        first, after = self._run(end - 1)
+        return first if after >= end else end
 
-    @staticmethod
-    def _found(links: list[int], at: int) -> int:
-        while links[at] != at:
-            links[at] = links[links[at]]
-            at = links[at]
-        return at
+    def _run(self, word: int) -> Range:
+        """The run that a word is in; (word, word) if it is free."""
+        at = bisect_right(self._taken, word, key=lambda run: run[0]) - 1
+        return self._taken[at] if at >= 0 and word < self._taken[at][1] else (word, word)
 
 
 class _Placer:
@@ -204,12 +199,7 @@ class _Placer:
         return "".join([*pieces, escaped(self.target[start:end])])
 
     def _spaced(self, node: Node, last: str, following: str) -> str:
-        """A node that is shown, with the spaces that it has in the source and would not have here.
-
-        Args:
-            node: the node.
-            last, following: the characters around it; empty at the ends of the part.
-        """
+        """A node that is shown, between these characters, with spaces as in the source."""
         before, behind = node.around or ("", "")
         return f"{_gap(before, last)}{node.raw(self.source)}{_gap(behind, following)}"
 
@@ -222,7 +212,7 @@ class _Placer:
         """
         left = {number: node for number, node in enumerate(nodes) if node.is_element}
         where: dict[int, Range] = {}
-        free = _Free(self._tgt_words.inside(tgt) if left else range(0))
+        free = _Free()
 
         def put(number: int, words: Range, area: Range) -> None:
             free.take(words)

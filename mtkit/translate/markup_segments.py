@@ -6,7 +6,7 @@ import html
 import re
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
@@ -62,6 +62,11 @@ class Node:
     def is_element(self) -> bool:
         """Whether it surrounds text."""
         return bool(self.close) and not self.is_shown
+
+    def moved(self, place: Callable[[int], int]) -> Node:
+        """The same node in a text with other places."""
+        children = [child.moved(place) for child in self.children]
+        return replace(self, start=place(self.start), end=place(self.end), children=children)
 
     def points(self) -> Iterator[Node]:
         """This node and its children as tags without extent."""
@@ -332,12 +337,7 @@ def _cut(
         _, end, instead = cuts[before]
         return new_starts[before] + len(instead) + max(0, place - end)
 
-    def copied(node: Node) -> Node:
-        start, end = moved(node.start), moved(node.end)
-        children = list(map(copied, node.children))
-        return Node(node.open, start, end, node.close, children, node.is_shown, node.around)
-
-    new_nodes = [copied(node) for node in nodes]
+    new_nodes = [node.moved(moved) for node in nodes]
     _mark_shown(new_nodes, new_text)
     return new_text, new_nodes, [moved(place) for place in places]
 

@@ -83,12 +83,7 @@ class WordBreaks:
 
 
 class Deadline(NamedTuple):
-    """When an output must have phrases.
-
-    Attributes:
-        length: number of tokens.
-        remaining: how many tokens of phrases an output of this length may lack.
-    """
+    """An output of `length` tokens may lack at most `remaining` tokens of phrases."""
 
     length: int
     remaining: int
@@ -242,13 +237,9 @@ def slots_for(beam_size: int, total: int) -> int:
 def fitting(
     phrases: Sequence[Phrase], breaks: WordBreaks, *, limit: int, prefix: Sequence[int] = ()
 ) -> list[int]:
-    """Which phrases fit in an output of at most `limit` tokens, as many as possible.
+    """Which phrases fit in an output, as many as possible.
 
-    Args:
-        phrases: of one sentence.
-        breaks: where words end.
-        limit: the maximum number of tokens; EOS may be cut off.
-        prefix: the tokens that the output begins with.
+    The output has at most `limit` tokens, and begins with `prefix`; EOS may be cut off.
     """
 
     def fits(chosen: Sequence[int]) -> bool:
@@ -365,8 +356,8 @@ class _Banks(Chooser):
         parents_BW = np.zeros(log_probs_BW.shape, dtype=np.int64)
         tokens_BW, states_BW = np.zeros_like(parents_BW), np.zeros_like(parents_BW)
         bounds = np.searchsorted(places_R, np.arange(len(active) + 1)).tolist()
-        for place, (start, end) in enumerate(pairwise(bounds)):
-            sentence = self._sentences[active[place]]
+        for index, (start, end) in enumerate(pairwise(bounds)):
+            sentence = self._sentences[active[index]]
             candidates: list[_Candidate] = []
             for row in range(start, end):
                 candidates += sentence.candidates(
@@ -376,29 +367,22 @@ class _Banks(Chooser):
                     zip(ids[row], tops[row], strict=True),
                     advancing[row],
                     length=length,
-                    is_forced=length <= self._prefix_lengths[active[place]],
+                    is_forced=length <= self._prefix_lengths[active[index]],
                 )
             at_end, kept = sentence.chosen(candidates)
-            ended += [(place, candidate.slot, candidate.log_prob) for candidate in at_end]
+            ended += [(index, candidate.slot, candidate.log_prob) for candidate in at_end]
             if kept:
                 columns = zip(*kept, strict=True)
                 for array, column in zip(
                     (log_probs_BW, tokens_BW, parents_BW, states_BW), columns, strict=True
                 ):
-                    array[place, : len(kept)] = column
+                    array[index, : len(kept)] = column
         self._states[active] = states_BW
         return Choice(ended, log_probs_BW, tokens_BW, parents_BW)
 
 
 class _Candidate(NamedTuple):
-    """A hypothesis with one more token.
-
-    Attributes:
-        log_prob: of all its tokens.
-        token: the newest.
-        slot: of the hypothesis that it continues.
-        state: of the tracker.
-    """
+    """The hypothesis of a slot with one more token; `log_prob` is of all its tokens."""
 
     log_prob: float
     token: int
@@ -435,14 +419,8 @@ class _Sentence:
     ) -> Iterator[_Candidate]:
         """The continuations of one hypothesis.
 
-        Args:
-            before: its log-probability.
-            state: of the tracker.
-            slot: its slot.
-            probable: the most probable tokens and their log-probabilities, most probable first.
-            advancing: the tokens that advance a phrase, likewise.
-            length: number of tokens with the next.
-            is_forced: whether the next token is one of a prefix.
+        `before` is its log-probability. `probable` and `advancing` have tokens and their
+        log-probabilities, most probable first; the latter advance a phrase.
         """
         follow, remaining = self.tracker.follow, self.tracker.remaining
         most = min(most + max(0, by - length) for by, most in self._deadlines)

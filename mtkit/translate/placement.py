@@ -34,13 +34,7 @@ WORDS_BEFORE = 2
 
 @dataclass(frozen=True)
 class Draft:
-    """A sentence, and its translation without regard to terms.
-
-    Attributes:
-        sentence: with its terms.
-        tokens: of the translation, without EOS.
-        limit: maximum number of its tokens; EOS may be cut off.
-    """
+    """A sentence, the tokens of its translation without regard to terms, and the limit of these."""
 
     sentence: Sentence
     tokens: Sequence[int]
@@ -49,13 +43,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to find the translation with the terms.
-
-    Attributes:
-        tracker: of the terms.
-        prefix: tokens that the translation begins with.
-        deadlines: when it must have terms.
-    """
+    """How to find the translation with the terms: what it begins with, and when it has terms."""
 
     tracker: Tracker
     prefix: Sequence[int]
@@ -103,13 +91,8 @@ class TermPlanner:
     ) -> list[list[Hypothesis]]:
         """Search again where hypotheses lack terms; terms that do not fit are left out.
 
-        Args:
-            sentences: with their terms.
-            found: the hypotheses of each without regard to terms, best first.
-            limits: the maximum number of tokens of each.
-            beam_size: of the search.
-            n_best: number of hypotheses of each sentence.
-            search: finds those with the terms.
+        `found` has the hypotheses of each sentence without regard to terms, best first; `limits`
+        the maximum number of their tokens.
         """
         found = list(found)
         drafts = {

@@ -36,7 +36,7 @@ from mtkit.parsing import Task
 from mtkit.tokenizer import PAD_ID, Tokenizer
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.linear import pack_weights, weight_places
-from mtkit.translate.requests import PendingBatch, Sentence, Translation
+from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation
 
 CPU = torch.device("cpu")
 # Sentences of a batch, and how many translations of each are wanted.
@@ -48,7 +48,7 @@ _AT_A_TIME = 2
 _ALIGNMENT = 64
 
 
-class Pool:
+class Pool(BaseDecoder):
     """Decodes in worker processes, which are started when there are batches.
 
     A new process imports the main script again, as always with Python's `spawn`: a script that
@@ -199,11 +199,7 @@ class Pool:
 
 
 class _Worker:
-    """The parent's view of a worker process.
-
-    Attributes:
-        pending: its batches, in order.
-    """
+    """The parent's view of a worker process, with its batches in order."""
 
     def __init__(self, setup: _Setup) -> None:
         self.pending: deque[PendingBatch] = deque()
@@ -241,16 +237,8 @@ class _Setup:
 
     It is small, because the parent waits until a new process has read it.
 
-    Attributes:
-        models: their settings, each with the size of the source's own vocabulary, if it has one.
-        weights: of all models, in the order of `weight_places`.
-        vocabulary: the SentencePiece model of the target.
-        decode: settings of search or sampling, and limits.
-        task: as in `Decoder`.
-        precision: of matrix products.
-        prepared: whether the weights are already packed.
-        threads: number of PyTorch threads.
-        device: where to decode.
+    `models` has the size of the source's own vocabulary beside each configuration, if it has one.
+    `weights` are those of all models, in the order of `weight_places`.
     """
 
     models: list[tuple[ModelConfig, int | None]]
@@ -307,10 +295,6 @@ class _Memory:
 
     It is freed with the last of these processes. PyTorch would use /dev/shm, which is often too
     small in a container, and a process that writes to it is then killed.
-
-    Args:
-        size: number of bytes, at least one.
-        descriptor: of existing memory; this object closes it.
     """
 
     def __init__(self, size: int, descriptor: int | None = None) -> None:

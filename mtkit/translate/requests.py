@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -112,14 +111,7 @@ def hypotheses_of(config: DecodeConfig, n_best: int) -> int:
 def plan(
     sentences: Sequence[Sentence], config: DecodeConfig, *, n_best: int, capacity: int
 ) -> list[PendingBatch]:
-    """Batches of sentences of similar length, the longest first.
-
-    Args:
-        sentences: with ids.
-        config: the number of hypotheses, and the size of batches.
-        n_best: translations of each sentence.
-        capacity: as in `DecoderProtocol`.
-    """
+    """Batches of sentences of similar length, the longest first."""
     if not sentences:
         return []
     slots = hypotheses_of(config, n_best)
@@ -134,26 +126,28 @@ def plan(
     return [PendingBatch([sentences[i] for i in batch], n_best) for batch in batches]
 
 
-class DecoderProtocol(Protocol):
-    """The interface of `Decoder` and `Pool`.
+class BaseDecoder:
+    """Decodes batches: in this process (`Decoder`), when they are needed, or in others (`Pool`).
 
     Attributes:
         capacity: number of batches that keep all processes busy.
     """
 
-    capacity: int
+    capacity = 1
 
     def begin(self, batches: Sequence[PendingBatch]) -> None:
         """Accept batches, to be decoded in this order."""
 
     def finish(self, pending: PendingBatch) -> list[list[Translation]]:
         """The translations of each sentence of a batch, best first."""
+        raise NotImplementedError
 
     def forget(self, pending: Sequence[PendingBatch]) -> None:
         """Cancel batches that are not being decoded yet."""
 
     def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         """Whether all processes are busy with other batches, so that no more are needed."""
+        return True
 
     def close(self) -> None:
-        """End all processes; the next batch starts new ones."""
+        """End all other processes; the next batch starts new ones."""

@@ -95,18 +95,12 @@ def sample(
     does not).
 
     Args:
-        step: from tokens, slots and cache to log-probabilities.
+        step, max_lengths, bos_id, eos_id, alpha, penalty_form, device: as in `beam_search`.
         cache: of B sentences with W slots each; it is never reordered.
-        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
         uniforms_BWT: for each step of each sample a number in [0, 1); T is at least the largest
             of `max_lengths`.
-        bos_id: first token of every hypothesis.
-        eos_id: the token that ends one.
-        alpha: strength of the length penalty.
-        penalty_form: of `length_penalty`.
         sampling: settings of sampling; the default is the model's own distribution.
         constraints: on outputs; the probability of an excluded token goes to the others.
-        device: the device of `step`.
 
     Returns:
         For each sentence W hypotheses, in sampling order and not by score; fewer if the
@@ -138,13 +132,7 @@ def sample(
 
 
 def _draw_tokens(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:
-    """A token for each row, (R,), on the same device.
-
-    Args:
-        log_probs_RV: the probabilities need not sum to 1.
-        uniforms_R: in [0, 1), float64.
-        sampling: settings of sampling.
-    """
+    """A token for each row, (R,), on the same device; probabilities need not sum to 1."""
     R, V = log_probs_RV.shape
     at_once = DRAWN_AT_ONCE_CPU if log_probs_RV.device.type == "cpu" else DRAWN_AT_ONCE_GPU
     tokens_R = torch.empty(R, dtype=torch.int64, device=log_probs_RV.device)

@@ -70,15 +70,7 @@ def score_pairs(
     config: DecodeConfig,
     device: torch.device,
 ) -> Iterator[Scored]:
-    """Score pairs of a line and a given translation, in order.
-
-    Args:
-        models: as in `given_log_probs`.
-        reader: encodes the lines.
-        pairs: if both lines are blank, the score is 0.
-        config: the length penalty, and the size of batches.
-        device: of the models.
-    """
+    """Score pairs of a line and a given translation, in order; 0 if both are blank."""
     tokenizer = reader.vocabularies.tgt
     for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
         numbers = range(first, first + len(window))

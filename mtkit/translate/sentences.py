@@ -25,14 +25,8 @@ log = logging.getLogger(__name__)
 class SentenceReader:
     """Makes sentences of lines, and lines of their translations.
 
-    Attributes:
-        vocabularies: of the model.
-        task: what the model does.
-        limit: maximum number of subwords of a sentence, without EOS; more are cut off.
-        src_lang, tgt_lang: language codes.
-        splits: whether lines are cut into sentences.
-        src_prefix: ids that every source begins with.
-        glossary: terms that translations must contain.
+    A sentence has at most `limit` subwords without EOS; more are cut off. Every source begins with
+    the ids of `src_prefix`.
     """
 
     vocabularies: Vocabularies
@@ -56,11 +50,11 @@ class SentenceReader:
         lines = [window.number_of(index) for index, of_line in enumerate(spans) for _ in of_line]
         # Sentences of a line are sampled independently, the first as a whole line would be.
         groups = itertools.groupby(lines)
-        numbers = [n + place * SAMPLE_STRIDE for n, same in groups for place, _ in enumerate(same)]
+        numbers = [n + index * SAMPLE_STRIDE for n, same in groups for index, _ in enumerate(same)]
         cut = [
-            (line[start:end], prefix if place == 0 else "", (start, end))
+            (line[start:end], prefix if index == 0 else "", (start, end))
             for line, prefix, of_line in zip(window.lines, prefixes, spans, strict=True)
-            for place, (start, end) in enumerate(of_line)
+            for index, (start, end) in enumerate(of_line)
         ]
         encoded = self.encode([self.task.source_text(text) for text, _, _ in cut], lines)
         forced = self.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
@@ -119,10 +113,6 @@ class SentenceReader:
         """The translations of a line.
 
         The k-th translation of a line has the k-th of each sentence, or the last if it has fewer.
-
-        Args:
-            sentences: of the line.
-            found: of each sentence, best first.
         """
         if len(found) == 1:
             return found[0]

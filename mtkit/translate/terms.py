@@ -110,13 +110,7 @@ class Glossary:
     def demands(
         self, line: str, tokenizer: Tokenizer, *, prefix: Sequence[int] = ()
     ) -> list[Demand]:
-        """As `demanded`, with the source that lacks the term.
-
-        Args:
-            line: of text.
-            tokenizer: of the source.
-            prefix: ids that every source begins with.
-        """
+        """As `demanded`, with the ids of the source without the term, which begin with `prefix`."""
         words = _words(line)
         demands = []
         for target, start, end in self._found(words):
@@ -183,24 +177,24 @@ def missing_terms(terms: Iterable[str], text: str, normal: Mapping[str, str]) ->
     free = text
     # The longest first, because a term may be a part of another.
     for number, term in sorted(enumerate(terms), key=lambda item: -len(item[1])):
-        place = next(_occurrences(normal[term], free, text), None)
-        if place is None:
+        start = next(_occurrences(normal[term], free, text), None)
+        if start is None:
             missing.append((number, term))
         else:
             # A line break is in no term.
             size = len(normal[term])
-            free = free[:place] + "\n" * size + free[place + size :]
+            free = free[:start] + "\n" * size + free[start + size :]
     return [term for _, term in sorted(missing)]
 
 
 def _occurrences(term: str, free: str, text: str) -> Iterator[int]:
     """Where a term is in the free part of a text, between word boundaries."""
-    place = free.find(term) if term else -1
-    while place >= 0:
-        end = place + len(term)
-        if not (_joins(text[place - 1 : place], term[0]) or _joins(term[-1], text[end : end + 1])):
-            yield place
-        place = free.find(term, place + 1)
+    start = free.find(term) if term else -1
+    while start >= 0:
+        end = start + len(term)
+        if not (_joins(text[start - 1 : start], term[0]) or _joins(term[-1], text[end : end + 1])):
+            yield start
+        start = free.find(term, start + 1)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -253,11 +247,7 @@ def _words(text: str) -> list[str]:
 
 
 class TermEncoder:
-    """Terms as phrases of subwords.
-
-    Args:
-        tokenizer: of the target language.
-    """
+    """Terms as phrases of subwords of the target language."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

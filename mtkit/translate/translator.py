@@ -29,7 +29,7 @@ from mtkit.translate.decoder import Decoder
 from mtkit.translate.doubts import Doubts, check
 from mtkit.translate.loading import choose_direction, load_models, make_decoder
 from mtkit.translate.reading import Window, windows
-from mtkit.translate.requests import DecoderProtocol, PendingBatch, Sentence, Translation, plan
+from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, plan
 from mtkit.translate.scoring import Scored, score_pairs
 from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.terms import Glossary
@@ -64,7 +64,7 @@ class Translator:
         *,
         device: torch.device,
         others: Sequence[Transformer] = (),
-        decoder: DecoderProtocol | None = None,
+        decoder: BaseDecoder | None = None,
         src_tokenizer: Tokenizer | None = None,
         glossary: Glossary | None = None,
         task: Task | None = None,
@@ -259,7 +259,6 @@ class Translator:
         An error of `windows` is raised after the windows before it.
 
         Args:
-            windows: of lines.
             progress: called with the number of newly translated lines of the current window; this
                 can be a fraction if the sentences of a line are translated one by one.
             doubts: collects the lines whose translations are probably incomplete.
@@ -299,7 +298,7 @@ class Translator:
     def _submit(self, window: Window, *, n_best: int) -> _PendingWindow:
         """Encode the sentences of a window, sort them into batches, and begin to decode these."""
         if self.task.name == "parsing" and any(window.prefixes or []):
-            raise MtkitError("a parser has no forced beginnings")
+            raise MtkitError("a parser cannot be combined with target prefixes")
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self._reader.read(window)
@@ -376,7 +375,6 @@ class Translator:
         the given text. A pair with a blank line has no links.
 
         Args:
-            sources, translations: lines.
             reverse: with a model of the other direction, for better alignments.
             method: joins the links to the best source words and those to the best target words.
 
