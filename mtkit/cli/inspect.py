@@ -264,10 +264,10 @@ def _write_pages(
     from mtkit.inspect import PageEntry, index_page
 
     entries = []
-    with new_folder(folder) as place:
+    with new_folder(folder) as partial_folder:
         for number, one in enumerate(inspections, start=1):
             entry = PageEntry(f"{number:04}.html", one.source, one.translation)
-            (place / entry.file).write_text(page(one), encoding="utf-8")
+            (partial_folder / entry.file).write_text(page(one), encoding="utf-8")
             entries.append(entry)
-        (place / "index.html").write_text(index_page(entries, run=run), encoding="utf-8")
+        (partial_folder / "index.html").write_text(index_page(entries, run=run), encoding="utf-8")
     log.info("wrote %s (%d pages); open index.html there", folder, len(entries))

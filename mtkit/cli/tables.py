@@ -305,17 +305,17 @@ def _scores_as_json(
     return _json(
         {
             "systems": [
-                {"system": name, "scores": [_facts(metric[place]) for metric in by_metric]}
-                for place, name in enumerate(names)
+                {"system": name, "scores": [_facts(metric[index]) for metric in by_metric]}
+                for index, name in enumerate(names)
             ],
             "groups": [
                 {
-                    "systems": [names[place] for place in group],
+                    "systems": [names[index] for index in group],
                     "scores": [
                         {
                             "name": metric[0].name,
-                            "mean": mean(metric[place].value for place in group),
-                            "deviation": stdev(metric[place].value for place in group),
+                            "mean": mean(metric[index].value for index in group),
+                            "deviation": stdev(metric[index].value for index in group),
                         }
                         for metric in by_metric
                     ],
@@ -339,9 +339,9 @@ def _table_of_scores(
         if metric[0].mean is not None:
             for heading in ("95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"):
                 table.add_column(heading, justify="right")
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         cells = []
-        for value in (metric[place] for metric in by_metric):
+        for value in (metric[index] for metric in by_metric):
             cells.append(f"{value.value:.2f}")
             if value.mean is not None:
                 cells.append(f"{value.mean:.2f} ± {value.interval:.2f}")
@@ -351,10 +351,10 @@ def _table_of_scores(
     for group in groups:
         cells = []
         for metric in by_metric:
-            values = [metric[place].value for place in group]
+            values = [metric[index].value for index in group]
             cells.append(f"{mean(values):.2f} ± {stdev(values):.2f}")
             cells += [""] * (0 if metric[0].mean is None else 3)
-        table.add_row(f"mean ± deviation of {', '.join(names[place] for place in group)}", *cells)
+        table.add_row(f"mean ± deviation of {', '.join(names[index] for index in group)}", *cells)
     return _render(table, width)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -179,28 +177,6 @@ def test_computing_on_a_gpu_that_is_not_there_is_refused(
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "--device cuda" in trained.refused(command, "--device", "cuda", stdin=b"one\n")
-
-
-def test_the_reader_may_go_away(trained: Place):
-    # As with `mtkit translate | head -1`.
-    command = ["translate", "--device", "cpu"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "mtkit", *command],
-        cwd=trained.folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        process.stdin.write(b"one two\n" * 50)
-        process.stdin.close()
-        err = process.stderr.read().decode()
-        process.wait(timeout=60)
-    assert "Traceback" not in err
-    assert "BrokenPipe" not in err
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(trained: Place):
