@@ -31,7 +31,6 @@ from mtkit.cli.options import (
     option_group,
     output_options,
     refuse_given,
-    refuse_parser,
     refuse_stdin_twice,
     run_option,
     zip_lines,
@@ -147,7 +146,10 @@ def align(
         refuse_given(["reference_path"], "requires --tune")
         check_output(output, {"SRC": src_path, "TGT": tgt_path}, restart=restart)
     run = open_run(run_path)
-    refuse_parser(run, "mtkit align")
+    if run.manifest.data.task == "parsing":
+        raise MtkitError(
+            f"{run.path}: is a parser, and mtkit align is for translations; give --run"
+        )
     reverse = None if reverse_path is None else open_run(reverse_path)
     options = DecodeOptions.parse(workers=1, **decode)
     with ExitStack() as stack:

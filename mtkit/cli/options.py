@@ -54,11 +54,7 @@ _OPTION_WIDTH = 26
 
 
 class GroupedOption(click.Option):
-    """An option that is printed in a group of the help.
-
-    Attributes:
-        group: the heading of the group.
-    """
+    """An option that is printed in a group of the help, under this heading."""
 
     def __init__(self, *declarations: Any, group: str, **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
@@ -377,16 +373,6 @@ def open_run(path: Path | None) -> Run:
     return run
 
 
-def refuse_parser(run: Run, command: str) -> None:
-    """Refuse a run that parses, for what is about translations.
-
-    Raises:
-        MtkitError: naming the run.
-    """
-    if run.manifest.data.task == "parsing":
-        raise MtkitError(f"{run.path}: is a parser, and {command} is for translations; give --run")
-
-
 def name_of(path: Path) -> str:
     """The name of an input for messages; - is standard input."""
     return "standard input" if str(path) == "-" else str(path)
@@ -402,11 +388,7 @@ def lines_of(path: Path, *, keeps_mark: bool = False) -> Iterator[str]:
 
 
 def refuse_stdin_twice(paths: Iterable[Path | None], *, advice: str = "") -> None:
-    """Refuse `-` for more than one input.
-
-    Raises:
-        click.UsageError: with the advice.
-    """
+    """Refuse `-` for more than one input."""
     if [*map(str, paths)].count("-") > 1:
         raise click.UsageError(f"standard input (-) can be read once{advice}")
 

@@ -47,16 +47,17 @@ class PageEntry(NamedTuple):
 def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str:
     """The page about one pair, as HTML in UTF-8; `run` and `checkpoint` are names to show."""
     most = MOST_SUBWORDS
+    source = inspection.source
     shown = {name: _cut(stack, most) for name, stack in inspection.stacks.items()}
     cross = inspection.stacks["cross"]
     cut = any(inspection.cut) or max(len(cross.queries), len(cross.keys)) > most
     positions = inspection.positions[:most]
     return render(
         "inspection.html",
-        title=_title(inspection.source),
+        title=source if len(source) <= 80 else f"{source[:79].rstrip()}…",
         kind="Attention",
         script="inspection.js",
-        source=inspection.source,
+        source=source,
         translation=inspection.translation,
         facts={"Run": run, "Checkpoint": checkpoint},
         cut=most if cut else None,
@@ -96,11 +97,6 @@ def figure(inspection: Inspection) -> str:
 def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
     """A page with a link to the page of each sentence."""
     return render("inspection_index.html", title=run, kind="Attention", entries=entries)
-
-
-def _title(source: str) -> str:
-    """The beginning of the source, for the top of the page."""
-    return source if len(source) <= 80 else f"{source[:79].rstrip()}…"
 
 
 def _prediction(one: Prediction) -> tuple[str, float, list[tuple[str, float]]]:
