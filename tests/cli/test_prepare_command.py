@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -117,31 +116,6 @@ def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
     assert "nowhere.en: No such file" in error
 
 
-def test_unequal_files_are_refused_with_both_counts(place: Place, tiny_text: TinyText):
-    short = place.write("short.de", "eins\nzwei\n")
-    error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], short)))
-    assert "200 lines" in error
-    assert "has 2;" in error
-
-
-def test_another_encoding_is_refused_by_file_and_line(place: Place, tiny_text: TinyText):
-    bad = place.write("bad.de", b"eins\n" * 41 + b"f\xfcnf\n" * 159)
-    error = place.refused(*prepare_arguments(tiny_text, train=(tiny_text.train[0], bad)))
-    assert "bad.de" in error
-    assert "line 42;" in error
-
-
-def test_an_empty_corpus_is_refused_by_name(place: Place, tiny_text: TinyText):
-    empty = place.write("empty.en", ""), place.write("empty.de", "")
-    assert "empty.en" in place.refused(*prepare_arguments(tiny_text, train=empty))
-
-
-def test_a_vocabulary_too_large_is_refused_with_the_largest(place: Place, tiny_text: TinyText):
-    error = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "32000")
-    assert "32000" in error
-    assert re.search(r"largest possible is \d+", error)
-
-
 def test_an_output_folder_that_cannot_be_made_is_refused(place: Place, tiny_text: TinyText):
     place.write("file", "not a folder")
     assert "file/out" in place.refused(*prepare_arguments(tiny_text), "--out", "file/out")
@@ -213,10 +187,6 @@ def test_a_vocabulary_beyond_all_bounds_is_refused(place: Place, tiny_text: Tiny
         assert size in line
     line = place.refused(*prepare_arguments(tiny_text), "--vocab-size", "4194304")
     assert "more than this text supports" in line
-
-
-def test_an_unknown_corpus_suggests_the_nearest(place: Place):
-    assert "multi30k-en-de" in place.refused("prepare", "multi30k-en-dee")
 
 
 def test_without_cleaning_every_pair_is_kept_that_is_text_and_not_too_long(
