@@ -447,7 +447,7 @@ class LanguageOdds:
         self.log_odds = odds
 
     @classmethod
-    def of(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> LanguageOdds:
+    def from_counts(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> LanguageOdds:
         """The log-odds for one side.
 
         Args:

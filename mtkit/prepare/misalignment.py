@@ -55,7 +55,7 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
     Returns:
         The segments, in order. Pairs at their ends that may belong to them are included.
     """
-    model = _LengthModel.of(records, start, end)
+    model = _LengthModel.fit(records, start, end)
     if model is None:
         return []
     found: list[Misalignment] = []
@@ -87,7 +87,7 @@ class _LengthModel:
     deviation: float
 
     @classmethod
-    def of(cls, records: PairRecords, start: int, end: int) -> _LengthModel | None:
+    def fit(cls, records: PairRecords, start: int, end: int) -> _LengthModel | None:
         """The model of a source; None if it is too short."""
         if end - start < 4 * _WINDOW:
             return None

@@ -43,13 +43,7 @@ _SIDES = ("source", "target")
 RARE = 10
 # Length ratios are counted in steps of this fraction of an octave.
 _RATIO_STEPS = 32
-_RATIO_RANKS = {
-    "1% of the pairs are not above": 0.01,
-    "5%": 0.05,
-    "median": 0.5,
-    "95%": 0.95,
-    "99%": 0.99,
-}
+_RATIO_RANKS = (0.01, 0.05, 0.5, 0.95, 0.99)
 # The chart of lengths shows this share of the sentences; a few long ones would make it flat.
 _ON_CHART = 0.995
 _MAX_BARS = 60
@@ -155,8 +149,8 @@ def data_page(
         sources=[(split, one) for split, many in data.manifest.sources.items() for one in many],
         lengths=_lengths_chart(train.sides),
         ratios={
-            label: f"{2 ** (_quantile(train.ratios, rank) / _RATIO_STEPS):.2f}"
-            for label, rank in _RATIO_RANKS.items()
+            f"{rank:.0%}": f"{2 ** (_quantile(train.ratios, rank) / _RATIO_STEPS):.2f}"
+            for rank in _RATIO_RANKS
         },
         sides=[
             (f"{name}, {split}", side.table())

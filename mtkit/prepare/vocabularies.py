@@ -141,7 +141,7 @@ def language_odds(
         for tokenizer in vocabularies.distinct
     }
     src_odds, tgt_odds = (
-        LanguageOdds.of(counts[tokenizer][side], counts[tokenizer][1 - side])
+        LanguageOdds.from_counts(counts[tokenizer][side], counts[tokenizer][1 - side])
         for side, tokenizer in enumerate(vocabularies)
     )
     return src_odds, tgt_odds

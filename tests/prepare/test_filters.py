@@ -488,11 +488,15 @@ def test_nothing_is_found_where_lengths_tell_nothing(tmp_path: Path):
 
 def test_a_piece_is_at_home_where_it_is_more_frequent():
     # Rare; on both sides; twice as often there; four times as often here.
-    odds = LanguageOdds.of(np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])).log_odds
+    odds = LanguageOdds.from_counts(
+        np.array([4, 500, 300, 400]), np.array([0, 500, 600, 104])
+    ).log_odds
     assert odds[:3].tolist() == [0, 0, 0]
     assert odds[3] == pytest.approx(np.log(400.5 / 104.5))
     # Here alone: no subword has more evidence than that.
-    assert LanguageOdds.of(np.array([10_000, 0]), np.array([0, 10_000])).log_odds.tolist() == [
+    assert LanguageOdds.from_counts(
+        np.array([10_000, 0]), np.array([0, 10_000])
+    ).log_odds.tolist() == [
         4,
         -4,
     ]
@@ -541,8 +545,8 @@ def test_swapped_and_copied_sentences_are_foreign_and_names_and_numbers_are_not(
     of_names = [rng.choice(names, 10) for _ in range(50)]
     pairs = [*right, *swapped, *copied, *((text, text) for text in of_names)]
     src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
-    src_home = LanguageOdds.of(counts(src), counts(tgt))
-    tgt_home = LanguageOdds.of(counts(tgt), counts(src))
+    src_home = LanguageOdds.from_counts(counts(src), counts(tgt))
+    tgt_home = LanguageOdds.from_counts(counts(tgt), counts(src))
 
     def foreign(odds: LanguageOdds, sentences: list[IntArray]) -> npt.NDArray[np.bool_]:
         of_each = np.array([len(text) for text in sentences])

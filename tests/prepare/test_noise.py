@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -279,27 +280,22 @@ def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
     monkeypatch.setattr("mtkit.prepare.passes.BLOCK", 30)
     monkeypatch.setattr("mtkit.prepare.passes.PART", 2)
     noise = {"noise": {"case": 0.2, "title": 0.2, "typos": 0.4}}
-    reports = [
-        prepare(tiny_text, tmp_path / str(workers), workers=workers, **noise) for workers in (1, 2)
-    ]
-    assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
+    first = prepare(tiny_text, tmp_path / "1", workers=2, **noise)
     original = passes.write_stage
-    written = 0
+    written = itertools.count(1)
 
     def stop_at_the_third(path: Path, value: Any) -> None:
-        nonlocal written
         original(path, value)
-        written += 1
-        if written == 3:
+        if next(written) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(passes, "write_stage", stop_at_the_third)
         with pytest.raises(KeyboardInterrupt):
-            prepare(tiny_text, tmp_path / "stopped", workers=1, **noise)
-    reports.append(prepare(tiny_text, tmp_path / "stopped", workers=1, **noise))
-    assert files_of(tmp_path / "stopped") == files_of(tmp_path / "1")
-    assert reports[0].noise == reports[1].noise == reports[2].noise
+            prepare(tiny_text, tmp_path / "2", workers=1, **noise)
+    second = prepare(tiny_text, tmp_path / "2", workers=1, **noise)
+    assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
+    assert first.noise == second.noise
 
 
 def test_subwords_are_learned_from_the_noise_too(
@@ -451,11 +447,7 @@ def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
             "noise.punctuation, noise.seed",
         ),
         ("nois.case=0.1", "prepare has no setting nois.case; did you mean noise.case?"),
-        ("typos=0.1", "prepare has no setting typos; did you mean noise.typos?"),
-        ("max_ratio.x=3", "prepare has no setting max_ratio.x; did you mean max_ratio?"),
         ("noise.case=1.1", "noise.case: expected less than or equal to 1, not 1.1"),
-        ("noise.case=-1", "noise.case: expected greater than or equal to 0, not -1"),
-        ("noise.case=often", "noise.case: expected a valid number, not 'often'"),
         ("noise.case", "--set noise.case: write key=value, as in max_ratio=3"),
         ("noise=1", "noise: is a group of settings; write noise.case=0.05, for example"),
         (

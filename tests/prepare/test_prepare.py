@@ -604,7 +604,7 @@ def interrupted(*_: Any, **__: Any) -> Any:
         "passes.Cleaner.__call__",
         "passes.find_repeats",
         "blocks.count_words",
-        "passes.LanguageOdds.of",
+        "passes.LanguageOdds.from_counts",
     ],
 )
 def test_what_was_interrupted_is_finished_by_the_same_command(
@@ -628,7 +628,7 @@ def test_what_was_done_is_kept_when_a_process_is_lost(
         raise LostWorkerError("a worker ended unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", lost)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.from_counts", lost)
         with pytest.raises(MtkitError):
             corpus.prepare()
     with monkeypatch.context() as patch:
@@ -640,7 +640,7 @@ def test_what_was_interrupted_is_not_used_for_other_settings(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.from_counts", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare()
     corpus.prepare(vocab_size=310, max_tokens=9)
@@ -706,7 +706,7 @@ def test_a_dry_run_leaves_nothing_however_it_ends(corpus: Corpus, monkeypatch: p
     assert corpus.prepare(dry_run=True).pairs["train"] == 200
     assert sorted(corpus.folder.rglob("*")) == before
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.from_counts", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(dry_run=True)
     assert sorted(corpus.folder.rglob("*")) == before
@@ -755,7 +755,7 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
     corpus.prepare()
     before = contents(corpus.folder / "out")
     with monkeypatch.context() as patch:
-        patch.setattr("mtkit.prepare.passes.LanguageOdds.of", interrupted)
+        patch.setattr("mtkit.prepare.passes.LanguageOdds.from_counts", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus.prepare(force=True, vocab_size=310)
     assert contents(corpus.folder / "out") == before
