@@ -112,7 +112,7 @@ class Worker(Generic[Item, Result]):
     """The parent's view of a process that applies a function.
 
     Args:
-        function: the function.
+        function: sent to the process once.
         what: the name of the process in error messages.
         advice: which settings need less memory.
 
@@ -199,11 +199,10 @@ class Worker(Generic[Item, Result]):
                 "this script starts workers when it is imported, and every worker imports it: "
                 'put its code under `if __name__ == "__main__":`'
             )
-        how = f"status {code}"
         if code is None:
             how = "it closed its pipe"
-        elif code < 0:
-            how = f"killed by {signal.Signals(-code).name}"
+        else:
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"status {code}"
         return LostWorkerError(
             f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
         )

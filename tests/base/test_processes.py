@@ -182,6 +182,14 @@ def test_cores_are_those_this_process_may_use():
     subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
+def run_script(folder: Path, text: str, **values: Any) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(text.format(here=str(HERE), **values))
+    return subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
 STOPPED = """
 import sys
 sys.path.insert(0, {here!r})
@@ -215,11 +223,7 @@ if __name__ == "__main__":
 
 
 def test_a_worker_that_nobody_ended_ends_at_the_exit(tmp_path: Path):
-    script = tmp_path / "script.py"
-    script.write_text(AT_EXIT.format(here=str(HERE)))
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_script(tmp_path, AT_EXIT)
     assert (done.returncode, done.stdout, done.stderr) == (0, "9\n", "")
 
 
@@ -241,11 +245,7 @@ from mtkit.base.processes import Worker, ordered_map
     ],
 )
 def test_a_script_that_starts_workers_at_import_gets_advice(work: str, tmp_path: Path):
-    script = tmp_path / "script.py"
-    script.write_text(UNGUARDED.format(here=str(HERE), work=work))
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_script(tmp_path, UNGUARDED, work=work)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("Traceback") == 1
     last = done.stderr.splitlines()[-1]
@@ -310,11 +310,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("number", [int(signal.SIGINT), int(signal.SIGTERM)])
 def test_an_interrupt_waits_until_a_worker_has_started(number: int, tmp_path: Path):
-    script = tmp_path / "script.py"
-    script.write_text(INTERRUPTED_AT_A_START.format(here=str(HERE), number=number))
-    done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_script(tmp_path, INTERRUPTED_AT_A_START, number=number)
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted []\n", "")
 
 
