@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from mtkit.base.errors import MtkitError
+from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import (
     Record,
     naming_file,
@@ -30,6 +30,7 @@ from mtkit.base.files import (
     sync,
     write_record,
 )
+from mtkit.config import ModelConfig
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _STATE = "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
+_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 # The file of a checkpoint that is written last.
 COMPLETE = f"step-*/{_STATE}"
 _OTHER_CHECKPOINT = (
@@ -223,6 +225,34 @@ def validation_scores(
     return [ValidationScore(sign * value, step) for value, step in values if value is not None]
 
 
+def to_average(saved: list[Checkpoint]) -> list[Checkpoint]:
+    """The checkpoints of the schedule, and the newest: a stopped run has trained up to there."""
+    return [*(one for one in saved[:-1] if not one.is_extra()), saved[-1]]
+
+
+def choose(saved: list[Checkpoint], which: str, *, of: Path) -> list[Checkpoint]:
+    """Those of some checkpoints, oldest first, that `last`, a step, or `average:N` stands for.
+
+    Raises:
+        MtkitError: if there is no such checkpoint; it names `of`, the folder of the run.
+    """
+    if which == "last":
+        return saved[-1:]
+    if match := re.fullmatch(r"average:(\d+)", which):
+        count, regular = int(match[1]), to_average(saved)
+        if not 1 <= count <= len(regular):
+            raise MtkitError(f"{of}: {which}: the run has {len(regular)} checkpoints to average")
+        return regular[-count:]
+    if not which.isdecimal():
+        raise MtkitError(
+            f"{of}: {which!r} is not a checkpoint; write last, best, average:N or a step"
+        )
+    if one := [checkpoint for checkpoint in saved if checkpoint.step == int(which)]:
+        return one
+    steps = ", ".join(str(checkpoint.step) for checkpoint in saved)
+    raise MtkitError(f"{of}: has no checkpoint of step {which}, only of {steps}")
+
+
 def average(load: list[Callable[[], Tensors]]) -> Tensors:
     """The mean of several sets of weights, one in memory at a time, summed in float64."""
     total: Tensors = {}
@@ -242,6 +272,38 @@ def load_average(checkpoints: list[Checkpoint]) -> tuple[Tensors, str]:
     weights = average([checkpoint.load_weights for checkpoint in checkpoints])
     first, last = checkpoints[0].step, checkpoints[-1].step
     return weights, f"the average of {len(checkpoints)} checkpoints, steps {first} to {last}"
+
+
+def check_sizes(weights: Tensors, settings: ModelConfig, *, of: Path) -> None:
+    """Refuse weights with other sizes than the settings, before a model is built.
+
+    Raises:
+        MtkitError: naming the setting and `of`, the folder of the run.
+    """
+    layers = {match[0] for name in weights if (match := _LAYER.match(name))}
+    if not layers or "embedding.weight" not in weights:
+        return  # not the weights of a Transformer, which `load_into` reports
+    sizes = {
+        "encoder_layers": sum(name.startswith("encoder") for name in layers),
+        "decoder_layers": sum(name.startswith("decoder") for name in layers),
+        "d_model": next(iter(weights["embedding.weight"].shape[1:]), 0),
+    }
+    for key, size in sizes.items():
+        if (wanted := getattr(settings, key)) != size:
+            raise MtkitError(
+                f"{of}: the weights do not fit config.yaml: model.{key} is {wanted}, and the "
+                f"weights have {size}"
+            )
+
+
+def load_into(model: nn.Module, weights: Tensors, *, of: Path) -> None:
+    """Load weights into a model; raises `MtkitError` if those of the run `of` do not fit it."""
+    try:
+        model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        raise MtkitError(
+            f"{of}: the weights do not fit config.yaml: {reason_of(error, most=200)}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -571,6 +571,16 @@ def dump_config(config: Config) -> str:
     return dump_yaml(tree)
 
 
+def fixed_settings(config: Config) -> dict[str, Any]:
+    """The settings that may not change in a run, by their dotted keys."""
+    return {
+        f"{section}.{key}": value
+        for section, settings in config.model_dump().items()
+        for key, value in settings.items()
+        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
+    }
+
+
 def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
     """Dotted keys in which two configurations differ, each with both values.
 

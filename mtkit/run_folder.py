@@ -1,6 +1,6 @@
-"""The run folder: created, locked, saved to, loaded from, found.
+"""The run folder: its identity and lock, and the choice of its checkpoints.
 
-This module defines the files in `runs/<name>/`, except vocabularies (`tokenizer`) and checkpoints
+This module names the files in `runs/<name>/`, except vocabularies (`tokenizer`) and checkpoints
 (`checkpoint`). Weights and optimizer states are safetensors, the rest is JSON, YAML and
 SentencePiece models, so loading never executes code. A checkpoint is written under a temporary
 name, synced and renamed: a checkpoint with its final name is complete.
@@ -18,23 +18,19 @@ import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-from torch import nn
+from pydantic import ConfigDict, Field
 
-from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.errors import MtkitError
 from mtkit.base.files import (
     FileLock,
     Record,
-    json_text,
     lock,
     naming_file,
-    partial_name,
     read_record,
     sha256_of,
     write_record,
@@ -44,13 +40,16 @@ from mtkit.checkpoint import (
     COMPLETE,
     Checkpoint,
     Tensors,
+    check_sizes,
     checkpoint_name,
+    choose,
     load_average,
     step_of,
+    to_average,
     validation_scores,
     write_checkpoint,
 )
-from mtkit.config import MAY_CHANGE, Config, change_decoding, dump_config, load_config
+from mtkit.config import Config, change_decoding, dump_config, fixed_settings, load_config
 from mtkit.run_manifest import FORMAT, RunManifest
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
@@ -58,37 +57,31 @@ log = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 _MANIFEST = "manifest.json"
-_METRICS = "metrics.jsonl"
-_SAMPLES = "samples.jsonl"
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
 PAGE = "report.html"
+# The folder of TensorBoard's files.
+BOARD = "tensorboard"
 # The heads that align words, chosen for the weights of a run (translate.alignment).
 ALIGNMENT = "alignment.json"
-_BOARD = "tensorboard"
 _CHECKPOINTS = "checkpoints"
-_LAYER = re.compile(r"(encoder|decoder)\.(\d+)\.")
 _LOCK = ".lock"
 
 _TRAIN_AGAIN = "restore the file from a copy, or train again with another --run"
 
 
-class _MetricsRow(Record):
-    """A row of `metrics.jsonl`: of training, or of a validation."""
+class MetricsRow(Record):
+    """A row of `metrics.jsonl`: numbers by their names.
+
+    Rows of training have `loss`, rows of validations `valid_loss`, and `valid_bleu` and the like.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, int | float | None]
 
     step: int = Field(ge=0)
-    loss: float | None = None
-    alignment_loss: float | None = None
-    lr: float | None = None
-    epoch: int | None = None
-    tokens_per_second: float | None = None
-    seconds_per_step: float | None = None
-    tokens: int | None = None
-    flops: float | None = None
-    valid_loss: float | None = None
-    valid_perplexity: float | None = None
-    valid_bleu: float | None = None
-    valid_chrf: float | None = None
-    valid_f1: float | None = None
-    valid_also: dict[str, dict[str, float]] | None = None  # of further sets, by their names
+    # Of further validation sets, by their names.
+    valid_also: dict[str, dict[str, float]] | None = None
 
 
 class _Sample(Record):
@@ -104,23 +97,8 @@ class _SamplesRow(Record):
     samples: list[_Sample]
 
 
-def _is_manifest_of_run(path: Path) -> bool:
-    """Whether it is the undamaged manifest of a run, and not of prepared data."""
-    try:
-        read_record(path, RunManifest, advice=_TRAIN_AGAIN)
-    except MtkitError:
-        return False
-    return True
-
-
 class Run:
-    """A run folder.
-
-    Attributes:
-        path: the folder.
-        config: the configuration of the run.
-        manifest: data fingerprint and folder, versions, command.
-    """
+    """A run folder, with its configuration and its manifest."""
 
     def __init__(self, path: Path, config: Config, manifest: RunManifest) -> None:
         self.path = path
@@ -135,8 +113,7 @@ class Run:
     def check_held(self) -> None:
         """Refuse to write if the folder is no longer the one that was locked.
 
-        Raises:
-            MtkitError: if it was moved or deleted during training.
+        It was then moved or deleted during training.
         """
         if self._held is not None and not self._held.is_in_place():
             raise MtkitError(
@@ -146,25 +123,14 @@ class Run:
 
     @classmethod
     def create(
-        cls,
-        path: Path,
-        config: Config,
-        vocabularies: Vocabularies,
-        *,
-        manifest: RunManifest,
+        cls, path: Path, config: Config, vocabularies: Vocabularies, *, manifest: RunManifest
     ) -> Run:
         """A new run folder without checkpoints; deletes those of an old one.
 
-        Args:
-            path: the folder.
-            config: of the run.
-            vocabularies: of source and target.
-            manifest: the manifest; the checksums are added here.
-
-        Raises:
-            MtkitError: if a folder has the name of a file of a run; nothing is deleted then.
+        The checksums are added to the manifest here. Raises `MtkitError`, and deletes nothing, if
+        a folder has the name of a file of a run.
         """
-        old_files = (_METRICS, _SAMPLES, PAGE, ALIGNMENT, *VOCABULARY_FILES)
+        old_files = (METRICS, SAMPLES, PAGE, ALIGNMENT, *VOCABULARY_FILES)
         for name in (_MANIFEST, CONFIG, *old_files):
             if (path / name).is_dir():
                 raise MtkitError(f"{path / name}: is a folder; move it away")
@@ -177,8 +143,8 @@ class Run:
             (path / _MANIFEST).unlink(missing_ok=True)
             for old in old_files:
                 (path / old).unlink(missing_ok=True)
-            shutil.rmtree(path / _BOARD, ignore_errors=True)
-            (path / _METRICS).write_bytes(b"")
+            shutil.rmtree(path / BOARD, ignore_errors=True)
+            (path / METRICS).write_bytes(b"")
             write_whole(path / CONFIG, dump_config(config))
             names = vocabularies.save(path)
             manifest = manifest.model_copy(
@@ -224,12 +190,17 @@ class Run:
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
         if (path / _MANIFEST).is_file():
-            return CONFIG in names or _is_manifest_of_run(path / _MANIFEST)
+            if CONFIG in names:
+                return True
+            # Of a run, undamaged, and not of prepared data.
+            with contextlib.suppress(MtkitError):
+                read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
+                return True
+            return False
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.
-        left = {_CHECKPOINTS, _METRICS, CONFIG, _SAMPLES, PAGE, _BOARD, ALIGNMENT}
-        left.update(VOCABULARY_FILES)
+        left = {_CHECKPOINTS, METRICS, CONFIG, SAMPLES, PAGE, BOARD, ALIGNMENT, *VOCABULARY_FILES}
         return not names or (_CHECKPOINTS in names and names <= left)
 
     @staticmethod
@@ -321,11 +292,8 @@ class Run:
         """Write a missing or damaged copy of a vocabulary again.
 
         Args:
-            vocabularies: those of the training data.
+            vocabularies: of the training data.
             source: the folder that they are from, for messages.
-
-        Raises:
-            MtkitError: if they are not the vocabularies of the run, or cannot be written.
         """
         _, names = self._tokenizer_files()
         for name, tokenizer in zip(names, vocabularies.distinct, strict=True):
@@ -345,7 +313,9 @@ class Run:
         is_joint = VOCABULARY_FILES.joint in self.manifest.files
         names = VOCABULARY_FILES.used(is_joint=is_joint)
         if self.manifest.files.keys() != {*names}:
-            raise MtkitError(f"{self.path / _MANIFEST}: names no tokenizers; {_TRAIN_AGAIN}")
+            raise MtkitError(
+                f"{self.path / _MANIFEST}: does not list the tokenizer files; {_TRAIN_AGAIN}"
+            )
         return is_joint, names
 
     def _is_tokenizer_intact(self, name: str) -> bool:
@@ -365,29 +335,25 @@ class Run:
 
     def checkpoints(self) -> list[Checkpoint]:
         """All complete checkpoints, oldest first."""
-        found = []
         folder = self.path / _CHECKPOINTS
-        for path in folder.iterdir() if folder.is_dir() else ():
-            if (step := step_of(path.name)) is not None:
-                found.append(self.checkpoint(path, step))
-        return sorted(found, key=lambda checkpoint: checkpoint.step)
+        paths = folder.iterdir() if folder.is_dir() else ()
+        steps = [(path, step_of(path.name)) for path in paths]
+        saved = [self.checkpoint(path, step) for path, step in steps if step is not None]
+        return sorted(saved, key=lambda checkpoint: checkpoint.step)
 
     def checkpoint(self, path: Path, step: int) -> Checkpoint:
         """The checkpoint in a folder, which a shared file system may not list yet."""
         return Checkpoint(path, step, self.manifest.identity)
 
-    def best(self) -> Checkpoint | None:
+    def best(self, among: Sequence[Checkpoint] | None = None) -> Checkpoint | None:
         """The checkpoint with the best validation (`train.best_metric`), the newest of equal ones.
 
         Raises:
             MtkitError: if the state of a checkpoint is damaged, so that it cannot be compared.
         """
-        return self._best_of(self.checkpoints())
-
-    def _best_of(self, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+        checkpoints = self.checkpoints() if among is None else among
         states = ({**one.load_state(), "step": one.step} for one in checkpoints)
-        scores = validation_scores(states, self.config.train.best_metric)
-        best = max(scores, default=None)
+        best = max(validation_scores(states, self.config.train.best_metric), default=None)
         return next((one for one in checkpoints if best and one.step == best.step), None)
 
     def last_good(self) -> str:
@@ -396,22 +362,6 @@ class Run:
         if not saved:
             return "nothing was saved"
         return f"the last good checkpoint is step {saved[-1].step}"
-
-    def quarantine_after(self, step: int) -> list[str]:
-        """Rename the checkpoints after `step`, which are damaged, so that they are not used.
-
-        Returns:
-            Their new names.
-        """
-        names = []
-        for checkpoint in self.checkpoints():
-            if checkpoint.step > step:
-                place = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
-                with naming_file(place):
-                    shutil.rmtree(place, ignore_errors=True)
-                    checkpoint.path.rename(place)
-                names.append(place.name)
-        return names
 
     def save(
         self,
@@ -426,17 +376,16 @@ class Run:
 
         Args:
             step: updates made so far.
-            weights: of the model.
-            optimizer: its tensors; None for a model that is not trained further.
+            weights, optimizer: tensors by name; None for a model that is not trained further.
             state: counters, as plain values.
             extra: whether it is saved outside the schedule, as the best so far or after a signal.
                 Such a checkpoint is kept while it is the best or the newest, and is used in
                 averages only while it is the newest.
         """
         self.check_held()
-        place = self.path / _CHECKPOINTS / checkpoint_name(step)
+        path = self.path / _CHECKPOINTS / checkpoint_name(step)
         write_checkpoint(
-            place,
+            path,
             run=self.manifest.identity,
             step=step,
             weights=weights,
@@ -444,47 +393,23 @@ class Run:
             state=state,
             extra=extra,
         )
-        return self.checkpoint(place, step)
-
-    def prune(self) -> None:
-        """Delete the checkpoints that `train.keep_checkpoints` and similar settings do not keep.
-
-        A checkpoint with a damaged state is kept: it may be the best.
-
-        Raises:
-            MtkitError: if a checkpoint cannot be deleted.
-        """
-        self.check_held()
-        settings = self.config.train
-        found = self.checkpoints()
-        regular = [checkpoint for checkpoint in found if not checkpoint.is_extra()]
-        readable = [checkpoint for checkpoint in found if checkpoint.is_readable()]
-        best = self._best_of(readable)
-        wanted = [*regular[-settings.keep_checkpoints :], *found[-1:], best]
-        for checkpoint in found:
-            kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
-            if not kept and checkpoint not in wanted and checkpoint in readable:
-                with naming_file(checkpoint.path):
-                    # Renamed first: a kill must not leave an incomplete checkpoint with its name.
-                    shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
+        return self.checkpoint(path, step)
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
-        """Weights by name.
-
-        Args:
-            which: as in `chosen`.
-
-        Returns:
-            The tensors, and their description.
+        """The weights that `chosen` names, and their description; raises as `chosen`.
 
         Raises:
-            MtkitError: if there is no such checkpoint, or it is damaged.
+            MtkitError: also if a checkpoint is damaged, or of another size than the model.
         """
         chosen = self.chosen(which)
         if which is None or which.startswith("average:"):
-            return load_average(chosen)
-        (one,) = chosen
-        return one.load_weights(), f"step {one.step}{', the best' if which == 'best' else ''}"
+            weights, description = load_average(chosen)
+        else:
+            (one,) = chosen
+            is_best = ", the best" if which == "best" else ""
+            weights, description = one.load_weights(), f"step {one.step}{is_best}"
+        check_sizes(weights, self.config.model, of=self.path)
+        return weights, description
 
     def chosen(self, which: str | None) -> list[Checkpoint]:
         """The selected checkpoint, or the checkpoints to average.
@@ -496,162 +421,47 @@ class Run:
         Raises:
             MtkitError: if there is no such checkpoint.
         """
-        found = self.checkpoints()
-        if not found:
+        saved = self.checkpoints()
+        if not saved:
             raise MtkitError(f"{self.path}: has no checkpoint yet; mtkit train writes them")
-        # Those of the schedule, and the newest: a run that is stopped has trained up to there.
-        regular = [*(one for one in found[:-1] if not one.is_extra()), found[-1]]
         if which is None:
-            return regular[-self.config.decode.average_checkpoints :]
-        if which == "last":
-            return found[-1:]
+            return to_average(saved)[-self.config.decode.average_checkpoints :]
         if which == "best":
             best = self.best()
             if best is None:
                 raise MtkitError(f"{self.path}: no checkpoint was validated, so none is the best")
             return [best]
-        if match := re.fullmatch(r"average:(\d+)", which):
-            count = int(match[1])
-            if not 1 <= count <= len(regular):
-                raise MtkitError(
-                    f"{self.path}: {which}: the run has {len(regular)} checkpoints to average"
-                )
-            return regular[-count:]
-        if which.isdecimal():
-            for checkpoint in found:
-                if checkpoint.step == int(which):
-                    return [checkpoint]
-            steps = ", ".join(str(checkpoint.step) for checkpoint in found)
-            raise MtkitError(f"{self.path}: has no checkpoint of step {which}, only of {steps}")
-        raise MtkitError(
-            f"{self.path}: {which!r} is not a checkpoint; write last, best, average:N or a step"
-        )
-
-    def check_sizes(self, weights: Tensors) -> None:
-        """Compare the model's settings with its weights, before a model is built.
-
-        Raises:
-            MtkitError: if the weights have another number of layers or another width.
-        """
-        layers = {match[0] for name in weights if (match := _LAYER.match(name))}
-        if not layers or "embedding.weight" not in weights:
-            return  # not the weights of a Transformer, which `load_into` reports
-        model = self.config.model
-        wanted = {
-            "encoder_layers": model.encoder_layers,
-            "decoder_layers": model.decoder_layers,
-            "d_model": model.d_model,
-        }
-        found = {
-            "encoder_layers": sum(name.startswith("encoder") for name in layers),
-            "decoder_layers": sum(name.startswith("decoder") for name in layers),
-            "d_model": next(iter(weights["embedding.weight"].shape[1:]), 0),
-        }
-        for key, value in wanted.items():
-            if value != found[key]:
-                raise MtkitError(
-                    f"{self.path}: the weights do not fit {CONFIG}: model.{key} is {value}, "
-                    f"and the weights have {found[key]}"
-                )
-
-    def load_into(self, model: nn.Module, weights: Tensors) -> None:
-        """Load these weights into a model.
-
-        Raises:
-            MtkitError: if they are for another model.
-        """
-        try:
-            model.load_state_dict(weights, assign=True)
-        except RuntimeError as error:
-            raise MtkitError(
-                f"{self.path}: the weights do not fit {CONFIG}: {reason_of(error, most=200)}"
-            ) from error
+        return choose(saved, which, of=self.path)
 
     # Metrics
 
-    def log(self, row: dict[str, Any]) -> None:
-        """Append one row to `metrics.jsonl`."""
-        self._append(_METRICS, row)
-
     def metrics(self) -> list[dict[str, Any]]:
-        """All rows of `metrics.jsonl`."""
-        return self._rows(_METRICS)
-
-    def add_samples(self, step: int, samples: Sequence[dict[str, str]]) -> None:
-        """Append the translations of a validation to `samples.jsonl`."""
-        self._append(_SAMPLES, {"step": step, "samples": list(samples)})
+        """The rows of `metrics.jsonl`."""
+        return self._rows(METRICS, MetricsRow)
 
     def samples(self) -> list[dict[str, Any]]:
-        """All rows of `samples.jsonl`."""
-        return self._rows(_SAMPLES)
+        """The rows of `samples.jsonl`: the translations of some lines by each validation."""
+        return self._rows(SAMPLES, _SamplesRow)
 
-    def truncate_metrics(self, step: int) -> None:
-        """Delete rows after `step`, which a resumed run will write again."""
-        for name in (_METRICS, _SAMPLES):
-            rows = [row for row in self._rows(name) if row["step"] <= step]
-            with naming_file(self.path / name):
-                write_whole(self.path / name, "".join(f"{json_text(row)}\n" for row in rows))
-
-    def write_page(self, html: str) -> None:
-        """Write `report.html`."""
-        self.check_held()
-        with naming_file(self.path / PAGE):
-            write_whole(self.path / PAGE, html)
-
-    @property
-    def board_path(self) -> Path:
-        """The folder for TensorBoard's files."""
-        return self.path / _BOARD
-
-    def add_to_board(self, name: str, content: bytes) -> None:
-        """Append to one of TensorBoard's files."""
-        self.check_held()
-        with naming_file(self.board_path / name):
-            self.board_path.mkdir(exist_ok=True)
-            with (self.board_path / name).open("ab") as file:
-                file.write(content)
-
-    def _append(self, name: str, row: dict[str, Any]) -> None:
-        self.check_held()
-        with naming_file(self.path / name), (self.path / name).open("a+b") as file:
-            line = f"{json_text(row)}\n".encode()
-            if file.tell():
-                # A full disk or a kill may have cut the previous row.
-                file.seek(-1, os.SEEK_END)
-                if file.read() != b"\n":
-                    line = b"\n" + line
-            file.write(line)
-
-    def _rows(self, name: str) -> list[dict[str, Any]]:
+    def _rows(self, name: str, kind: type[Record]) -> list[dict[str, Any]]:
         """The rows of a file; damaged rows are left out, with a warning."""
-        kind = _MetricsRow if name == _METRICS else _SamplesRow
         rows, damaged = [], 0
         try:
-            content = (self.path / name).read_bytes()
+            *lines, last = (self.path / name).read_bytes().split(b"\n")
         except OSError:
             return []
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines, start=1):
+        for line in filter(bytes.strip, [*lines, last]):
             try:
-                row = kind.model_validate(json.loads(line))
+                row = json.loads(line)
+                kind.model_validate(row)
             except (ValueError, RecursionError):
-                # A kill may have cut the last row; after a complete one, the last part is empty.
-                damaged += number < len(lines) and bool(line.strip())
+                # A kill may have cut the last row.
+                damaged += line is not last
             else:
-                rows.append(row.model_dump(exclude_unset=True))
+                rows.append(row)
         if damaged:
             log.warning("%s: %d damaged rows are left out", self.path / name, damaged)
         return rows
-
-
-def fixed_settings(config: Config) -> dict[str, Any]:
-    """The settings that may not change in a run, by their dotted keys."""
-    return {
-        f"{section}.{key}": value
-        for section, settings in config.model_dump().items()
-        for key, value in settings.items()
-        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
-    }
 
 
 def find_run(root: Path) -> Run:

@@ -29,10 +29,17 @@ from support.prepared import prepare_trees
 from support.treebank import small_trees
 
 from mtkit.base.files import sha256_of_json
-from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config
+from mtkit.config import (
+    Config,
+    DecodeConfig,
+    ModelConfig,
+    TrainConfig,
+    dump_config,
+    fixed_settings,
+)
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
-from mtkit.run_folder import Run, fixed_settings
+from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, RunManifest
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 

@@ -20,7 +20,8 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
-from mtkit.train.checkpoint_writer import CheckpointWriter
+from mtkit.train.checkpoints import CheckpointWriter, prune
+from mtkit.train.metrics import append_row, truncate_rows
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -389,7 +390,7 @@ def test_pruning_keeps_the_newest_every_nth_and_the_best(
     run = run.with_config(run.config.model_copy(update={"train": settings}))
     for step, value in enumerate(bleu, start=1):
         save(run, step, bleu=value)
-    run.prune()
+    prune(run)
     assert steps(run) == left
 
 
@@ -454,24 +455,24 @@ def test_a_run_translates_after_its_data_is_gone_and_it_was_moved(
 def test_rows_of_metrics_come_back_in_order(run: Run):
     rows = [{"step": 1, "loss": 2.5}, {"step": 1, "valid_bleu": 0.0}, {"step": 2, "loss": 1.25}]
     for row in rows:
-        run.log(row)
+        append_row(run, "metrics.jsonl", row)
     assert run.metrics() == rows
 
 
 @pytest.mark.parametrize("cut", [b"}\n", b"25}\n", b', "loss": 2.25}\n'])
 def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Run):
-    run.log({"step": 1, "loss": 2.5})
-    run.log({"step": 2, "loss": 2.25})
+    append_row(run, "metrics.jsonl", {"step": 1, "loss": 2.5})
+    append_row(run, "metrics.jsonl", {"step": 2, "loss": 2.25})
     file = run.path / "metrics.jsonl"
     content = file.read_bytes()
     assert content.endswith(cut)
     file.write_bytes(content.removesuffix(cut))
     assert run.metrics() == [{"step": 1, "loss": 2.5}]
     # A run that goes on, as the disk has room again, loses no other row.
-    run.log({"step": 3, "loss": 2.25})
+    append_row(run, "metrics.jsonl", {"step": 3, "loss": 2.25})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 3, "loss": 2.25}]
-    run.truncate_metrics(1)
-    run.log({"step": 2, "loss": 2.0})
+    truncate_rows(run, 1)
+    append_row(run, "metrics.jsonl", {"step": 2, "loss": 2.0})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0}]
     assert file.read_bytes().count(b"\n") == 2
 

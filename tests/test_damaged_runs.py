@@ -23,7 +23,7 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
-from mtkit.train.checkpoint_writer import CheckpointWriter
+from mtkit.train.checkpoints import CheckpointWriter, prune
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_prune_that_is_killed_leaves_no_half_of_a_checkpoint(
 
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
-            run.prune()
+            prune(run)
     for saved in run.checkpoints():
         saved.load_weights()
     save(run, 70)

@@ -53,7 +53,7 @@ HOMES = {
         "checkpoint",
         "run_folder",
         "run_manifest",
-        "train.state",
+        "train.checkpoints",
         "prepare.corpus_file",
         "prepare.tokenizer_from",
     },

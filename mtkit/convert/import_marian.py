@@ -26,6 +26,7 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.folders import check_writable, new_folder
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.base.text import check_language, read_lines
+from mtkit.checkpoint import load_into
 from mtkit.config import Config
 from mtkit.convert.check import BOUNDS, RunModel, compare
 from mtkit.convert.export_record import plain_greedy
@@ -281,7 +282,7 @@ def _translator(run: Run) -> Translator:
     src, tgt = vocabularies
     with torch.device("meta"):
         model = Transformer(run.config.model, len(tgt), PAD_ID, vocabularies.own_src_size)
-    run.load_into(model, run.select(None)[0])
+    load_into(model, run.select(None)[0], of=run.path)
     return Translator(
         model.eval(),
         tgt,

@@ -61,7 +61,6 @@ def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
     manifest = run.manifest
     origin = manifest.imported or manifest.started_from
     weights, description = run.select(which)
-    run.check_sizes(weights)
     return Initial(
         weights,
         run.path,

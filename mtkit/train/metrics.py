@@ -1,4 +1,4 @@
-"""Writes the metrics of a run: `metrics.jsonl`, TensorBoard files, samples, and the page.
+"""Writes the metrics of a run: `metrics.jsonl`, samples, TensorBoard files, and the page.
 
 A write error, such as a full disk, never stops training; it gives one warning.
 """
@@ -6,22 +6,24 @@ A write error, such as a full disk, never stops training; it gives one warning.
 from __future__ import annotations
 
 import logging
+import os
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import json_text, naming_file, write_whole
 from mtkit.config import dump_config
-from mtkit.run_folder import Run
+from mtkit.run_folder import BOARD, METRICS, PAGE, SAMPLES, Run
 from mtkit.train.report_page import RunFacts, RunState, run_page
 from mtkit.translate import Translation
 
 log = logging.getLogger(__name__)
 
-SAMPLES = 6
+# Lines of the validation set whose translations are kept.
+SAMPLE_LINES = 6
 # As many times as long as the page took to write.
 _PAUSE_AFTER_PAGE = 100
 
@@ -68,7 +70,7 @@ class MetricsLogger:
         # Read only once, because every validation uses all of them several times.
         self._rows: list[dict[str, Any]] = []
         if active:
-            self._attempt(self._read)
+            self._rows = run.metrics()
             self._open_board()
 
     def __enter__(self) -> MetricsLogger:
@@ -83,7 +85,7 @@ class MetricsLogger:
         if not self._active:
             return
         self._rows.append(dict(row))
-        self._attempt(lambda: self._run.log(dict(row)))
+        self._attempt(lambda: append_row(self._run, METRICS, row))
         kind = "valid" if "valid_loss" in row else "train"
         scalars = {
             f"{kind}/{key.removeprefix('valid_')}": row[key]
@@ -105,12 +107,12 @@ class MetricsLogger:
         """Store a few translations of a validation, of the same lines every time."""
         if not self._active:
             return
-        places = [place * len(src) // SAMPLES for place in range(min(SAMPLES, len(src)))]
+        lines = [i * len(src) // SAMPLE_LINES for i in range(min(SAMPLE_LINES, len(src)))]
         samples = [
-            {"src": src[place], "ref": tgt[place], "hyp": translations[place].text}
-            for place in dict.fromkeys(places)
+            {"src": src[i], "ref": tgt[i], "hyp": translations[i].text}
+            for i in dict.fromkeys(lines)
         ]
-        self._attempt(lambda: self._run.add_samples(step, samples))
+        self._attempt(lambda: append_row(self._run, SAMPLES, {"step": step, "samples": samples}))
 
     def initial_loss(self) -> float | None:
         """The validation loss at step 0, which only fine-tuning measures."""
@@ -144,14 +146,15 @@ class MetricsLogger:
                 state=state,
                 written=f"{now:%Y-%m-%d %H:%M:%S} (UTC{now:%z})",
             )
-            self._run.write_page(run_page(facts))
+            page = run_page(facts)
+            self._run.check_held()
+            path = self._run.path / PAGE
+            with naming_file(path):
+                write_whole(path, page)
 
         self._attempt(write)
         self._written = self._clock()
         self._took = self._written - began
-
-    def _read(self) -> None:
-        self._rows = self._run.metrics()
 
     def _open_board(self) -> None:
         # Files differ by second and step. TensorBoard's own have the name of the host before that.
@@ -170,7 +173,17 @@ class MetricsLogger:
         if self._board is None:
             return
         content = b"".join(_record(event) for event in events)
-        if not self._attempt(partial(self._run.add_to_board, self._board, content)):
+        folder = self._run.path / BOARD
+        path = folder / self._board
+
+        def write() -> None:
+            self._run.check_held()
+            with naming_file(path):
+                folder.mkdir(exist_ok=True)
+                with path.open("ab") as file:
+                    file.write(content)
+
+        if not self._attempt(write):
             # TensorBoard cannot read beyond an event that was only partly written.
             self._board = None
 
@@ -186,6 +199,28 @@ class MetricsLogger:
             self._failed = True
             return False
         return True
+
+
+def append_row(run: Run, name: str, row: Mapping[str, Any]) -> None:
+    """Append a row to `metrics.jsonl` or `samples.jsonl`."""
+    run.check_held()
+    path = run.path / name
+    with naming_file(path), path.open("a+b") as file:
+        line = f"{json_text(row)}\n".encode()
+        if file.tell():
+            # A full disk or a kill may have cut the previous row.
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                line = b"\n" + line
+        file.write(line)
+
+
+def truncate_rows(run: Run, step: int) -> None:
+    """Delete the rows after `step`, which a resumed run will write again."""
+    for name, rows in ((METRICS, run.metrics()), (SAMPLES, run.samples())):
+        kept = [row for row in rows if row["step"] <= step]
+        with naming_file(run.path / name):
+            write_whole(run.path / name, "".join(f"{json_text(row)}\n" for row in kept))
 
 
 def _record(event: Mapping[str, Any]) -> bytes:

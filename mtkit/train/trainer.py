@@ -27,14 +27,20 @@ from mtkit.base.devices import (
 )
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
-from mtkit.checkpoint import Tensors
+from mtkit.checkpoint import Tensors, check_sizes
 from mtkit.config import Config
 from mtkit.data import IntArray, PreparedData
 from mtkit.model import Transformer, parameter_counts
 from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
-from mtkit.train.checkpoint_writer import CheckpointWriter
+from mtkit.train.checkpoints import (
+    CheckpointWriter,
+    copy_to_cpu,
+    newest_whole_checkpoint,
+    read_checkpoint,
+    set_aside_after,
+)
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
 from mtkit.train.distributed import (
     Workers,
@@ -47,7 +53,7 @@ from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.memory import check_memory
 from mtkit.train.meter import Meter
-from mtkit.train.metrics import MetricsLogger
+from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters, is_of_optimizer
@@ -55,7 +61,6 @@ from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
 from mtkit.train.signals import stop_on_signal
-from mtkit.train.state import copy_to_cpu, newest_whole_checkpoint, read_checkpoint
 from mtkit.train.validation import (
     Validation,
     ValidationHistory,
@@ -372,7 +377,7 @@ class Trainer:
             lambda: found or read_checkpoint(run.checkpoint(run.path / place, step))
         )
         self._check_decay(run, state.max_steps, step)
-        run.check_sizes(weights)
+        check_sizes(weights, self.config.model, of=run.path)
         self._load(weights, optimizer)
         self._position = state.batches.model_dump()
         self.batches.load_state_dict(self._position)
@@ -380,11 +385,11 @@ class Trainer:
         self.history.rows = [row.model_dump(exclude_none=True) for row in state.validations]
         self.step = step
         aside = self.workers.run_on_all_ranks(
-            lambda: run.quarantine_after(step) if self.workers.is_rank_zero else []
+            lambda: set_aside_after(run, step) if self.workers.is_rank_zero else []
         )
         if self.workers.is_rank_zero:
             try:
-                run.truncate_metrics(self.step)
+                truncate_rows(run, self.step)
             except MtkitError as error:
                 log.warning("%s; its rows after step %d stay", error, self.step)
             if state.precision not in (None, self.precision):

@@ -17,6 +17,7 @@ from mtkit.base.devices import (
 )
 from mtkit.base.errors import MtkitError
 from mtkit.base.folders import is_unfinished
+from mtkit.checkpoint import load_into
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.parsing import Task
@@ -51,10 +52,9 @@ def load_models(
             pair, other = (" to ".join(_languages(run)) for run in (one, first))
             raise MtkitError(f"{one.path}: translates {pair}, and {first.path} {other}")
         weights, description = one.select(checkpoint)
-        one.check_sizes(weights)
         with torch.device("meta"):
             model = Transformer(one.config.model, len(of_run.tgt), PAD_ID, of_run.own_src_size)
-        one.load_into(model, weights)
+        load_into(model, weights, of=one.path)
         _note_weights(one, description)
         models.append(model.eval())
         checkpoints.append(description)

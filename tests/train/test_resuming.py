@@ -24,9 +24,8 @@ from mtkit.config import Config, dump_config
 from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import dry_run
+from mtkit.train import dry_run, metrics
 from mtkit.train.gradients import Gradients, Losses
-from mtkit.train.state import read_checkpoint
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
@@ -330,14 +329,14 @@ def test_stopped_while_the_rate_falls_a_run_ends_with_the_weights_of_one_never_s
 def test_a_signal_while_a_row_is_logged_is_not_lost(
     config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    original = Run.log
+    original = metrics.append_row
 
-    def log(self: Run, row: dict[str, float | int]) -> None:
-        original(self, row)
-        if row["step"] == 2:
+    def append_row(run: Run, name: str, row: dict[str, float | int]) -> None:
+        original(run, name, row)
+        if row["step"] == 2 and "loss" in row:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Run, "log", log)
+    monkeypatch.setattr(metrics, "append_row", append_row)
     assert not train.run(config, tiny_data, tmp_path / "run", device="cpu")
     assert Run.open(tmp_path / "run").checkpoints()[-1].step == 2
 
@@ -731,25 +730,3 @@ def test_prepared_data_is_not_taken_for_a_run(
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
     assert content(folder) == before
-
-
-@pytest.mark.parametrize("key", ["valid_bleu", "valid_chrf"])
-@pytest.mark.parametrize("is_null", [False, True])
-def test_a_checkpoint_whose_validation_lacks_a_score_is_refused(
-    key: str, is_null: bool, tiny_run: Run, tmp_path: Path
-):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
-
-    def lose(state: dict[str, Any]) -> None:
-        if is_null:
-            state["state"]["validations"][0][key] = None
-        else:
-            del state["state"]["validations"][0][key]
-
-    newest = Run.open(folder).checkpoints()[-1]
-    reseal(newest.path / "state.json", lose)
-    with pytest.raises(
-        MtkitError, match=r"validations\.0: .*valid_bleu and valid_chrf, or valid_f1"
-    ):
-        read_checkpoint(newest)

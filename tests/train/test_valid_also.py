@@ -47,7 +47,7 @@ def validations(run: Run) -> list[dict[str, Any]]:
 
 def scalars(run: Run) -> Iterator[tuple[str, int, float]]:
     """Tag, step and value of every number for TensorBoard."""
-    for file in run.board_path.iterdir():
+    for file in (run.path / "tensorboard").iterdir():
         content, place = file.read_bytes(), 0
         while place < len(content):
             size = int.from_bytes(content[place : place + 8], "little")

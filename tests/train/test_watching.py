@@ -21,11 +21,11 @@ from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
-from mtkit.train import progress, trainer
+from mtkit.train import metrics, progress, trainer
 from mtkit.train.distributed import Workers
 from mtkit.train.flops import TrainingCost
 from mtkit.train.meter import Meter
-from mtkit.train.metrics import MetricsLogger
+from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
@@ -45,7 +45,7 @@ def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
     from tensorboardX.record_writer import masked_crc32c
 
     found = []
-    for file in sorted(run.board_path.iterdir()):
+    for file in sorted((run.path / "tensorboard").iterdir()):
         content = file.read_bytes()
         while content:
             # A record: its length, a checksum, the message, a checksum.
@@ -362,7 +362,7 @@ def test_metrics_that_cannot_be_written_do_not_stop_a_run(
     def log(*_: Any) -> None:
         raise MtkitError("metrics.jsonl: No space left on device")
 
-    monkeypatch.setattr(Run, "log", log)
+    monkeypatch.setattr(metrics, "append_row", log)
     assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
     warnings = [r for r in caplog.records if "No space left" in r.getMessage()]
     assert len(warnings) == 1
@@ -372,7 +372,7 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
     begun: Path, caplog: pytest.LogCaptureFixture
 ):
     run = Run.open(begun)
-    run.truncate_metrics(0)
+    truncate_rows(run, 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Some twenty events, and all of the rows, which are shorter.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1200, hard))
@@ -387,9 +387,9 @@ def test_events_that_cannot_be_written_neither_stop_nor_delay_a_run(
     assert "tfevents" in warning
     assert "training continues" in warning
     # With room again nothing is written behind the event that was cut.
-    size = max(file.stat().st_size for file in run.board_path.iterdir())
+    size = max(file.stat().st_size for file in (run.path / "tensorboard").iterdir())
     journal.log({"step": 51, "lr": 1})
-    assert max(file.stat().st_size for file in run.board_path.iterdir()) == size <= 1200
+    assert max(file.stat().st_size for file in (run.path / "tensorboard").iterdir()) == size <= 1200
 
 
 def test_every_event_is_in_its_file_as_soon_as_it_is_logged(begun: Path):

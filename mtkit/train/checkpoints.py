@@ -1,0 +1,192 @@
+"""Saves the checkpoints of a training in the background, reads them again, and deletes old ones."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from pydantic import Field
+from torch import Tensor
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.files import Record, naming_file, parse_record, partial_name
+from mtkit.checkpoint import Checkpoint, Tensors
+from mtkit.run_folder import MetricsRow, Run
+
+log = logging.getLogger(__name__)
+
+
+class _Position(Record):
+    """The position of a run in the data, as in `TokenBatches.state_dict`."""
+
+    epoch: int = Field(ge=0)
+    position: int = Field(ge=0)
+
+
+class _Cost(Record):
+    """The cost of a run so far, as in `TrainingCost`."""
+
+    tokens: int = Field(ge=0)
+    flops: float = Field(ge=0)
+    seconds: float = Field(ge=0)
+
+
+class TrainerState(Record):
+    """The counters of a checkpoint, besides the scores of its own validation.
+
+    Attributes:
+        max_steps: of the run at that time; the learning rate may depend on it.
+        precision: of the last update; `auto` depends on the machine.
+        batches: the position in the data.
+        cost: the cost so far.
+        validations: all of them, oldest first; they determine the best one and early stopping.
+    """
+
+    max_steps: int = Field(ge=1)
+    precision: str | None = None
+    batches: _Position
+    cost: _Cost
+    validations: list[MetricsRow]
+
+
+Saved = tuple[Checkpoint, Tensors, Tensors, TrainerState]
+
+
+def read_checkpoint(checkpoint: Checkpoint) -> Saved:
+    """A checkpoint with its weights, its optimizer's tensors and its counters."""
+    counters = checkpoint.load_state()
+    state = parse_record(
+        {key: value for key, value in counters.items() if not key.startswith("valid_")},
+        TrainerState,
+        name=str(checkpoint.path),
+        advice="use an earlier checkpoint",
+    )
+    return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
+
+
+def newest_whole_checkpoint(run: Run) -> Saved | None:
+    """The newest checkpoint that can be read; damaged ones are reported."""
+    for checkpoint in reversed(run.checkpoints()):
+        try:
+            return read_checkpoint(checkpoint)
+        except MtkitError as error:
+            log.warning("%s", error)
+    return None
+
+
+def set_aside_after(run: Run, step: int) -> list[str]:
+    """Rename the checkpoints after `step`, which are damaged; returns their new names."""
+    names = []
+    for checkpoint in run.checkpoints():
+        if checkpoint.step > step:
+            path = checkpoint.path.with_name(f"damaged-{checkpoint.path.name}")
+            with naming_file(path):
+                shutil.rmtree(path, ignore_errors=True)
+                checkpoint.path.rename(path)
+            names.append(path.name)
+    return names
+
+
+def prune(run: Run) -> None:
+    """Delete the checkpoints that `train.keep_checkpoints` and similar settings do not keep.
+
+    A checkpoint with a damaged state is kept: it may be the best.
+
+    Raises:
+        MtkitError: if a checkpoint cannot be deleted.
+    """
+    run.check_held()
+    settings = run.config.train
+    saved = run.checkpoints()
+    regular = [checkpoint for checkpoint in saved if not checkpoint.is_extra()]
+    readable = [checkpoint for checkpoint in saved if checkpoint.is_readable()]
+    wanted = [*regular[-settings.keep_checkpoints :], *saved[-1:], run.best(readable)]
+    for checkpoint in readable:
+        kept = settings.keep_every is not None and checkpoint.step % settings.keep_every == 0
+        if not kept and checkpoint not in wanted:
+            with naming_file(checkpoint.path):
+                # Renamed first: a kill must not leave an incomplete checkpoint with its name.
+                shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
+
+
+def copy_to_cpu(tensor: Tensor) -> Tensor:
+    """A separate copy on the CPU."""
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
+
+
+class CheckpointWriter:
+    """Saves checkpoints of a run in its own thread, one after the other.
+
+    It must be given copies, because training continues meanwhile. As a context manager it waits
+    for the current save before it ends, also after an exception.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._saving: tuple[int, Future[None]] | None = None
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.settle()
+        self._thread.shutdown()
+
+    def save(
+        self,
+        step: int,
+        *,
+        weights: Tensors,
+        optimizer: Tensors,
+        state: dict[str, Any],
+        extra: bool = False,
+    ) -> None:
+        """Start to save a checkpoint, as `Run.save` does; waits for a running save first."""
+        self.settle()
+
+        def work() -> None:
+            self._run.save(step, weights=weights, optimizer=optimizer, state=state, extra=extra)
+            try:
+                prune(self._run)
+            except MtkitError as error:
+                log.warning("an old checkpoint could not be deleted: %s", error)
+
+        self._saving = (step, self._thread.submit(work))
+
+    def settle(self, *, wait: bool = True) -> None:
+        """Wait for the running save; without `wait`, only check whether it has ended.
+
+        A failed save, for example because the disk is full, is reported as a warning, and training
+        continues: there will be another save.
+        """
+        if self._saving is not None and (wait or self._saving[1].done()):
+            try:
+                self.finish()
+            except MtkitError as error:
+                log.warning("%s", error)
+
+    def last_good(self) -> str:
+        """As `Run.last_good`, after the running save."""
+        self.settle()
+        return self._run.last_good()
+
+    def finish(self) -> None:
+        """Wait for the last checkpoint of a run.
+
+        Raises:
+            MtkitError: if it was not saved.
+        """
+        if self._saving is None:
+            return
+        step, saving = self._saving
+        error = saving.exception()
+        self._saving = None
+        if isinstance(error, MtkitError):
+            what = f"step {step} was not saved: {error}; {self._run.last_good()}"
+            raise MtkitError(what) from error
+        if error is not None:
+            raise error
