@@ -156,7 +156,7 @@ def step_of(name: str) -> int | None:
 
 
 def write_checkpoint(
-    place: Path,
+    path: Path,
     *,
     run: str,
     step: int,
@@ -168,18 +168,18 @@ def write_checkpoint(
     """Write a checkpoint, which appears under its name when it is complete.
 
     Args:
-        place: its folder.
+        path: its folder.
         run: identity of the run that it belongs to.
         step, weights, optimizer, state, extra: as in `Run.save`.
 
     Raises:
         MtkitError: if it cannot be written.
     """
-    partial = partial_name(place)
-    with naming_tensors(place):
+    partial = partial_name(path)
+    with naming_tensors(path):
         try:
             # Also deletes what a killed save or prune left.
-            for old in place.parent.glob(".*.partial"):
+            for old in path.parent.glob(".*.partial"):
                 shutil.rmtree(old, ignore_errors=True)
             partial.mkdir()
             checksums = {}
@@ -190,10 +190,10 @@ def write_checkpoint(
             record = _Saved(run=run, step=step, extra=extra, sha256=checksums, state=state)
             write_record(partial / _STATE, record)
             sync(partial)
-            if place.exists():
-                shutil.rmtree(place)
-            partial.rename(place)
-            sync(place.parent)
+            if path.exists():
+                shutil.rmtree(path)
+            partial.rename(path)
+            sync(path.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 

@@ -91,10 +91,9 @@ EVERYWHERE = {"numpy", "torch"}
 # Modules of fewer than 60 lines that one other module imports, and why they are not a part of it.
 SMALL = {
     "train.loss": "It is the formula of the paper; its faster form is in `kernels`.",
-    "train.signals": "It alone changes what the signals of the process do.",
 }
 # Files that are longer than any should be.
-LONG = {"config", "run_folder"}
+LONG: set[str] = set()
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 # The doors for `import mtkit` and for `python -m mtkit`: they lead into rooms.

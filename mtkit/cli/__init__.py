@@ -81,10 +81,10 @@ def _run() -> None:
         # Our bug. Its status distinguishes it from an error that the user can fix.
         if not is_worker():
             raise
-        from mtkit.train import BROKEN
+        from mtkit.train import FAILED
 
         traceback.print_exc()
-        _leave(BROKEN)
+        _leave(FAILED)
 
 
 def _file_error(error: Exception) -> str:

@@ -42,10 +42,9 @@ from mtkit.convert.transformers_folder import (
     is_transformers_folder,
     read_transformers_folder,
 )
-from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.run_manifest import DataOrigin, RunManifest
+from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
 from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer
 from mtkit.translate import Translator
 

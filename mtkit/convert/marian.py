@@ -29,7 +29,7 @@ from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.untrusted import damage
-from mtkit.imported import OldIds, OldIdsOfSides
+from mtkit.run_manifest import OldIds, OldIdsOfSides
 from mtkit.kernels.loss import NEVER
 from mtkit.prepare_config import LARGEST_VOCABULARY
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies

@@ -9,10 +9,10 @@ from mtkit.base.lazy import lazy_names
 if TYPE_CHECKING:
     from mtkit.train.assembly import run
     from mtkit.train.dry_run import forecast, forecast_without_data
-    from mtkit.train.launcher import BROKEN, is_launched, launch
+    from mtkit.train.launcher import FAILED, is_launched, launch
 
 __all__ = [
-    "BROKEN",
+    "FAILED",
     "forecast",
     "forecast_without_data",
     "is_launched",

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import given_rank
-from mtkit.train.launcher import BROKEN, LEFT_ALONE, is_launched
+from mtkit.train.launcher import FAILED, PEER_LOST, is_launched
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -40,12 +40,12 @@ log = logging.getLogger(__name__)
 Tensors = dict[str, Tensor]
 T = TypeVar("T")
 
-# How long the workers may take to find each other. After that, `Watch` detects stalled workers
+# How long the workers may take to join. After that, `Watch` detects stalled workers
 # before PyTorch's own time limit is reached.
-_MEETING = datetime.timedelta(minutes=10)
+_RENDEZVOUS_TIMEOUT = datetime.timedelta(minutes=10)
 _LONG = datetime.timedelta(days=1)
 # Seconds to wait at the end for a worker's last report.
-_LAST_WORDS = 10.0
+_JOIN_TIMEOUT = 10.0
 
 
 # ---------------------------------------------------------------------------------------------
@@ -120,12 +120,12 @@ class Workers:
         lengths[self.rank] = len(text)
         self.sum(lengths)
         padded = nn.functional.pad(text, (0, int(lengths.max()) - len(text)))
-        found = [torch.empty_like(padded) for _ in range(self.world_size)]
+        gathered = [torch.empty_like(padded) for _ in range(self.world_size)]
         with self.waiting():
-            dist.all_gather(found, padded)
+            dist.all_gather(gathered, padded)
         return [
             json.loads(bytes(row[:length].tolist()))
-            for row, length in zip(found, lengths.tolist(), strict=True)
+            for row, length in zip(gathered, lengths.tolist(), strict=True)
         ]
 
     def run_on_all_ranks(self, action: Callable[[], T]) -> T:
@@ -142,7 +142,7 @@ class Workers:
         except MtkitError as error:
             reason = str(error)
         reasons = self.gather(reason)
-        failed = [rank for rank, said in enumerate(reasons) if said is not None]
+        failed = [rank for rank, message in enumerate(reasons) if message is not None]
         if failed:
             who = "" if len(failed) == self.world_size else f"{worker_names(failed)}: "
             raise MtkitError(f"{who}{reasons[failed[0]]}")
@@ -242,7 +242,7 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
         stall_timeout: seconds without progress after which a stalled worker ends the run.
 
     Raises:
-        TransientError: if the workers do not find each other.
+        TransientError: if the workers cannot join each other.
         PeerLostError: if another worker is lost.
     """
     rank = given_rank()
@@ -251,11 +251,9 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
         return
     workers = Workers(rank, int(os.environ["WORLD_SIZE"]))
     try:
-        store = _meet(workers)
+        store = _rendezvous(workers)
     except (dist.DistError, RuntimeError, ValueError) as error:
-        raise TransientError(
-            f"the workers did not find each other: {_first_line(error)}"
-        ) from error
+        raise TransientError(f"rendezvous of the workers failed: {_first_line(error)}") from error
     # Gloo is used for CPU tensors, also between workers with GPUs.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     try:
@@ -280,11 +278,11 @@ def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Work
         raise
 
 
-def _meet(workers: Workers) -> Store:
+def _rendezvous(workers: Workers) -> Store:
     """The store of the workers, once all of them have joined."""
-    store: Store = next(rendezvous("env://", timeout=_MEETING))[0]
+    store: Store = next(rendezvous("env://", timeout=_RENDEZVOUS_TIMEOUT))[0]
     store.set(f"here/{workers.rank}", "")
-    store.wait([f"here/{rank}" for rank in range(workers.world_size)], _MEETING)
+    store.wait([f"here/{rank}" for rank in range(workers.world_size)], _RENDEZVOUS_TIMEOUT)
     store.set_timeout(_LONG)
     return store
 
@@ -292,7 +290,7 @@ def _meet(workers: Workers) -> Store:
 class TransientError(MtkitError):
     """An error that may not occur again after a restart."""
 
-    status = BROKEN
+    status = FAILED
 
 
 class PeerLostError(MtkitError):
@@ -303,7 +301,7 @@ class PeerLostError(MtkitError):
         how: the first line of the error that showed the loss.
     """
 
-    status = LEFT_ALONE
+    status = PEER_LOST
 
     def __init__(self, rank: int, how: str) -> None:
         super().__init__(f"worker {rank}: lost contact with the other workers ({how})")
@@ -364,27 +362,29 @@ class Watch:
         self._interval = min(interval, patience / 4)
         self._parent = os.getppid()
         self._done = threading.Event()
-        self._talker: threading.Thread | None = None
-        self._seen: dict[int, _Seen] = {}
+        self._heartbeat: threading.Thread | None = None
+        self._seen: dict[int, _Heartbeat] = {}
 
     def __enter__(self) -> Watch:
-        self._seen = {rank: _Seen() for rank in range(self._workers.world_size)}
+        self._seen = {rank: _Heartbeat() for rank in range(self._workers.world_size)}
         if self._workers.world_size > 1:
             # Two threads, because communicating with a stopped worker may block forever.
-            self._talker = threading.Thread(target=self._talk, name="talk", daemon=True)
-            self._talker.start()
+            self._heartbeat = threading.Thread(
+                target=self._send_heartbeats, name="heartbeats", daemon=True
+            )
+            self._heartbeat.start()
         if self._workers.world_size > 1 or is_launched():
-            threading.Thread(target=self._look, name="watch", daemon=True).start()
+            threading.Thread(target=self._monitor, name="monitor", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        if self._talker is not None and self._talker.is_alive():
-            # PyTorch aborts the process if this thread still talks while the interpreter ends. A
-            # stopped worker may never answer, so there is a limit.
-            self._talker.join(_LAST_WORDS)
+        if self._heartbeat is not None and self._heartbeat.is_alive():
+            # PyTorch aborts the process if this thread still communicates while the interpreter
+            # ends. A stopped worker may never answer, so there is a limit.
+            self._heartbeat.join(_JOIN_TIMEOUT)
 
-    def _talk(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Report to the first worker, which reads all reports; the others read its report."""
         mine = self._workers
         store: Any = self._store.clone()  # type: ignore[attr-defined]
@@ -397,14 +397,14 @@ class Watch:
                 store.set(f"watch/{mine.rank}", json.dumps(report))
                 for rank in others:
                     if rank == mine.rank:
-                        self._seen[rank].hear(report)
+                        self._seen[rank].update(report)
                     elif store.check([f"watch/{rank}"]):
-                        self._seen[rank].hear(json.loads(store.get(f"watch/{rank}")))
+                        self._seen[rank].update(json.loads(store.get(f"watch/{rank}")))
             except (dist.DistError, RuntimeError):
                 # The process with the store has ended, so training will end too.
                 return
 
-    def _look(self) -> None:
+    def _monitor(self) -> None:
         """End the process if a worker has stalled or the parent process is gone."""
         while not self._done.wait(self._interval):
             if is_launched() and os.getppid() != self._parent:
@@ -412,20 +412,22 @@ class Watch:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
             if self._workers.is_rank_zero:
-                self._judge_all()
-            elif self._workers.world_size > 1 and self._seen[0].silent_for() > self._patience:
-                self._give_up("worker 0 has been silent", self._seen[0].silent_for())
+                self._check_all()
+            elif self._workers.world_size > 1 and self._seen[0].since_beat() > self._patience:
+                self._give_up("worker 0 sent no heartbeat", self._seen[0].since_beat())
 
-    def _judge_all(self) -> None:
+    def _check_all(self) -> None:
         if self._workers.world_size == 1:
             return
         for rank, record in self._seen.items():
-            if record.silent_for() > self._patience:
-                self._give_up(f"worker {rank}{record.place} has been silent", record.silent_for())
-        stuck = min(record.stuck_for() for record in self._seen.values())
+            if record.since_beat() > self._patience:
+                self._give_up(
+                    f"worker {rank}{record.on_host} sent no heartbeat", record.since_beat()
+                )
+        stuck = min(record.since_progress() for record in self._seen.values())
         if stuck > self._patience:
             working = [rank for rank, record in self._seen.items() if not record.waiting]
-            names = ", ".join(f"worker {rank}{self._seen[rank].place}" for rank in working)
+            names = ", ".join(f"worker {rank}{self._seen[rank].on_host}" for rank in working)
             if working:
                 others = ", and the others wait," if len(working) < len(self._seen) else ""
                 self._give_up(f"{names} made no progress{others}", stuck)
@@ -436,29 +438,29 @@ class Watch:
         message = f"{what} for {seconds:.0f} seconds (train.stall_timeout is {self._patience:g})"
         log.error("%s; stopping the run", message)
         sys.stderr.flush()
-        os._exit(BROKEN)
+        os._exit(FAILED)
 
 
-class _Seen:
+class _Heartbeat:
     """The last report of a worker, and its time."""
 
     def __init__(self) -> None:
         self._beats = self._moves = -1
         self._beat_at = self._moved_at = time.monotonic()
         self.waiting = False
-        self.place = ""
+        self.on_host = ""
 
-    def hear(self, report: list[Any]) -> None:
+    def update(self, report: list[Any]) -> None:
         beats, moves, self.waiting, host = report
         now = time.monotonic()
         if beats != self._beats:
             self._beats, self._beat_at = beats, now
         if moves != self._moves:
             self._moves, self._moved_at = moves, now
-        self.place = "" if host == socket.gethostname() else f" on {host}"
+        self.on_host = "" if host == socket.gethostname() else f" on {host}"
 
-    def silent_for(self) -> float:
+    def since_beat(self) -> float:
         return time.monotonic() - self._beat_at
 
-    def stuck_for(self) -> float:
+    def since_progress(self) -> float:
         return time.monotonic() - self._moved_at

@@ -21,8 +21,7 @@ from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
 from mtkit.train.memory import bytes_per_parameter, check_room, gigabytes
-from mtkit.train.meter import Meter
-from mtkit.train.progress import clock
+from mtkit.train.progress import Meter, clock
 from mtkit.train.trainer import Trainer
 
 log = logging.getLogger(__name__)

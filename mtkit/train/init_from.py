@@ -109,12 +109,12 @@ def config_to_start(config: Config, run: Run) -> Config:
 def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
     """The directions that the data of a run lacks, as far as that is known."""
     origin = run.manifest.data
-    trained = [(one.src_lang, one.tgt_lang) for one in origin.directions]
-    if not trained and run.tokenizers().src.language_tags:
+    pairs = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    if not pairs and run.tokenizers().src.language_tags:
         # An imported model does not say which directions it was trained on.
         return []
-    trained = trained or [(origin.src_lang, origin.tgt_lang)]
-    known = [(base_language(src), base_language(tgt)) for src, tgt in trained if src and tgt]
+    pairs = pairs or [(origin.src_lang, origin.tgt_lang)]
+    known = [(base_language(src), base_language(tgt)) for src, tgt in pairs if src and tgt]
     return [
         (src, tgt)
         for src, tgt in data.language_pairs
@@ -123,8 +123,8 @@ def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
 
 
 def _sha256(weights: Tensors) -> str:
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
-        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        found.update(tensor.contiguous().view(-1).numpy().tobytes())
-    return found.hexdigest()
+        checksum.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        checksum.update(tensor.contiguous().view(-1).numpy().tobytes())
+    return checksum.hexdigest()

@@ -1,12 +1,11 @@
-"""Starts the workers of a training on this machine, with PyTorch's elastic engine.
+"""Starts the workers of a training on this machine, and stops a training on a signal.
 
-On several machines `torchrun` starts them instead; how they find each other and communicate is in
-`distributed`.
+PyTorch's elastic engine runs the workers. On several machines `torchrun` starts them instead; how
+they find each other and communicate is in `distributed`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -15,8 +14,9 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from mtkit.base.processes import available_cores
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Exit statuses of a worker, besides those of every command, for `launch` to act on.
-BROKEN = 70  # may succeed the next time: a traceback, a stall
-LEFT_ALONE = 75  # another worker ended first
+FAILED = 70  # may succeed the next time: a traceback, a stall
+PEER_LOST = 75  # another worker ended first
 _LAUNCH = "MTKIT_LAUNCH"
 
 
@@ -85,7 +85,7 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
         if not result.failures:
             return 0
         # The first worker that fails ends the others, by a signal or by the lost connection.
-        consequences = (-signal.SIGTERM, LEFT_ALONE)
+        consequences = (-signal.SIGTERM, PEER_LOST)
         failures = list(result.failures.values())
         causes = [f for f in failures if f.exitcode not in consequences][:1] or failures
         status = causes[0].exitcode
@@ -113,7 +113,7 @@ def threads_for(count: int) -> int:
 def _environments(count: int, again: int, identity: str) -> dict[int, dict[str, str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        # Another process may take the port first; then the first worker ends as BROKEN.
+        # Another process may take the port first; then the first worker ends as FAILED.
         port = free.getsockname()[1]
     common = {
         "WORLD_SIZE": str(count),
@@ -146,7 +146,7 @@ def _started(start: Callable[[], PContext]) -> Iterator[tuple[PContext, list[int
     def pass_on(number: int, _: Any) -> None:
         received.append(number)
         for pid in context.pids().values():
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
 
     for number, handler in previous.items():
@@ -164,6 +164,39 @@ def _how(failure: ProcessFailure) -> str:
     who, exitcode = f"worker {failure.local_rank}", failure.exitcode
     if exitcode < 0:
         return f"{who} was killed by {signal.Signals(-exitcode).name}"
-    if exitcode == LEFT_ALONE:
+    if exitcode == PEER_LOST:
         return str(failure.message)
-    return f"{who} broke down" if exitcode == BROKEN else f"{who} ended with status {exitcode}"
+    return f"{who} failed" if exitcode == FAILED else f"{who} ended with status {exitcode}"
+
+
+@contextmanager
+def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
+    """A list to which the first SIGINT or SIGTERM is appended; the second has its usual effect."""
+    received: list[int] = []
+    previous: dict[int, Any] = {}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if not quiet:
+            # If the signal comes while a note is written, Python refuses to write another one.
+            with suppress(RuntimeError):
+                log.warning(
+                    "saving after this step, then stopping; press Ctrl-C again to stop without "
+                    "saving"
+                )
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
+
+    try:
+        # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
+        for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
+            previous[wanted] = signal.signal(wanted, handle)
+    except ValueError:
+        # Python handles signals only in the main thread; in others the caller handles them.
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)

@@ -45,11 +45,11 @@ def check_room(
     needed = count * bytes_per_parameter(config)
     if config.train.fsdp and device.type == "cuda":
         needed //= world_size
-    there = total_memory(device)
-    if needed > there:
+    available = total_memory(device)
+    if needed > available:
         raise MtkitError(
             f"a model of {count:,} parameters needs {gigabytes(needed)} for weights, gradients "
-            f"and optimizer, and {describe_device(device)} has {gigabytes(there)}; choose a "
+            f"and optimizer, and {describe_device(device)} has {gigabytes(available)}; choose a "
             "smaller one (model.d_model, model.d_ff, the number of layers)"
         )
 
@@ -128,8 +128,8 @@ def _try_largest(
                 f"train.device_batch_tokens={tokens}"
             )
     raise MtkitError(
-        f"not even the longest pair alone, {micro_batches.longest} tokens, fits in memory; a "
-        "smaller model would (model.d_model), or more memory"
+        f"even the longest pair alone, {micro_batches.longest} tokens, does not fit in memory; "
+        "use a smaller model (model.d_model), or a device with more memory"
     )
 
 

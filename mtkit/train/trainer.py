@@ -51,16 +51,15 @@ from mtkit.train.distributed import (
 from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
+from mtkit.train.launcher import stop_on_signal
 from mtkit.train.memory import check_memory
-from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.optimizer import new_optimizer
 from mtkit.train.parameters import TrainedParameters, is_of_optimizer
 from mtkit.train.prefetch import Prefetcher
-from mtkit.train.progress import TrainingProgress, clock
+from mtkit.train.progress import Meter, TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
-from mtkit.train.signals import stop_on_signal
 from mtkit.train.validation import (
     Validation,
     ValidationHistory,
@@ -372,9 +371,9 @@ class Trainer:
         )[0]
         if chosen is None:
             raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
-        step, place = chosen
+        step, path = chosen
         _, weights, optimizer, state = self.workers.run_on_all_ranks(
-            lambda: found or read_checkpoint(run.checkpoint(run.path / place, step))
+            lambda: found or read_checkpoint(run.checkpoint(run.path / path, step))
         )
         self._check_decay(run, state.max_steps, step)
         check_sizes(weights, self.config.model, of=run.path)

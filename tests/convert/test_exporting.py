@@ -30,11 +30,11 @@ from mtkit.convert import export_run
 from mtkit.convert.check import Agreement, Bounds
 from mtkit.convert.export_run import check_expressible, export
 from mtkit.data import PreparedData
-from mtkit.imported import ImportRecord
 from mtkit.model import Transformer
 from mtkit.prepare.cached_encoder import CachedEncoder
 from mtkit.prepare.writer import create_prepared
 from mtkit.run_folder import Run
+from mtkit.run_manifest import ImportRecord
 from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.train.assembly import run as train
 from mtkit.translate import Translator

@@ -26,7 +26,7 @@ from mtkit.convert.export_record import given_settings, power_penalty
 from mtkit.convert.export_run import export
 from mtkit.convert.import_marian import import_model
 from mtkit.convert.model_card import read_card
-from mtkit.imported import ImportRecord
+from mtkit.run_manifest import ImportRecord
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
 

@@ -116,7 +116,7 @@ def train_as_described(facts_file: Path) -> None:
     if "sees" in facts:
         see_otherwise(*facts["sees"])
     if "meeting" in facts:
-        distributed._MEETING = timedelta(seconds=facts["meeting"])
+        distributed._RENDEZVOUS_TIMEOUT = timedelta(seconds=facts["meeting"])
     if "arguments" in facts:
         sys.argv = ["mtkit", *facts["arguments"]]
         cli.main()

@@ -165,10 +165,10 @@ def test_a_worker_that_fails_ends_the_run_for_all_with_its_message(
 @pytest.mark.parametrize(
     ("how", "who", "where", "message"),
     [
-        slow("stop", 1, "update", "worker 1 has been silent"),
+        slow("stop", 1, "update", "worker 1 sent no heartbeat"),
         ("hang", 1, "update", "worker 1 made no progress, and the others wait,"),
         slow("hang", 0, "update", "worker 0 made no progress, and the others wait,"),
-        ("stop", 0, "update", "worker 0 has been silent"),
+        ("stop", 0, "update", "worker 0 sent no heartbeat"),
         # Others wait for it elsewhere than in a backward pass.
         slow("hang", 0, "save", "worker 0 made no progress, and the others wait,"),
         # Before the first update.
@@ -208,7 +208,7 @@ def test_workers_that_do_not_all_come_end_with_a_line_and_may_be_started_again(
     team.use_command_line()
     (status,), (said,) = team.end(team.start(2, ranks=[0]))
     assert status == 70, said
-    assert "mtkit: error: the workers did not find each other: " in said
+    assert "mtkit: error: rendezvous of the workers failed: " in said
 
 
 def test_workers_are_restarted_if_another_process_has_taken_their_port(
@@ -254,7 +254,7 @@ def test_a_bug_keeps_its_traceback_and_the_workers_are_started_again(
     err = capfd.readouterr().err
     assert "ValueError: a bug" in err
     assert "continuing from step 3" in err
-    assert caplog.messages == ["worker 1 broke down; restarting from the last checkpoint (1 of 1)"]
+    assert caplog.messages == ["worker 1 failed; restarting from the last checkpoint (1 of 1)"]
     assert len(losses(tmp_path / "run")) == 6
 
 
@@ -412,11 +412,11 @@ def test_the_time_before_a_watch_begins_does_not_count(monkeypatch: pytest.Monke
     now = 100.0
     with watch:
         now = 109.0
-        watch._judge_all()
+        watch._check_all()
         assert not given_up
         now = 111.0
-        watch._judge_all()
-        assert given_up[0] == "worker 0 has been silent"
+        watch._check_all()
+        assert given_up[0] == "worker 0 sent no heartbeat"
 
 
 def test_no_report_is_being_sent_any_more_when_the_watch_has_ended():
@@ -437,7 +437,7 @@ def test_no_report_is_being_sent_any_more_when_the_watch_has_ended():
     store: Any = SlowStore()
     with Watch(Workers(0, 2), store, patience=10.0, interval=0.01):
         assert sending.wait(10)
-    assert not [thread for thread in threading.enumerate() if thread.name == "talk"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "heartbeats"]
 
 
 def test_a_validation_by_one_worker_alone_is_not_a_stall(

@@ -19,7 +19,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import dump_yaml
 from mtkit.config import Config, load_config, parse_config
 from mtkit.data import PreparedData
-from mtkit.imported import ImportRecord
+from mtkit.run_manifest import ImportRecord
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run

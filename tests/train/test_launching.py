@@ -245,7 +245,7 @@ def test_workers_that_break_down_are_started_again_as_often_as_asked(
 ):
     assert launcher.launch(["-c", BREAKS_ONCE], 2, max_restarts=1) == 0
     (line,) = caplog.messages
-    assert "broke down; restarting from the last checkpoint (1 of 1)" in line
+    assert "failed; restarting from the last checkpoint (1 of 1)" in line
     assert launcher.launch(["-c", BREAKS_ONCE], 2) == 1
 
 

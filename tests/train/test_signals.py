@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mtkit.train.signals import stop_on_signal
+from mtkit.train.launcher import stop_on_signal
 
 
 class Interrupted(io.RawIOBase):

@@ -24,8 +24,8 @@ from mtkit.train import assembly as train
 from mtkit.train import metrics, progress, trainer
 from mtkit.train.distributed import Workers
 from mtkit.train.flops import TrainingCost
-from mtkit.train.meter import Meter
 from mtkit.train.metrics import MetricsLogger, truncate_rows
+from mtkit.train.progress import Meter
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
