@@ -16,12 +16,13 @@ from mtkit.data import PreparedData
 from mtkit.model import Transformer, parameter_counts
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import PAD_ID
-from mtkit.train.assembly import check_task, parameters_in_words, start_of, warn_of_start
+from mtkit.train.assembly import check_task, parameters_in_words, warn_of_start
 from mtkit.train.diagnostics import rate_in_words, unusual_rate
 from mtkit.train.flops import cost_in_words, training_flops
 from mtkit.train.launcher import threads_for
 from mtkit.train.memory import bytes_per_parameter, check_room, gigabytes
 from mtkit.train.progress import Meter, clock
+from mtkit.train.start import start_of
 from mtkit.train.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -57,15 +58,15 @@ def forecast(
     data.verify()
     if initial is not None:
         warn_of_start(initial, config)
-    place = choose_device(device)
+    worker_device = choose_device(device)
     disable_malloc_trim()
-    if place.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
+    if worker_device.type == "cpu" and world_size > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(threads_for(world_size))
     # A single worker cannot shard the model.
     whole = config.model_copy(update={"train": config.train.model_copy(update={"fsdp": False})})
-    check_room(config, data, place, world_size=world_size)
+    check_room(config, data, worker_device, world_size=world_size)
     with memory_explained("building the model; choose a smaller one (model.d_model)"):
-        trainer = Trainer(whole if world_size > 1 else config, data, device=place)
+        trainer = Trainer(whole if world_size > 1 else config, data, device=worker_device)
     trainer.micro_batches.choose(trainer.batches, world_size)
     try:
         trainer.check_memory()
@@ -107,10 +108,10 @@ def forecast(
             f"{micro_batches} micro-batch{'es' if micro_batches > 1 else ''}"
             + (f", {at_once} at a time" if at_once > 1 else ""),
             f"an epoch: {updates:,.0f} updates, {tokens:,} target tokens",
-            f"device: {describe_device(place)}"
+            f"device: {describe_device(worker_device)}"
             + (f", {world_size} workers" if several else "")
             + f", {trainer.precision}, matrices by {trainer.matmul_backend}",
-            f"memory at the largest batch: {_peak(place)}"
+            f"memory at the largest batch: {_peak(worker_device)}"
             + (", before the model is sharded" if several and config.train.fsdp else "")
             + "; validations and checkpoints need more",
             f"speed: {speed:,.0f} target tokens/s over {measured} "

@@ -23,7 +23,8 @@ from mtkit.run_manifest import ImportRecord
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
-from mtkit.train.init_from import Initial, split_checkpoint
+from mtkit.train import start
+from mtkit.train.start import Initial, split_checkpoint
 from mtkit.train.report_page import RunFacts
 
 LORA = {"lora_rank": 4}
@@ -413,7 +414,7 @@ def test_the_initial_weights_do_not_stay_in_memory(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    original = train.initial_weights
+    original = start.initial_weights
     held: list[weakref.ref[Tensor]] = []
 
     def load(*given: Any) -> Initial:
@@ -421,7 +422,7 @@ def test_the_initial_weights_do_not_stay_in_memory(
         held.extend(map(weakref.ref, initial.weights.values()))
         return initial
 
-    monkeypatch.setattr(train, "initial_weights", load)
+    monkeypatch.setattr(start, "initial_weights", load)
     found: list[int] = []
     before_update(monkeypatch, 2, lambda: found.append(sum(ref() is not None for ref in held)))
     tune(fine, tiny_data, tmp_path / "r", tiny_run)

@@ -25,7 +25,7 @@ from mtkit.score import score
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.train import assembly as train
 from mtkit.train.bpe_dropout import BpeDropout
-from mtkit.train.init_from import initial_weights
+from mtkit.train.start import initial_weights
 from mtkit.translate import Translator
 
 Files = tuple[Path, Path]

@@ -1,0 +1,335 @@
+"""Where a training starts: at a checkpoint, at the weights of another run, or at random weights.
+
+This also decides where a run that continues ends, if `train --finish-in` sets that: the learning
+rate falls to zero over the next updates, and the last of them ends the run. From which step, over
+how many, is kept in the configuration of the run (`train.finish_after` and `train.finish_steps`),
+and `schedule` computes the rates. So a run that is resumed needs no option.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from mtkit.base.errors import MtkitError
+from mtkit.base.text import base_language
+from mtkit.checkpoint import Tensors
+from mtkit.config import MAY_CHANGE, Config, differences
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.run_manifest import Initialisation, RunManifest
+from mtkit.train.distributed import Workers
+from mtkit.train.launcher import is_restarted, launch_id
+from mtkit.train.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = re.compile(r"(?P<run>.+?):(?P<which>last|best|average:\d+|\d+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a training is asked to do.
+
+    Attributes:
+        config: the configuration, for the weights that it starts from.
+        data: the training data.
+        run_path: the run folder.
+        initial: the weights of another run to start from.
+        restart: whether to delete existing checkpoints.
+        finish_in: the value of `--finish-in`.
+        command: recorded in the run's manifest.
+    """
+
+    config: Config
+    data: PreparedData
+    run_path: Path
+    initial: Initial | None
+    restart: bool = False
+    finish_in: int | None = None
+    command: list[str] | None = None
+
+
+class Initial(NamedTuple):
+    """Weights to start from.
+
+    Attributes:
+        weights: by name.
+        run: the folder of their run, as it was given.
+        origin: where they come from, for the manifest.
+        new_directions: source and target language of each direction of the new data on which
+            their run was not trained.
+    """
+
+    weights: Tensors
+    run: Path
+    origin: Initialisation
+    new_directions: list[tuple[str, str]]
+
+
+def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
+    """The weights of a run, to be trained further with other data.
+
+    Args:
+        run: the run.
+        which: its checkpoint, as for `Run.select`.
+        data: the data of the new run.
+
+    Raises:
+        MtkitError: if the data has another task, or was not prepared with the subwords of the run,
+            and as `Run.select`.
+    """
+    if run.manifest.data.task != data.task:
+        raise MtkitError(
+            f"{run.path}: its task is {run.manifest.data.task}, and that of {data.path} is "
+            f"{data.task}"
+        )
+    own, other = run.tokenizers(), data.tokenizers()
+    if own.is_joint != other.is_joint or not own.is_same(other):
+        raise MtkitError(
+            f"{data.path}: was prepared with other subwords than those of {run.path}; prepare it "
+            f"with --tokenizer-from {run.path}"
+        )
+    manifest = run.manifest
+    origin = manifest.imported or manifest.started_from
+    weights, description = run.select(which)
+    return Initial(
+        weights,
+        run.path,
+        Initialisation(
+            run=run.name,
+            weights=description,
+            sha256=_sha256(weights),
+            data=manifest.data.name,
+            licence=origin.licence if origin is not None else "",
+        ),
+        _new_directions(run, data),
+    )
+
+
+def split_checkpoint(text: str) -> tuple[Path, str | None]:
+    """The run and the checkpoint in RUN or RUN:CHECKPOINT.
+
+    A folder of the full name is a run, whatever follows its last colon.
+
+    Raises:
+        MtkitError: if CHECKPOINT is not one of those that there can be.
+    """
+    match = None if Path(text).is_dir() else _CHECKPOINT.fullmatch(text)
+    if not Path(text).exists() and not (match is not None and Run.is_run(Path(match["run"]))):
+        for colon in re.finditer(":", text):
+            run, which = text[: colon.start()], text[colon.end() :]
+            if Run.is_run(Path(run)):
+                raise MtkitError(
+                    f"--init-from {text}: {which or 'nothing'} is not a checkpoint; write last, "
+                    "best, a step or average:N after the colon"
+                )
+    if match is not None:
+        return Path(match["run"]), match["which"]
+    return Path(text), None
+
+
+def _new_directions(run: Run, data: PreparedData) -> list[tuple[str, str]]:
+    """The directions that the data of a run lacks, as far as that is known."""
+    origin = run.manifest.data
+    pairs = [(one.src_lang, one.tgt_lang) for one in origin.directions]
+    if not pairs and run.tokenizers().src.language_tags:
+        # An imported model does not say which directions it was trained on.
+        return []
+    pairs = pairs or [(origin.src_lang, origin.tgt_lang)]
+    known = [(base_language(src), base_language(tgt)) for src, tgt in pairs if src and tgt]
+    return [
+        (src, tgt)
+        for src, tgt in data.language_pairs
+        if known and (base_language(src), base_language(tgt)) not in known
+    ]
+
+
+def _sha256(weights: Tensors) -> str:
+    checksum = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        checksum.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        checksum.update(tensor.contiguous().view(-1).numpy().tobytes())
+    return checksum.hexdigest()
+
+
+def start_of(
+    config: Config,
+    data: PreparedData,
+    run_path: Path | None,
+    init_from: str | None,
+    *,
+    restart: bool = False,
+) -> tuple[Config, Initial | None]:
+    """The configuration for the weights that training starts from, and these weights.
+
+    The weights are None if they are random, or if a run continues without `init_from`. The
+    arguments are as in `run`; without `run_path` nothing is trained.
+    """
+    begun = None
+    if run_path is not None and Run.is_run(run_path):
+        # A restart is also for a run that cannot be opened any more.
+        with suppress(MtkitError) if restart else nullcontext():
+            begun = Run.open(run_path)
+    if begun is not None:
+        _check_trained(begun)
+    origin = begun.manifest.started_from if begun is not None else None
+    is_own = begun is not None and is_restarted() and _was_begun_by_launch(begun)
+    continues = begun is not None and bool(begun.checkpoints()) and (not restart or is_own)
+    if init_from is not None:
+        path, which = split_checkpoint(init_from)
+        is_same = origin is not None and origin.run_name == path.resolve().name
+        # Restarted workers have the command that began the run, whatever RUN has become.
+        if not (continues and is_same and (is_own or not path.exists())):
+            run = Run.open(path)
+            if run_path is not None and run_path.exists() and path.samefile(run_path):
+                raise MtkitError(f"{path}: a run cannot start from itself; give another --run")
+            return config.for_weights_of(run.config, origin=str(path)), initial_weights(
+                run, which, data
+            )
+    if begun is not None and origin is not None:
+        # It continues without the weights that it was started from, but with their settings.
+        if not continues:
+            why = "was started from other weights" if restart else "has no checkpoint yet"
+            raise MtkitError(
+                f"{run_path}: {why}; give --init-from again, for {origin.description}, "
+                "or another --run"
+            )
+        return config.for_weights_of(begun.config, origin=str(begun.path)), None
+    if config.train.lora_rank and not continues:
+        raise MtkitError(
+            "train.lora_rank: only changes the weights of another run; give --init-from RUN"
+        )
+    return config, None
+
+
+def _check_trained(run: Run) -> None:
+    """Refuse to continue, or to replace, a run that no training made."""
+    if run.manifest.exported is not None or run.manifest.imported is not None:
+        by = "export" if run.manifest.imported is None else "import"
+        raise MtkitError(
+            f"{run.path}: was made by mtkit {by}, and has no state of a training; to train it "
+            f"further, give another --run, and --init-from {run.path}"
+        )
+
+
+def existing_run(workers: Workers, job: Job) -> Run | None:
+    """The run that all workers continue, as the first one decides; None to start a new one."""
+    restarted = workers.any(is_restarted())
+    continues = workers.run_on_all_ranks(
+        lambda: workers.is_rank_zero and _continues(job, restarted=restarted)
+    )
+    continues = workers.any(continues)
+    return workers.run_on_all_ranks(lambda: _run_to_continue(job) if continues else None)
+
+
+def _continues(job: Job, *, restarted: bool) -> bool:
+    """Whether there is a run to continue.
+
+    Args:
+        job: of this training.
+        restarted: whether these workers are restarted after a failure.
+
+    Raises:
+        MtkitError: if there is a different run without checkpoints.
+    """
+    if not Run.is_run(job.run_path) or (job.restart and not restarted):
+        return False
+    if not Run(job.run_path, job.config, RunManifest()).checkpoints():
+        if not job.restart:
+            # The same run, killed before its first checkpoint, has nothing to lose.
+            _run_to_continue(job)
+        return False
+    return not job.restart or _was_begun_by_launch(Run.open(job.run_path))
+
+
+def _was_begun_by_launch(run: Run) -> bool:
+    """Whether these workers, or those that they replace, have begun a run.
+
+    Restarted workers continue such a run, and never an older one, regardless of --restart.
+    """
+    return run.manifest.launch == launch_id()
+
+
+def _run_to_continue(job: Job) -> Run:
+    run, data, initial = Run.open(job.run_path), job.data, job.initial
+    if run.data_fingerprint != data.fingerprint:
+        raise MtkitError(
+            f"{run.path}: was trained on other data than {data.path} "
+            f"({run.manifest.data.name}, by checksum); give another --run, or --restart"
+        )
+    begun = run.manifest.started_from
+    if initial is not None and (begun is None or begun.sha256 != initial.origin.sha256):
+        before = begun.description if begun is not None else "random weights"
+        advice = "to continue it, leave out --init-from"
+        if begun is not None and not run.checkpoints():
+            advice = "to begin it again, give --init-from for the weights that it was started from"
+        raise MtkitError(
+            f"{run.path}: was not started from {initial.origin.description}, "
+            f"but from {before}; {advice}; else give another --run, or --restart"
+        )
+    changed = differences(run.config, job.config, ignore=MAY_CHANGE)
+    if changed:
+        raise MtkitError(
+            f"{run.path}: was begun with other settings: {', '.join(changed)}; "
+            "give another --run, or --restart"
+        )
+    return run
+
+
+def with_finish(job: Job, run: Run | None, workers: Workers) -> Config:
+    """The configuration with the end that `--finish-in` sets, now or in an earlier training.
+
+    Args:
+        job: of this training.
+        run: the run that continues; None for a new one.
+        workers: the first one decides, because the others may see an older state of the run.
+
+    Raises:
+        MtkitError: if there is nothing to finish, or if the run has another end already.
+    """
+    config = job.config
+    if run is None:
+        if job.finish_in is not None:
+            raise MtkitError(
+                "--finish-in: is for a run that has a checkpoint; for a new run, set "
+                "train.max_steps"
+            )
+        return config
+    mine = workers.run_on_all_ranks(
+        lambda: _finish(config, run, job.finish_in) if workers.is_rank_zero else None
+    )
+    after, steps = workers.gather(mine)[0]
+    settings = config.train.model_copy(update={"finish_after": after, "finish_steps": steps})
+    return config.model_copy(update={"train": settings})
+
+
+def _finish(config: Config, run: Run, finish_in: int | None) -> tuple[int, int]:
+    """From which step over how many updates; 0 updates if the run ends as planned."""
+    recorded = run.config.train.finish_after, run.config.train.finish_steps
+    given = config.train.finish_after, config.train.finish_steps
+    if given not in ((0, 0), recorded):
+        raise MtkitError(
+            f"{run.path}: train.finish_after and train.finish_steps: cannot be changed while a run "
+            "continues; leave them out, and give --finish-in"
+        )
+    after, steps = recorded
+    if finish_in is None or finish_in == steps:
+        return recorded
+    if steps:
+        raise MtkitError(
+            f"{run.path}: ends at step {after + steps} already (--finish-in {steps} at step "
+            f"{after}); leave out --finish-in"
+        )
+    after = run.checkpoints()[-1].step
+    if not Schedule.from_config(config).rate(after + 1):
+        raise MtkitError(
+            f"{run.path}: its learning rate has fallen to zero after {after} updates; to train "
+            f"further, start a new run with --init-from {run.path}"
+        )
+    return after, finish_in
