@@ -48,9 +48,9 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 def _as_names(value: Any) -> Any:
     """YAML has lists, but no tuples; one name needs no list."""
-    return (
-        (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-    )
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
 Names = Annotated[
@@ -472,14 +472,14 @@ class Config(Section):
 
 def setting_fields(section: type[Section]) -> dict[str, FieldInfo]:
     """The fields of all settings by their dotted keys, such as `train.max_steps`."""
-    found: dict[str, FieldInfo] = {}
+    fields: dict[str, FieldInfo] = {}
     for key, field in section.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
-            found |= {f"{key}.{name}": one for name, one in setting_fields(inner).items()}
+            fields |= {f"{key}.{name}": one for name, one in setting_fields(inner).items()}
         else:
-            found[key] = field
-    return found
+            fields[key] = field
+    return fields
 
 
 def presets() -> list[str]:
@@ -522,11 +522,10 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
         tree = _parse_yaml(text, where=str(path))
     else:
         tree = _parse_yaml(_preset_text(path_or_preset), where=f"preset {path_or_preset}")
-    origin = str(path_or_preset)
     overrides = list(overrides)
     for override in overrides:
         _apply_override(tree, override)
-    return parse_config(tree, origin=origin, overrides=overrides)
+    return parse_config(tree, origin=path_or_preset, overrides=overrides)
 
 
 def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Config:
@@ -540,19 +539,30 @@ def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Co
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
-        section, *rest = map(str, first["loc"] or [""])
-        mistake = explain(error)
-        if first["type"] == "extra_forbidden":
-            mistake += _suggest([cut(str(part)) for part in first["loc"]])
+        mistake = first_mistake(error, Config)
+        where = ".".join(str(part) for part in error.errors()[0]["loc"][:2])
         for override in overrides:
-            own, _, key = override.partition("=")[0].strip().partition(".")
-            # A mistake of a whole section is of the settings that the message names, or of the
-            # name of the section.
-            is_named = rest[0] in (key, key.partition(".")[0]) if rest else key in mistake
-            if own == section and (is_named or own not in Config.model_fields):
+            key = override.partition("=")[0].strip()
+            # A mistake of a whole section names its settings; one of its name has no other words.
+            is_named = "." in where or "unknown key" in mistake or key.partition(".")[2] in mistake
+            if is_named and f"{key}.".startswith(f"{where}."):
                 origin = f"--set {cut(override)}"
         raise MtkitError(f"{origin}: {mistake}") from None
+
+
+def first_mistake(error: ValidationError, root: type[Section]) -> str:
+    """The first mistake of some settings in one line; an unknown key has a suggestion."""
+    first = error.errors()[0]
+    if first["type"] != "extra_forbidden":
+        return explain(error)
+    path = [cut(str(part)) for part in first["loc"]]
+    group, key, known = path[0], path[-1], list(setting_fields(root))
+    own = [one.partition(".")[2] for one in known if one.startswith(f"{group}.")]
+    # In its section, as the setting of another section, or as anything else.
+    near = [f"{group}.{one}" for one in difflib.get_close_matches(key, own, n=1)]
+    near = near or [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = near or difflib.get_close_matches(".".join(path), [*root.model_fields, *known], n=1)
+    return explain(error) + (f"; did you mean {near[0]}?" if near else "")
 
 
 def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConfig:
@@ -561,14 +571,12 @@ def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConf
     Raises:
         MtkitError: naming the setting and the value.
     """
-    tree = {"decode": decode.model_dump() | changes}
-    return parse_config(tree, origin="options").decode
+    return parse_config({"decode": decode.model_dump() | changes}, origin="options").decode
 
 
 def dump_config(config: Config) -> str:
     """YAML that `load_config` reads back to an equal tree."""
-    tree = config.model_dump()
-    return dump_yaml(tree)
+    return dump_yaml(config.model_dump())
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
@@ -588,17 +596,15 @@ def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list
         old, new: the configurations.
         ignore: dotted keys, or sections with a trailing dot, that may differ.
     """
-    found = []
-    new_tree = new.model_dump()
-    for section, settings in old.model_dump().items():
-        for key, value in settings.items():
-            dotted, other = f"{section}.{key}", new_tree[section][key]
-            if value != other and not any(
-                dotted == name or (name.endswith(".") and dotted.startswith(name))
-                for name in ignore
-            ):
-                found.append(f"{dotted} ({_as_yaml(value)} became {_as_yaml(other)})")
-    return found
+    after = new.model_dump()
+    return [
+        f"{section}.{key} ({_as_yaml(value)} became {_as_yaml(after[section][key])})"
+        for section, settings in old.model_dump().items()
+        for key, value in settings.items()
+        if value != after[section][key]
+        and f"{section}." not in ignore
+        and f"{section}.{key}" not in ignore
+    ]
 
 
 def _as_yaml(value: Any) -> str:
@@ -644,23 +650,3 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
     settings = tree.setdefault(section, {})
     if isinstance(settings, dict):  # else it is refused together with the file
         settings[key] = value
-
-
-def _suggest(path: list[str]) -> str:
-    sections = {name: field.annotation for name, field in Config.model_fields.items()}
-    dotted = [
-        f"{name}.{key}"
-        for name, section in sections.items()
-        for key in (section.model_fields if section is not None else ())
-    ]
-    if len(path) == 1:
-        known = [*sections, *dotted]
-        # A setting at top level usually only lacks its section.
-        moved = [name for name in dotted if name.split(".")[1] == path[0]]
-        near = moved or difflib.get_close_matches(path[0], known, n=1)
-    else:
-        own = [name.split(".")[1] for name in dotted if name.startswith(path[0] + ".")]
-        near = [f"{path[0]}.{key}" for key in difflib.get_close_matches(path[1], own, n=1)]
-        near = near or [name for name in dotted if name.split(".")[1] == path[1]]
-        near = near or difflib.get_close_matches(".".join(path), dotted, n=1)
-    return f"; did you mean {near[0]}?" if near else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
@@ -10,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.overrides import explain, parse_value
+from mtkit.base.overrides import parse_value
 from mtkit.base.yaml import cut
-from mtkit.config import Count, Section, Seed, setting_fields
+from mtkit.config import Count, Section, Seed, first_mistake
 
 # SentencePiece allocates memory for all subwords at once.
 LARGEST_VOCABULARY = 1 << 22
@@ -188,16 +187,13 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
             raise MtkitError(f"--set {cut(override)}: write key=value, as in max_ratio=3")
         value = parse_value(override, text)
         section, _, inner = key.partition(".")
-        if not inner:
+        if section != "noise" or not inner:
             tree[key] = value
-        elif section != "noise":
-            raise _unknown(key)
-        else:
-            given = tree.get(section, {})
-            if isinstance(given, Section):
-                given = given.model_dump()
-            if not isinstance(given, Mapping):
-                raise _not_a_group(section)
+            continue
+        given = tree.get(section, {})
+        if isinstance(given, Section):
+            given = given.model_dump()
+        if isinstance(given, Mapping):  # else it is refused below
             tree[section] = {**given, inner: value}
     try:
         # YAML has lists, but no tuples.
@@ -205,36 +201,4 @@ def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -
             {key: tuple(v) if isinstance(v, list) else v for key, v in tree.items()}
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "value_error":  # our own checks name the key
-            where = f"{key}: " if key else ""
-            raise MtkitError(f"{where}{first['ctx']['error']}") from None
-        if first["type"] == "extra_forbidden":
-            raise _unknown(key) from None
-        if first["type"] == "model_type":
-            raise _not_a_group(key) from None
-        raise MtkitError(explain(error)) from None
-
-
-def _unknown(key: str) -> MtkitError:
-    """The error for a setting that does not exist."""
-    known = list(setting_fields(PrepareConfig))
-    # Without its section, or with one that it does not have.
-    near = [one for one in known if one.rpartition(".")[2] == key.rpartition(".")[2]]
-    group, _, name = key.rpartition(".")
-    of_group = {
-        one[len(group) + 1 :]: one for one in known if group and one.startswith(f"{group}.")
-    }
-    if of_group and not near:
-        near = [of_group[one] for one in difflib.get_close_matches(name, of_group, n=1)]
-        if not near:
-            settings = ", ".join(of_group.values())
-            return MtkitError(f"prepare has no setting {cut(key)}, but {settings}")
-    near = near or difflib.get_close_matches(key, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return MtkitError(f"prepare has no setting {cut(key)}{hint}")
-
-
-def _not_a_group(key: str) -> MtkitError:
-    return MtkitError(f"{key}: is a group of settings; write {key}.case=0.05, for example")
+        raise MtkitError(first_mistake(error, PrepareConfig)) from None

@@ -48,6 +48,8 @@ def explain(error: ValidationError) -> str:
     if kind == "value_error":
         # Our own checks name the key inside their section themselves.
         return ".".join([*path, str(first["ctx"]["error"])])
+    if kind == "model_type":
+        return f"{key}: expected settings by their names, not {shown(value)}"
     if kind == "string_pattern_mismatch":
         return f"{key}: {shown(value)} cannot be the name of a folder"
     if kind in ("tuple_type", "string_too_short"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -33,8 +33,20 @@ class _Cost(Record):
     seconds: float = Field(ge=0)
 
 
+class _Scores(MetricsRow):
+    """The scores of a validation; of a parser F1, of others BLEU and chrF."""
+
+    @model_validator(mode="after")
+    def _check_scores(self) -> Self:
+        names = {key for key, value in (self.model_extra or {}).items() if value is not None}
+        both = {"valid_loss", "valid_perplexity"}
+        if names not in (both | {"valid_bleu", "valid_chrf"}, both | {"valid_f1"}):
+            raise ValueError("must have valid_bleu and valid_chrf, or valid_f1, besides the loss")
+        return self
+
+
 class TrainerState(Record):
-    """The counters of a checkpoint, besides the scores of its own validation.
+    """The counters of a checkpoint.
 
     Attributes:
         max_steps: of the run at that time; the learning rate may depend on it.
@@ -42,13 +54,15 @@ class TrainerState(Record):
         batches: the position in the data.
         cost: the cost so far.
         validations: all of them, oldest first; they determine the best one and early stopping.
+        scores: of this step, if it was validated.
     """
 
     max_steps: int = Field(ge=1)
     precision: str | None = None
     batches: _Position
     cost: _Cost
-    validations: list[MetricsRow]
+    validations: list[_Scores]
+    scores: _Scores | None = None
 
 
 Saved = tuple[Checkpoint, Tensors, Tensors, TrainerState]
@@ -57,8 +71,11 @@ Saved = tuple[Checkpoint, Tensors, Tensors, TrainerState]
 def read_checkpoint(checkpoint: Checkpoint) -> Saved:
     """A checkpoint with its weights, its optimizer's tensors and its counters."""
     counters = checkpoint.load_state()
+    scores = {key: counters.pop(key) for key in [*counters] if key.startswith("valid_")}
+    if scores:
+        counters["scores"] = {"step": checkpoint.step, **scores}
     state = parse_record(
-        {key: value for key, value in counters.items() if not key.startswith("valid_")},
+        counters,
         TrainerState,
         name=str(checkpoint.path),
         advice="use an earlier checkpoint",

@@ -301,7 +301,7 @@ class ValidationHistory:
 
     def losses(self) -> list[float]:
         """The validation losses, oldest first."""
-        return [row["valid_loss"] for row in self.rows if "valid_loss" in row]
+        return [row["valid_loss"] for row in self.rows]
 
     def is_best(self) -> bool:
         """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
@@ -335,7 +335,7 @@ class ValidationHistory:
         """
         # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU; or F1.
         metric = "valid_f1" if self.rows and "valid_f1" in self.rows[-1] else "valid_bleu"
-        flat = is_flat([row[metric] for row in self.rows if metric in row])
+        flat = is_flat([row[metric] for row in self.rows])
         if finished or (flat and not self._was_flat):
             for sentence in findings:
                 log.warning("possible problem: %s", sentence)

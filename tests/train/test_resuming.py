@@ -25,6 +25,7 @@ from mtkit.data import IntArray, PreparedData, SentencePairs
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run, metrics
+from mtkit.train.checkpoints import read_checkpoint
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
@@ -730,3 +731,22 @@ def test_prepared_data_is_not_taken_for_a_run(
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
     assert content(folder) == before
+
+
+@pytest.mark.parametrize("key", ["valid_loss", "valid_bleu", "valid_chrf"])
+@pytest.mark.parametrize("value", [None, "text", {"a": 1}])
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_checkpoint_whose_validation_lacks_a_score_is_refused(
+    key: str, value: Any, is_own: bool, tiny_run: Run, tmp_path: Path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny_run.path, folder)
+
+    def lose(saved: dict[str, Any]) -> None:
+        state = saved["state"]
+        (state if is_own else state["validations"][0])[key] = value
+
+    newest = Run.open(folder).checkpoints()[-1]
+    reseal(newest.path / "state.json", lose)
+    with pytest.raises(MtkitError, match=r"another version of mtkit \((scores|validations\.0)"):
+        read_checkpoint(newest)
