@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from mtkit.config import MAY_CHANGE, Config, Section, setting_fields
+from mtkit.config import Config, Section, setting_fields
 from mtkit.prepare_config import NO_CLEANING, PrepareConfig
+from mtkit.run_manifest import MAY_CHANGE
 
 PAGE = Path(__file__).with_name("settings.md")
 

@@ -60,28 +60,6 @@ Names = Annotated[
 ]
 
 
-# The settings that may change when a run resumes; any other change would make a different run.
-MAY_CHANGE = (
-    "data.dir",
-    "train.max_steps",
-    "train.finish_after",
-    "train.finish_steps",
-    "train.device_batch_tokens",
-    "train.compile",
-    "train.fsdp",
-    "train.log_every",
-    "train.valid_every",
-    "train.checkpoint_every",
-    "train.keep_checkpoints",
-    "train.keep_every",
-    "train.best_metric",
-    "train.patience",
-    "train.stall_timeout",
-    "train.sustained_flops",
-    "decode.",
-)
-
-
 # How the checkpoints of a run are averaged depends on its own training.
 _OF_CHECKPOINTS = {"average_checkpoints"}
 # Settings of the model that do not change what its weights mean.
@@ -577,40 +555,6 @@ def change_decoding(decode: DecodeConfig, changes: dict[str, Any]) -> DecodeConf
 def dump_config(config: Config) -> str:
     """YAML that `load_config` reads back to an equal tree."""
     return dump_yaml(config.model_dump())
-
-
-def fixed_settings(config: Config) -> dict[str, Any]:
-    """The settings that may not change in a run, by their dotted keys."""
-    return {
-        f"{section}.{key}": value
-        for section, settings in config.model_dump().items()
-        for key, value in settings.items()
-        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
-    }
-
-
-def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
-    """Dotted keys in which two configurations differ, each with both values.
-
-    Args:
-        old, new: the configurations.
-        ignore: dotted keys, or sections with a trailing dot, that may differ.
-    """
-    after = new.model_dump()
-    return [
-        f"{section}.{key} ({_as_yaml(value)} became {_as_yaml(after[section][key])})"
-        for section, settings in old.model_dump().items()
-        for key, value in settings.items()
-        if value != after[section][key]
-        and f"{section}." not in ignore
-        and f"{section}.{key}" not in ignore
-    ]
-
-
-def _as_yaml(value: Any) -> str:
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else cut(str(value))
 
 
 def _preset_text(name: str) -> str:

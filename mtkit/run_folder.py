@@ -49,8 +49,8 @@ from mtkit.checkpoint import (
     validation_scores,
     write_checkpoint,
 )
-from mtkit.config import Config, change_decoding, dump_config, fixed_settings, load_config
-from mtkit.run_manifest import FORMAT, RunManifest
+from mtkit.config import Config, change_decoding, dump_config, load_config
+from mtkit.run_manifest import FORMAT, RunManifest, fixed_settings
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
 
 log = logging.getLogger(__name__)
@@ -432,8 +432,6 @@ class Run:
                 raise MtkitError(f"{self.path}: no checkpoint was validated, so none is the best")
             return [best]
         return choose(saved, which, of=self.path)
-
-    # Metrics
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`."""

@@ -1,4 +1,4 @@
-"""The manifest of a run folder: what a run was made from, and by what."""
+"""The manifest of a run folder: what a run was made from, by what, and which settings are fixed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,32 @@ from pydantic import Field
 
 from mtkit.base.files import FileName, Record, sha256_of_json, shareable_name
 from mtkit.base.sentences import LineFacts
+from mtkit.base.yaml import cut
+from mtkit.config import Config
 from mtkit.data import Direction, Task
 
 FORMAT = 2
+
+# The settings that may change when a run resumes; any other change would make a different run.
+MAY_CHANGE = (
+    "data.dir",
+    "train.max_steps",
+    "train.finish_after",
+    "train.finish_steps",
+    "train.device_batch_tokens",
+    "train.compile",
+    "train.fsdp",
+    "train.log_every",
+    "train.valid_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.keep_every",
+    "train.best_metric",
+    "train.patience",
+    "train.stall_timeout",
+    "train.sustained_flops",
+    "decode.",
+)
 
 
 class OldIds(Record):
@@ -182,3 +205,37 @@ def path_of_data(data: Path, run: Path) -> str:
     data, run = data.resolve(), run.resolve()
     shared = os.path.commonpath((data, run))
     return str(data) if shared == data.root else os.path.relpath(data, run)
+
+
+def fixed_settings(config: Config) -> dict[str, Any]:
+    """The settings that may not change in a run, by their dotted keys."""
+    return {
+        f"{section}.{key}": value
+        for section, settings in config.model_dump().items()
+        for key, value in settings.items()
+        if f"{section}." not in MAY_CHANGE and f"{section}.{key}" not in MAY_CHANGE
+    }
+
+
+def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
+    """Dotted keys in which two configurations differ, each with both values.
+
+    Args:
+        old, new: the configurations.
+        ignore: dotted keys, or sections with a trailing dot, that may differ.
+    """
+    after = new.model_dump()
+    return [
+        f"{section}.{key} ({_as_yaml(value)} became {_as_yaml(after[section][key])})"
+        for section, settings in old.model_dump().items()
+        for key, value in settings.items()
+        if value != after[section][key]
+        and f"{section}." not in ignore
+        and f"{section}.{key}" not in ignore
+    ]
+
+
+def _as_yaml(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else cut(str(value))

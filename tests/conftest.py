@@ -35,12 +35,11 @@ from mtkit.config import (
     ModelConfig,
     TrainConfig,
     dump_config,
-    fixed_settings,
 )
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.run_manifest import DataOrigin, RunManifest
+from mtkit.run_manifest import DataOrigin, RunManifest, fixed_settings
 from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
 
 if TYPE_CHECKING:

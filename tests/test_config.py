@@ -19,13 +19,13 @@ from mtkit.config import (
     ModelConfig,
     TrainConfig,
     config_name,
-    differences,
     dump_config,
     load_config,
     parse_config,
     presets,
 )
 from mtkit.prepare_config import prepare_config
+from mtkit.run_manifest import differences
 from mtkit.train.schedule import Schedule
 
 

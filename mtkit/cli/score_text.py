@@ -178,7 +178,7 @@ def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
     Returns:
         The indices in `runs` of each group of two or more.
     """
-    from mtkit.config import MAY_CHANGE, differences
+    from mtkit.run_manifest import MAY_CHANGE, differences
 
     # Of the settings that may change, only the length of training and the search are compared.
     compared = ("train.max_steps", "train.finish_", "decode.")

@@ -19,10 +19,10 @@ from typing import NamedTuple
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import base_language
 from mtkit.checkpoint import Tensors
-from mtkit.config import MAY_CHANGE, Config, differences
+from mtkit.config import Config
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
-from mtkit.run_manifest import Initialisation, RunManifest
+from mtkit.run_manifest import MAY_CHANGE, Initialisation, RunManifest, differences
 from mtkit.train.distributed import Workers
 from mtkit.train.launcher import is_restarted, launch_id
 from mtkit.train.schedule import Schedule

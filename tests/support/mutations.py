@@ -30,10 +30,11 @@ from conftest import changed
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of_json
 from mtkit.base.html import Chart
-from mtkit.config import MAY_CHANGE, _parse_yaml
+from mtkit.config import _parse_yaml
 from mtkit.convert import export_run
 from mtkit.data import PreparedData
 from mtkit.run_folder import Run
+from mtkit.run_manifest import MAY_CHANGE
 from mtkit.score import score
 from mtkit.train import assembly as train
 from mtkit.train.report_page import RunFacts, run_page
