@@ -24,9 +24,9 @@ from mtkit.config import DecodeConfig
 from mtkit.convert.check import ROWS_AT_A_TIME, pieces_of, rows_by_length
 from mtkit.convert.export_record import SENTENCEPIECE_FILES, longest_sequence, power_penalty
 from mtkit.convert.marian import halves, layer_parts, new_ids
-from mtkit.run_manifest import OldIdsOfSides
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
+from mtkit.run_manifest import OldIdsOfSides
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mtkit.translate import Translator
 

@@ -29,9 +29,9 @@ from mtkit.base.sentences import LineFacts
 from mtkit.checkpoint import Tensors
 from mtkit.config import DecodeConfig, ModelConfig
 from mtkit.convert.untrusted import damage
-from mtkit.run_manifest import OldIds, OldIdsOfSides
 from mtkit.kernels.loss import NEVER
 from mtkit.prepare_config import LARGEST_VOCABULARY
+from mtkit.run_manifest import OldIds, OldIdsOfSides
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, Vocabularies
 
 _SPECIAL_IDS = {"unk": UNK_ID, "bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID}

@@ -26,8 +26,8 @@ from mtkit.convert.export_record import given_settings, power_penalty
 from mtkit.convert.export_run import export
 from mtkit.convert.import_marian import import_model
 from mtkit.convert.model_card import read_card
-from mtkit.run_manifest import ImportRecord
 from mtkit.run_folder import Run
+from mtkit.run_manifest import ImportRecord
 from mtkit.translate import Translator
 
 LINES = ["one two three", "nine", "four four five one two six", "seven eight"]

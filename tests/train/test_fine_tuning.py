@@ -19,13 +19,12 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.yaml import dump_yaml
 from mtkit.config import Config, load_config, parse_config
 from mtkit.data import PreparedData
-from mtkit.run_manifest import ImportRecord
 from mtkit.run_folder import Run
+from mtkit.run_manifest import ImportRecord
 from mtkit.train import assembly as train
-from mtkit.train import dry_run
-from mtkit.train import start
-from mtkit.train.start import Initial, split_checkpoint
+from mtkit.train import dry_run, start
 from mtkit.train.report_page import RunFacts
+from mtkit.train.start import Initial, split_checkpoint
 
 LORA = {"lora_rank": 4}
 FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}
