@@ -8,14 +8,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, naming_file, parse_record, partial_name
 from mtkit.checkpoint import Checkpoint, Tensors
 from mtkit.run_folder import MetricsRow, Run
+from mtkit.train.distributed import Workers
 
 log = logging.getLogger(__name__)
+
+CONTINUE = "to continue, run the same command again"
 
 
 class _Position(Record):
@@ -93,6 +95,25 @@ def newest_whole_checkpoint(run: Run) -> Saved | None:
     return None
 
 
+def agreed_checkpoint(run: Run, workers: Workers) -> Saved:
+    """The newest checkpoint that can be read, the same for all workers.
+
+    The first worker chooses it: on a shared file system the others may not see it yet.
+
+    Raises:
+        MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
+    """
+    found = newest_whole_checkpoint(run) if workers.is_rank_zero else None
+    # By its relative path, because the run folder may have another path on another machine.
+    chosen = workers.gather(found and (found[0].step, str(found[0].path.relative_to(run.path))))[0]
+    if chosen is None:
+        raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
+    step, path = chosen
+    return workers.run_on_all_ranks(
+        lambda: found or read_checkpoint(run.checkpoint(run.path / path, step))
+    )
+
+
 def set_aside_after(run: Run, step: int) -> list[str]:
     """Rename the checkpoints after `step`, which are damaged; returns their new names."""
     names = []
@@ -128,29 +149,30 @@ def prune(run: Run) -> None:
                 shutil.rmtree(checkpoint.path.rename(partial_name(checkpoint.path)))
 
 
-def copy_to_cpu(tensor: Tensor) -> Tensor:
-    """A separate copy on the CPU."""
-    tensor = tensor.detach()
-    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
-
-
 class CheckpointWriter:
     """Saves checkpoints of a run in its own thread, one after the other.
 
     It must be given copies, because training continues meanwhile. As a context manager it waits
     for the current save before it ends, also after an exception.
+
+    Args:
+        reports: whether to report, if training is stopped at once, from where it can resume.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, reports: bool = False) -> None:
         self._run = run
+        self._reports = reports
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: tuple[int, Future[None]] | None = None
 
     def __enter__(self) -> CheckpointWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.settle()
+        if self._reports and kind is not None and issubclass(kind, KeyboardInterrupt):
+            advice = f"; {CONTINUE}" if self._run.checkpoints() else ""
+            log.warning("stopped without saving; %s%s", self._run.last_good(), advice)
         self._thread.shutdown()
 
     def save(

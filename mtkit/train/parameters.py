@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mtkit.base.errors import MtkitError
 from mtkit.checkpoint import Tensors
 from mtkit.config import TrainConfig
+from mtkit.train.distributed import load_whole_state, whole_state
 
 # Kinds of tensors in the state of a training, behind the name of a parameter.
 _VALUE, _BASE = "value", "base"
@@ -42,6 +43,7 @@ class TrainedParameters:
     def __init__(self, model: nn.Module, settings: TrainConfig) -> None:
         self._model = model
         self._ema = settings.ema
+        self._sharded = settings.fsdp
         parameters = dict(model.named_parameters())
         frozen = _matching(parameters, settings.freeze, key="train.freeze")
         self._low_rank: dict[str, _LowRank] = {}
@@ -145,10 +147,50 @@ class TrainedParameters:
         for low_rank in self._low_rank.values():
             low_rank.compose()
 
+    def training_state(self, optimizer: torch.optim.Optimizer) -> tuple[Tensors, Tensors]:
+        """Copies of the weights, and of what else a resumed training needs, by name, on the CPU.
 
-def is_of_optimizer(name: str) -> bool:
-    """Whether a saved tensor belongs to the optimizer, and not to `TrainedParameters.state`."""
-    return name.rpartition(".")[2] not in (_VALUE, _BASE)
+        If the model is sharded, all workers must call this, and the first one gets all of it.
+        """
+        if self._sharded:
+            weights, moments = whole_state(self._model, optimizer)
+        else:
+            weights = self.weights()
+            moments = {name: optimizer.state[parameter] for name, parameter in self.named.items()}
+        flat = {
+            f"{name}.{key}": value
+            for name, state in moments.items()
+            for key, value in state.items()
+        }
+        flat |= dict(self.state())
+        return (
+            {name: _copy_to_cpu(tensor) for name, tensor in weights.items()},
+            {name: _copy_to_cpu(tensor) for name, tensor in flat.items()},
+        )
+
+    def load_training_state(
+        self, optimizer: torch.optim.Optimizer, weights: Tensors, state: Tensors
+    ) -> None:
+        """Load the result of `training_state`."""
+        moments: dict[str, Tensors] = {name: {} for name in self.named}
+        for name, value in state.items():
+            owner, _, key = name.rpartition(".")
+            if key not in (_VALUE, _BASE):
+                moments[owner][key] = value
+        if self._sharded:
+            load_whole_state(self._model, optimizer, weights, moments)
+            return
+        self.load(weights, state)
+        for name, parameter in self.named.items():
+            # Adam's step count must be on the device of its kernel.
+            of_parameter = {key: value.to(parameter.device) for key, value in moments[name].items()}
+            optimizer.state[parameter] = of_parameter
+
+
+def _copy_to_cpu(tensor: Tensor) -> Tensor:
+    """A separate copy on the CPU."""
+    tensor = tensor.detach()
+    return tensor.clone() if tensor.device.type == "cpu" else tensor.cpu()
 
 
 class _LowRank:

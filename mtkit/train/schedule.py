@@ -6,8 +6,10 @@ Pure functions of the number of an update, which is counted from 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from mtkit.base.errors import MtkitError
 from mtkit.config import Config, TrainConfig
 
 
@@ -89,6 +91,33 @@ class Schedule:
         if settings.decay_steps:
             found.append(settings.max_steps - min(settings.decay_steps, settings.max_steps) + 2)
         return min(found, default=None)
+
+    def check_end(self, old: int, step: int, *, name: Path) -> None:
+        """Refuse another `train.max_steps` if the decay of the learning rate has begun.
+
+        Args:
+            old: `train.max_steps` before.
+            step: updates made so far.
+            name: of the run, for the error.
+
+        Raises:
+            MtkitError: if some of these updates had a rate that decays towards the old end, or
+                would have had one that decays towards the new end.
+        """
+        new = self.settings.max_steps
+        if old == new:
+            return
+        for end, verb in ((old, "began"), (new, "would have begun")):
+            settings = self.settings.model_copy(update={"max_steps": end})
+            decayed = replace(self, settings=settings).decay_start()
+            if decayed is not None and step >= decayed:
+                why = "train.decay_steps" if settings.decay_steps else "train.schedule"
+                why = "train --finish-in" if settings.finish_steps else why
+                raise MtkitError(
+                    f"{name}: train.max_steps: cannot become {new} at step {step}, because the "
+                    f"learning rate {verb} to decay at step {decayed} ({why}); keep "
+                    f"train.max_steps={old}, or give another --run, or --restart"
+                )
 
     def highest(self, last: int) -> tuple[int, float]:
         """The update with the highest rate among the first `last` ones, and that rate."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from mtkit.base.devices import (
     choose_precision,
     compile_layers,
     describe_device,
-    is_out_of_memory,
     select_matmul_backend,
 )
 from mtkit.base.errors import MtkitError
@@ -35,28 +34,22 @@ from mtkit.parsing import counted_words
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID
 from mtkit.train.checkpoints import (
+    CONTINUE,
     CheckpointWriter,
-    copy_to_cpu,
-    newest_whole_checkpoint,
-    read_checkpoint,
+    agreed_checkpoint,
     set_aside_after,
 )
 from mtkit.train.diagnostics import LearningCurve, findings, frequency_loss
-from mtkit.train.distributed import (
-    Workers,
-    load_whole_state,
-    whole_state,
-    whole_weights,
-)
+from mtkit.train.distributed import Workers, whole_weights
 from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.launcher import stop_on_signal
-from mtkit.train.memory import check_memory
+from mtkit.train.memory import check_memory, update_memory_explained
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.optimizer import new_optimizer
-from mtkit.train.parameters import TrainedParameters, is_of_optimizer
+from mtkit.train.parameters import TrainedParameters
 from mtkit.train.prefetch import Prefetcher
 from mtkit.train.progress import Meter, TrainingProgress, clock
 from mtkit.train.schedule import Schedule, setting_of_rate
@@ -70,16 +63,11 @@ from mtkit.train.validation import (
 
 log = logging.getLogger(__name__)
 
-_CONTINUE = "to continue, run the same command again"
-
 
 class Trainer:
     """Owns the model, the optimizer, the batches and the counters of a run.
 
     Args:
-        config: of the run.
-        data: the training data.
-        device: the device of this process.
         workers: the group of workers; by default only this process.
         initial: the weights to start from; by default random ones.
     """
@@ -95,18 +83,22 @@ class Trainer:
     ) -> None:
         self.config = config
         self.settings = config.train
-        self.schedule = Schedule.from_config(config)
         self.device = device
         self.workers = workers or Workers()
-        self.vocabularies = data.tokenizers()
-        self.tokenizer = self.vocabularies.tgt
-        self.step = 0
-        self.cost = TrainingCost()
-        # Filled by the first worker only; checkpoints have it.
-        self.history = ValidationHistory(config.train)
-        self.pairs = data.pairs("train")
         self.precision = choose_precision(self.settings.precision, device)
         self.matmul_backend = select_matmul_backend(device, self.precision)
+
+        # The counters. Checkpoints have them; the first worker alone fills the history.
+        self.step = 0
+        self.cost = TrainingCost()
+        self.history = ValidationHistory(config.train)
+
+        # The data, and its division into updates.
+        self.vocabularies = data.tokenizers()
+        self.tokenizer = self.vocabularies.tgt
+        self.pairs = data.pairs("train")
+        directions = [f"{src} to {tgt}" for src, tgt in data.language_pairs]
+        self._data_facts = f"{data.name}, {len(self.pairs):,} pairs, {', '.join(directions)}"
         self.micro_batches = MicroBatches(
             config, self.pairs, self.vocabularies, device_type=device.type, task=data.task
         )
@@ -115,6 +107,8 @@ class Trainer:
         # further, because a thread draws ahead.
         self._position = self.batches.state_dict()
         self.micro_batches.choose(self.batches, self.workers.world_size)
+
+        # The model.
         torch.manual_seed(self.settings.seed)
         self.model = self._new_model().to(device)
         if config.model.positions == "words":
@@ -127,32 +121,36 @@ class Trainer:
             compile_layers(layers)
         if self.settings.fsdp:
             # This replaces the parameters.
-            self._parallel = self.workers.shard(self.model, layers)
-        self.trained = TrainedParameters(self.model, self.settings)
-        if not self.settings.fsdp:
-            self._parallel = self.workers.share_gradients(self.model)
+            parallel = self.workers.shard(self.model, layers)
+            self.trained = TrainedParameters(self.model, self.settings)
+        else:
+            self.trained = TrainedParameters(self.model, self.settings)
+            parallel = self.workers.share_gradients(self.model)
+
+        # What an update needs.
+        self.schedule = Schedule.from_config(config)
         self.optimizer = new_optimizer(
             self.trained.named,
             self.settings,
             dtype=torch.bfloat16 if self.precision == "bf16" else torch.float32,
         )
-        self.data_name = data.name
-        self.direction = ", ".join(f"{src} to {tgt}" for src, tgt in data.language_pairs)
-        sets = ValidationSet.all_of(data)
-        self.valid_text = data.text("valid")
+        guided = GuidedAlignment.from_config(config, self.pairs, self.vocabularies, device=device)
         self._gradients = Gradients(
-            config.train,
+            self.settings,
             self.model,
-            self._parallel,
+            parallel,
             self.pairs,
             micro_batches=self.micro_batches,
             workers=self.workers,
             precision=self.precision,
-            guided=GuidedAlignment.from_config(
-                config, self.pairs, self.vocabularies, device=device
-            ),
+            guided=guided,
         )
-        self._validator = Validator(config, self.vocabularies, sets, device=device, task=data.task)
+
+        # What a validation needs.
+        self.valid_text = data.text("valid")
+        self._validator = Validator(
+            config, self.vocabularies, ValidationSet.all_of(data), device=device, task=data.task
+        )
 
     def fit(self, run: Run) -> bool:
         """Train to the last step, to an early stop or to a signal, then save.
@@ -169,19 +167,18 @@ class Trainer:
         with (
             stop_on_signal(quiet=not first) as signals,
             TrainingProgress(self.step, settings.last_step, active=first) as progress,
-            CheckpointWriter(run) as writer,
-            self._reporting_last_checkpoint(run, writer),
+            CheckpointWriter(run, reports=first) as writer,
             Prefetcher(self.batches, self._own, done=self.step, last=settings.last_step) as updates,
             MetricsLogger(
                 run, self.step, active=first, summary=partial(self.summary, run, progress)
             ) as metrics,
         ):
             if self._is_fine_tuning and self.step == 0:
-                with meter.paused("first validation"), self._explaining_memory(writer):
+                with meter.paused("first validation"), self._memory_explained(writer):
                     self._record_initial(metrics, self.validate())
             early = self.workers.any(first and self.history.should_stop())
             while self.step < settings.last_step and not stopped and not early:
-                with self._explaining_memory(writer):
+                with self._memory_explained(writer):
                     update = updates.next()
                     self._position = update.position
                     meter.add(*self.update(update.batches, update.own))
@@ -196,7 +193,7 @@ class Trainer:
                     metrics.refresh_page()
                 if last or self.step % settings.valid_every == 0:
                     pause = meter.paused("validation", every=settings.valid_every)
-                    with pause, self._explaining_memory(writer):
+                    with pause, self._memory_explained(writer):
                         validation = self.validate()
                         early, best = self._record(run, metrics, validation, last=last)
                 due = last or early or self.step % settings.checkpoint_every == 0
@@ -217,7 +214,7 @@ class Trainer:
                 metrics.is_finished, progress.left = True, ""
             self.workers.barrier()
         if unfinished and first:
-            log.info("saved step %d in %s; %s", self.step, run.path, _CONTINUE)
+            log.info("saved step %d in %s; %s", self.step, run.path, CONTINUE)
         return not unfinished
 
     def update(self, batches: Sequence[IntArray], own: RankMicroBatches | None = None) -> Losses:
@@ -226,11 +223,7 @@ class Trainer:
         The gradient is that of the mean loss per target token over all of them.
 
         Args:
-            batches: the pairs of the update.
-            own: the micro-batches of this worker, if they are prepared.
-
-        Returns:
-            The summed losses of the micro-batches of this worker.
+            own: the micro-batches of this worker, if they are prepared; their losses are returned.
         """
         self.step += 1
         for group in self.optimizer.param_groups:
@@ -309,14 +302,16 @@ class Trainer:
         """Start to write a checkpoint.
 
         Args:
-            writer: of the run.
             validation: of this step, if there was one.
             extra: as for `Run.save`.
 
         Raises:
             MtkitError: if a weight is not a finite number; nothing is saved then.
         """
-        weights, optimizer = self.state_dict()
+        if not (self.workers.is_rank_zero or self.settings.fsdp):
+            return
+        # Of a sharded model the first worker gets the whole.
+        weights, optimizer = self.trained.training_state(self.optimizer)
         if not self.workers.is_rank_zero:
             return
         if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
@@ -332,30 +327,6 @@ class Trainer:
             state |= validation.row()
         writer.save(self.step, weights=weights, optimizer=optimizer, state=state, extra=extra)
 
-    def state_dict(self) -> tuple[Tensors, Tensors]:
-        """Copies of the weights, and of what else a resumed training needs, by name, on the CPU.
-
-        If the model is sharded, the first worker gets all of it.
-        """
-        if self.settings.fsdp:
-            weights, moments = whole_state(self.model, self.optimizer)
-        elif self.workers.is_rank_zero:
-            weights = self.trained.weights()
-            named = self.trained.named.items()
-            moments = {name: self.optimizer.state[parameter] for name, parameter in named}
-        else:
-            return {}, {}
-        flat = {
-            f"{name}.{key}": value
-            for name, state in moments.items()
-            for key, value in state.items()
-        }
-        flat |= dict(self.trained.state())
-        return (
-            {name: copy_to_cpu(tensor) for name, tensor in weights.items()},
-            {name: copy_to_cpu(tensor) for name, tensor in flat.items()},
-        )
-
     def resume(self, run: Run) -> None:
         """Resume from the newest undamaged checkpoint.
 
@@ -364,20 +335,11 @@ class Trainer:
         Raises:
             MtkitError: if every checkpoint is damaged, or a worker cannot read the chosen one.
         """
-        found = newest_whole_checkpoint(run) if self.workers.is_rank_zero else None
-        # By its relative path, because the run folder may have another path on another machine.
-        chosen = self.workers.gather(
-            found and (found[0].step, str(found[0].path.relative_to(run.path)))
-        )[0]
-        if chosen is None:
-            raise MtkitError(f"{run.path}: all checkpoints are damaged; start over with --restart")
-        step, path = chosen
-        _, weights, optimizer, state = self.workers.run_on_all_ranks(
-            lambda: found or read_checkpoint(run.checkpoint(run.path / path, step))
-        )
-        self._check_decay(run, state.max_steps, step)
+        checkpoint, weights, optimizer, state = agreed_checkpoint(run, self.workers)
+        step = checkpoint.step
+        self.schedule.check_end(state.max_steps, step, name=run.path)
         check_sizes(weights, self.config.model, of=run.path)
-        self._load(weights, optimizer)
+        self.trained.load_training_state(self.optimizer, weights, optimizer)
         self._position = state.batches.model_dump()
         self.batches.load_state_dict(self._position)
         self.cost = TrainingCost(**state.cost.model_dump())
@@ -404,66 +366,17 @@ class Trainer:
             renamed = f"; set aside: {', '.join(aside)}" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
-    def _check_decay(self, run: Run, old: int, step: int) -> None:
-        """Refuse another `max_steps` if the decay of the learning rate has begun.
-
-        Args:
-            run: the run that resumes.
-            old: its `train.max_steps` so far.
-            step: updates made so far.
-
-        Raises:
-            MtkitError: if some of these updates had a rate that decays towards the old end, or
-                would have had one that decays towards the new end.
-        """
-        new = self.settings.max_steps
-        if old == new:
-            return
-        for end, verb in ((old, "began"), (new, "would have begun")):
-            settings = self.settings.model_copy(update={"max_steps": end})
-            decayed = replace(self.schedule, settings=settings).decay_start()
-            if decayed is not None and step >= decayed:
-                why = "train.decay_steps" if settings.decay_steps else "train.schedule"
-                why = "train --finish-in" if settings.finish_steps else why
-                raise MtkitError(
-                    f"{run.path}: train.max_steps: cannot become {new} at step {step}, because the "
-                    f"learning rate {verb} to decay at step {decayed} ({why}); keep "
-                    f"train.max_steps={old}, or give another --run, or --restart"
-                )
-
-    @contextmanager
-    def _explaining_memory(self, writer: CheckpointWriter) -> Iterator[None]:
-        """Report out-of-memory errors in an update in one line."""
-        try:
-            yield
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise MtkitError(
-                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; run "
-                "the same command with a lower train.device_batch_tokens (now "
-                f"{self.micro_batches.limit})"
-            ) from error
+    def _memory_explained(self, writer: CheckpointWriter) -> AbstractContextManager[None]:
+        limit = self.micro_batches.limit
+        return update_memory_explained(
+            lambda: (
+                f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; "
+                f"run the same command with a lower train.device_batch_tokens (now {limit})"
+            )
+        )
 
     def _on_worker(self) -> str:
         return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
-
-    def _load(self, weights: Tensors, optimizer: Tensors) -> None:
-        moments: dict[str, Tensors] = {name: {} for name in self.trained.named}
-        for name, value in optimizer.items():
-            if is_of_optimizer(name):
-                owner, _, key = name.rpartition(".")
-                moments[owner][key] = value
-        if self.settings.fsdp:
-            load_whole_state(self.model, self.optimizer, weights, moments)
-            return
-        self.trained.load(weights, optimizer)
-        for name, parameter in self.trained.named.items():
-            self.optimizer.state[parameter] = {
-                # Adam's step count must be on the device of its kernel.
-                key: value.to(self.device)
-                for key, value in moments[name].items()
-            }
 
     def _new_model(self) -> Transformer:
         src_vocab_size = self.vocabularies.own_src_size
@@ -510,18 +423,6 @@ class Trainer:
         metrics.log(row)
         if self.workers.is_rank_zero:
             progress.report_row(row, meter.pace())
-
-    @contextmanager
-    def _reporting_last_checkpoint(self, run: Run, writer: CheckpointWriter) -> Iterator[None]:
-        """If training is stopped at once, report the step from which it can resume."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            if self.workers.is_rank_zero:
-                saved = writer.last_good()
-                advice = f"; {_CONTINUE}" if run.checkpoints() else ""
-                log.warning("stopped without saving; %s%s", saved, advice)
-            raise
 
     def _diverged(self, writer: CheckpointWriter, step: int, what: str) -> MtkitError:
         rate = self.schedule.rate(step)
@@ -576,21 +477,21 @@ class Trainer:
 
     def summary(self, run: Run, progress: TrainingProgress) -> tuple[dict[str, str], int | None]:
         """Facts about the run for its page, and the step of its best validation."""
-        cost, count = self.cost, sum(parameter_counts(self.model).values())
-        trained, origin = self.trained.count, run.manifest.started_from
+        cost, origin = self.cost, run.manifest.started_from
         others = f" × {self.workers.world_size}" if self.workers.world_size > 1 else ""
+        count, trained = sum(parameter_counts(self.model).values()), self.trained.count
         facts = {
-            "Data": f"{self.data_name}, {len(self.pairs):,} pairs, {self.direction}",
-            **({"Started from": origin.description} if origin else {}),
+            "Data": self._data_facts,
+            "Started from": origin.description if origin else "",
             "Parameters": f"{count:,}",
-            **({"Trained parameters": f"{trained:,}"} if trained != count else {}),
+            "Trained parameters": f"{trained:,}" if trained != count else "",
             "Device": f"{describe_device(self.device)}{others}, {self.precision}",
             "Step": f"{self.step:,} of {self.settings.last_step:,}",
-            **({"Time left": progress.left} if progress.left else {}),
+            "Time left": progress.left,
             "Target tokens": f"{cost.tokens:,}",
             "Time in updates": clock(cost.seconds),
             "Cost": f"{cost.flops:.2e} floating-point operations",
             "Seed": str(self.settings.seed),
             "Versions": f"mtkit {__version__}, torch {torch.__version__}",
         }
-        return facts, self.history.best_step()
+        return {label: fact for label, fact in facts.items() if fact}, self.history.best_step()
