@@ -58,7 +58,6 @@ LONGEST = (
     "test_exporting.py",
     "test_pool.py",
     "test_hub.py",
-    "test_train.py",
     "test_breakdowns.py",
     "test_translate.py",
     "test_translate_command.py",

@@ -27,7 +27,7 @@ from mtkit.data import PreparedData, SentencePairs, TokenArray
 from mtkit.train import assembly as train
 from mtkit.train import dry_run
 from mtkit.train.gradients import Gradients
-from mtkit.train.micro_batches import MicroBatches, groups_of_threads, padded_tokens
+from mtkit.train.micro_batches import MicroBatches, padded_tokens
 from mtkit.train.threads import GradientThreads
 from mtkit.train.trainer import Trainer
 
@@ -243,32 +243,6 @@ def test_an_error_of_pytorch_about_memory_becomes_a_memory_error(threads: Gradie
 
     with pytest.raises(MemoryError, match="DefaultCPUAllocator"):
         threads.differentiate([fails])
-
-
-@pytest.mark.parametrize(
-    ("threads", "number", "at_most", "groups"),
-    [
-        (2, 4, 8, 2),
-        # Three do not fit, but two do.
-        (6, 6, 2, 2),
-        (2, 4, 1, 1),
-        # With 4 groups 2 of 6 threads would be idle, and with 6 groups 2 of 6.
-        (6, 4, 8, 2),
-        # Three rounds of two, in which one of six places is empty.
-        (2, 5, 8, 1),
-        # 26 rounds of two, in which one of 52 places is empty.
-        (2, 51, 8, 2),
-        # 8 groups would leave 4 of 12 threads idle; 6 groups need two rounds, with 4 places empty.
-        (12, 8, 8, 4),
-        (16, 8, 8, 8),
-        (1, 8, 8, 1),
-        (8, 1, 8, 1),
-    ],
-)
-def test_groups_of_threads_leave_few_threads_idle(
-    threads: int, number: int, at_most: int, groups: int
-):
-    assert groups_of_threads(threads, number, at_most=at_most) == groups
 
 
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.1])

@@ -1,0 +1,97 @@
+"""What a training will cost, before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import changed
+
+from mtkit.config import Config, load_config
+from mtkit.data import PreparedData
+from mtkit.train import dry_run
+from mtkit.train.progress import clock
+from mtkit.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known(
+    config: Config, tiny_data: PreparedData
+):
+    assert "as the paper estimates it" not in dry_run.forecast(config, tiny_data, device="cpu")
+    known = changed(config, "train", sustained_flops=9.5e12)
+    text = dry_run.forecast(known, tiny_data, device="cpu")
+    assert "as the paper estimates it, time times 9.5e+12 a second" in text
+
+
+def test_a_shape_can_be_looked_at_before_there_is_data():
+    text = dry_run.forecast_without_data(load_config("base"))
+    assert "# parameters: 63,082,496 (" in text
+    assert "# cost: 9.52e+17" in text
+
+
+def test_a_forecast_says_how_high_the_rate_will_be_and_warns_if_that_is_unusual(
+    config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
+):
+    # 512^-½ · 4000^-½ = 6.99e-4, the paper's.
+    text = dry_run.forecast_without_data(load_config("base"))
+    assert "# learning rate: peak 7.0e-04 at update 4,000\n" in text
+    falling = load_config("base", ["train.decay_steps=20000"])
+    assert "; linear decay to zero over the last 20,000 updates\n" in dry_run.forecast_without_data(
+        falling
+    )
+    assert not caplog.records
+    # 16^-½ · 4^-½ = 0.125, √1000 = 32 times 16^-½ · 4000^-½.
+    text = dry_run.forecast(config, tiny_data, device="cpu")
+    assert "# learning rate: peak 1.2e-01 at update 4, 32 times the paper's" in text
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in record.message
+    assert "lower train.learning_rate_scale or raise train.warmup_steps" in record.message
+    # Six updates of such a warm-up never come near the paper's peak.
+    slow = changed(config, "train", warmup_steps=4000, decay_steps=3)
+    caplog.clear()
+    dry_run.forecast(slow, tiny_data, device="cpu")
+    (record,) = caplog.records
+    assert "training ends in the warm-up of the learning rate" in record.message
+
+
+def test_a_forecast_is_a_configuration_with_comments(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    text = dry_run.forecast(config, tiny_data, device="cpu")
+    file = tmp_path / "resolved.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert load_config(str(file)) == config
+    lines = text.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("#"))
+    # The forecast is the end.
+    assert all(line.startswith("# ") for line in lines[first:])
+    comments = "".join(lines[first:])
+    for word in ("parameters", "memory", "target tokens/s", "micro-batches"):
+        assert word in comments
+
+
+def test_a_forecast_says_how_far_its_timed_updates_differ(
+    config: Config, tiny_data: PreparedData, monkeypatch: pytest.MonkeyPatch
+):
+    # The first update is slower and does not count.
+    monkeypatch.setattr(dry_run, "_measured_speeds", lambda _: ([10.0, 20.0, 20.0, 40.0], 2))
+    text = dry_run.forecast(config, tiny_data, device="cpu")
+    # The mean time of a token is (1/10 + 1/20 + 1/20 + 1/40) / 4 = 0.225 / 4.
+    assert "# speed: 18 target tokens/s over 2 batches (10 to 40 in 4 updates)\n" in text
+    epoch = tiny_data.pairs("train").epoch_tokens()
+    updates = Trainer(config, tiny_data, device=torch.device("cpu")).batches.updates_in_epoch
+    tokens = epoch * 6 / updates
+    times = [clock(tokens / speed) for speed in (4 / 0.225, 40, 10)]
+    assert f"# time: {times[0]} ({times[1]} to {times[2]} at these speeds) for" in text
+    monkeypatch.setattr(dry_run, "_measured_speeds", lambda _: ([10.0], 1))
+    text = dry_run.forecast(config, tiny_data, device="cpu")
+    assert "over 1 batch (one update)" in text
+    assert "(a rough guess)" in text

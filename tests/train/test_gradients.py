@@ -1,0 +1,94 @@
+"""Gradients of an update, however it is divided, and in each precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import changed
+from support.training import gradients_of, rows_of
+
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.tokenizer import BOS_ID, EOS_ID
+from mtkit.train import assembly as train
+from mtkit.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_micro_batches_give_the_gradient_of_one_big_batch(config: Config, tiny_data: PreparedData):
+    trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)
+    pairs = np.arange(30)
+    big = gradients_of(trainer, [pairs])
+    # Of very different sizes, so that a mean of means would show.
+    small = gradients_of(trainer, [pairs[:3], pairs[3:5], pairs[5:]])
+    for name, gradient in big.items():
+        assert gradient.abs().max() > 0
+        assert torch.allclose(small[name], gradient, rtol=0, atol=1e-12), name
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_the_gradient_is_that_of_the_mean_loss_per_target_token(
+    config: Config, tiny_data: PreparedData
+):
+    trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)
+    model, pairs = trainer.model, tiny_data.pairs("train")
+    V = len(trainer.tokenizer)
+    # The pairs one by one, unpadded, with PyTorch's own loss.
+    total, tokens = torch.zeros(()), 0
+    for index in range(12):
+        src, tgt = pairs.src[index], pairs.tgt[index]
+        logits = model(torch.tensor([src]), torch.tensor([[BOS_ID, *tgt[:-1]]]))[0]
+        total = total + F.cross_entropy(
+            logits, torch.tensor(tgt), reduction="sum", label_smoothing=0.1 * V / (V - 1)
+        )
+        tokens += len(tgt)
+        assert tgt[-1] == EOS_ID
+    expected = torch.autograd.grad(total / tokens, list(model.parameters()))
+    found = gradients_of(trainer, [np.arange(5), np.arange(5, 12)])
+    for (name, gradient), wanted in zip(found.items(), expected, strict=True):
+        assert torch.allclose(gradient, wanted, rtol=0, atol=1e-12), name
+
+
+def test_training_in_bf16_learns_as_in_fp32_and_keeps_float32_weights(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    config = changed(config, "train", max_steps=12, log_every=12, learning_rate_scale=0.1)
+    for precision in ("fp32", "bf16"):
+        part = changed(config, "train", precision=precision)
+        train.run(part, tiny_data, tmp_path / precision, device="cpu")
+    ((_, exact),) = rows_of(tmp_path / "fp32", "loss")
+    ((_, rough),) = rows_of(tmp_path / "bf16", "loss")
+    assert rough != exact
+    # bfloat16 has eight bits; the loss is a mean over some thousand tokens.
+    assert rough == pytest.approx(exact, rel=5e-3)
+    saved = Run.open(tmp_path / "bf16").checkpoints()[-1]
+    for tensors in (saved.load_weights(), saved.load_optimizer()):
+        assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what PyTorch's compiler says about itself
+def test_compiled_layers_train_what_plain_ones_train(config: Config, tiny_data: PreparedData):
+    config = changed(changed(config, "model", dropout=0.0), "train", device_batch_tokens=None)
+    plain, compiled = (
+        Trainer(changed(config, "train", compile=wanted), tiny_data, device=CPU)
+        for wanted in (False, True)
+    )
+    for _ in range(2):
+        # Of two shapes.
+        update = next(plain.batches)
+        assert compiled.update(update).translation.item() == pytest.approx(
+            plain.update(update).translation.item(), rel=1e-4
+        )

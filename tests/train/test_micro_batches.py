@@ -1,0 +1,98 @@
+"""An update has the same pairs however many fit on a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conftest import changed, number_pairs, write_pairs
+
+from mtkit.batches import split
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.train.micro_batches import groups_of_threads
+from mtkit.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+@pytest.fixture(scope="module")
+def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    """Enough pairs for full batches: 600, each different from the others."""
+    from mtkit.prepare import prepare_files
+
+    folder = tmp_path_factory.mktemp("more")
+    prepare_files(
+        "more",
+        folder / "more",
+        src_lang="en",
+        tgt_lang="de",
+        train=[write_pairs(folder, "train", number_pairs(600, seed=1))],
+        valid=write_pairs(folder, "valid", number_pairs(20, seed=2)),
+        vocab_size=300,
+    )
+    return PreparedData.open(folder / "more")
+
+
+@pytest.mark.parametrize("groups", [1, 3, 8])
+@pytest.mark.parametrize("fits", [None, 199, 80])
+def test_an_update_has_the_same_pairs_for_any_micro_batch_size(
+    groups: int, fits: int | None, config: Config, more_data: PreparedData
+):
+    settings = {"batch_tokens": 200, "batches_per_update": groups}
+    plain = Trainer(
+        changed(config, "train", **settings, device_batch_tokens=None), more_data, device=CPU
+    )
+    trainer = Trainer(
+        changed(config, "train", **settings, device_batch_tokens=fits), more_data, device=CPU
+    )
+    pairs = more_data.pairs("train")
+    longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
+    # As many groups as asked for, but each must hold the longest pair.
+    assert trainer.batches.per_update == min(groups, 200 // longest.max())
+    tokens = filled = 0
+    for _ in range(50):
+        update = next(trainer.batches)
+        assert len(update) == trainer.batches.per_update
+        assert [b.tolist() for b in update] == [b.tolist() for b in next(plain.batches)]
+        slots = [len(batch) * longest[batch].max() for batch in update]
+        assert sum(slots) <= 200
+        for part in split(update, trainer.micro_batches.per_batch):
+            assert len(part) * longest[part].max(initial=0) <= (fits or 200)
+        filled += sum(slots)
+        tokens += sum(longest[batch].sum() for batch in update)
+    # Hardly any padding. Five batches of 40 slots and pairs of up to 35 tokens leave a quarter of
+    # the budget empty; realistic sizes are tested with the batches.
+    assert tokens >= 0.97 * filled
+    assert filled >= 0.7 * 50 * 200
+
+
+@pytest.mark.parametrize(
+    ("threads", "number", "at_most", "groups"),
+    [
+        (2, 4, 8, 2),
+        # Three do not fit, but two do.
+        (6, 6, 2, 2),
+        (2, 4, 1, 1),
+        # With 4 groups 2 of 6 threads would be idle, and with 6 groups 2 of 6.
+        (6, 4, 8, 2),
+        # Three rounds of two, in which one of six places is empty.
+        (2, 5, 8, 1),
+        # 26 rounds of two, in which one of 52 places is empty.
+        (2, 51, 8, 2),
+        # 8 groups would leave 4 of 12 threads idle; 6 groups need two rounds, with 4 places empty.
+        (12, 8, 8, 4),
+        (16, 8, 8, 8),
+        (1, 8, 8, 1),
+        (8, 1, 8, 1),
+    ],
+)
+def test_groups_of_threads_leave_few_threads_idle(
+    threads: int, number: int, at_most: int, groups: int
+):
+    assert groups_of_threads(threads, number, at_most=at_most) == groups

@@ -1,0 +1,186 @@
+"""The training loop: updates by the formula, and what it records of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import changed
+from support.training import assert_same_state, before_update, kill, rows_of
+from torch import Tensor
+
+from mtkit.batches import TokenBatches
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.run_folder import Run
+from mtkit.train import assembly as train
+from mtkit.train.flops import training_flops
+from mtkit.train.gradients import Losses
+from mtkit.train.schedule import learning_rate
+from mtkit.train.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: PreparedData):
+    trainer = Trainer(config, tiny_data, device=CPU)
+    parameter = trainer.model.embedding.weight
+    beta1, beta2, epsilon = 0.9, 0.98, 1e-9
+    expected = parameter.detach().clone()
+    m, v = torch.zeros_like(expected), torch.zeros_like(expected)
+    original = trainer.optimizer.step
+    for step in (1, 2, 3):
+        gradients = []
+
+        def take_and_step(*arguments: Any, gradients: list[Tensor] = gradients) -> Any:
+            assert parameter.grad is not None
+            gradients.append(parameter.grad.clone())
+            return original(*arguments)
+
+        trainer.optimizer.step = take_and_step  # type: ignore[method-assign]
+        trainer.update([np.arange(step, step + 9)])
+        (g,) = gradients
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        rate = 16**-0.5 * min(step**-0.5, step * 4**-1.5)
+        m_hat, v_hat = m / (1 - beta1**step), v / (1 - beta2**step)
+        expected = expected - rate * m_hat / (v_hat.sqrt() + epsilon)
+        assert torch.allclose(parameter, expected, rtol=0, atol=1e-12)
+
+
+def test_batches_are_of_the_kind_that_the_configuration_names(
+    config: Config, tiny_data: PreparedData
+):
+    pairs = tiny_data.pairs("train")
+    longest = np.maximum(pairs.src.lengths, pairs.tgt.lengths)
+    approximate = changed(config, "train", batching="approximate", batches_per_update=2)
+    trainer = Trainer(approximate, tiny_data, device=CPU)
+    expected = TokenBatches(
+        pairs, budget=100, per_update=2, seed=config.train.seed, batching="approximate"
+    )
+    for _ in range(20):
+        update = next(trainer.batches)
+        assert [b.tolist() for b in update] == [b.tolist() for b in next(expected)]
+        for batch in update:
+            # From 8 to 20 a range is one length, and above it two or three.
+            assert longest[batch].max() - longest[batch].min() <= (
+                7 if longest[batch].max() < 8 else 3
+            )
+    assert math.isfinite(trainer.update(next(trainer.batches)).translation)
+
+
+def test_validating_changes_nothing(config: Config, tiny_data: PreparedData, tmp_path: Path):
+    often = changed(config, "train", valid_every=1)
+    train.run(config, tiny_data, tmp_path / "seldom", device="cpu")
+    train.run(often, tiny_data, tmp_path / "often", device="cpu")
+    assert_same_state(tmp_path / "seldom", tmp_path / "often")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("failed to map a segment")])
+def test_a_page_that_cannot_be_drawn_does_not_end_training(
+    error: Exception,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    def fail(_: object) -> str:
+        raise error
+
+    monkeypatch.setattr("mtkit.train.metrics.run_page", fail)
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert Run.open(tmp_path / "run").checkpoints()[-1].step == config.train.max_steps
+    (warning,) = [line for line in caplog.messages if "will have gaps" in line]
+    assert warning.startswith(str(error) or "out of memory")
+
+
+def test_metrics_have_the_keys_that_are_promised(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    text = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in text.splitlines()]
+    training = [row for row in rows if "loss" in row]
+    validation = [row for row in rows if "valid_loss" in row]
+    assert len(training) + len(validation) == len(rows)
+    assert [row["step"] for row in training] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in validation] == [3, 6]
+    for row in training:
+        assert {"step", "loss", "lr", "tokens_per_second"} <= row.keys()
+        assert row["lr"] == pytest.approx(learning_rate(row["step"], 16, 4), rel=1e-12)
+        assert row["tokens_per_second"] > 0
+        assert 0 < row["loss"] < 20
+    for row in validation:
+        assert {"step", "valid_loss", "valid_perplexity", "valid_bleu"} <= row.keys()
+        assert row["valid_perplexity"] == pytest.approx(math.exp(row["valid_loss"]), rel=1e-9)
+
+
+def test_a_logged_loss_is_the_mean_per_token_since_the_row_before(
+    config: Config, tiny_data: PreparedData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[tuple[float, int]] = []
+    original = Trainer.update
+
+    def update(self: Trainer, batches: Any, *rest: Any) -> Losses:
+        losses = original(self, batches, *rest)
+        tokens = self.pairs.tgt.lengths[np.concatenate(batches)].sum()
+        seen.append((losses.translation.item(), int(tokens)))
+        return losses
+
+    monkeypatch.setattr(Trainer, "update", update)
+    seldom = changed(config, "train", log_every=4)
+    train.run(seldom, tiny_data, tmp_path / "run", device="cpu")
+    expected = [
+        (step, sum(loss for loss, _ in part) / sum(count for _, count in part))
+        for step, part in ((4, seen[:4]), (6, seen[4:]))
+    ]
+    found = rows_of(tmp_path / "run", "loss")
+    assert [step for step, _ in found] == [4, 6]
+    for (_, value), (_, wanted) in zip(found, expected, strict=True):
+        assert value == pytest.approx(wanted, rel=1e-6)
+
+
+def test_a_run_counts_every_token_of_every_epoch_and_what_it_cost(
+    config: Config, tiny_data: PreparedData, tmp_path: Path
+):
+    pairs = tiny_data.pairs("train")
+    settings = {"batch_tokens": 10_000, "device_batch_tokens": 10_000, "batches_per_update": 1}
+    whole = changed(config, "train", **settings, max_steps=3)
+    train.run(whole, tiny_data, tmp_path / "run", device="cpu")
+    # One batch holds the corpus, so three updates are three epochs.
+    tokens = dict(rows_of(tmp_path / "run", "tokens"))
+    assert tokens[3] == 3 * pairs.tgt.lengths.sum()
+    cost = training_flops(
+        config.model, len(tiny_data.tokenizers()[1]), pairs.src.lengths, pairs.tgt.lengths
+    )
+    assert dict(rows_of(tmp_path / "run", "flops"))[3] == pytest.approx(3 * cost)
+
+
+def test_a_rate_that_is_too_high_is_reported_before_the_first_update(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before_update(monkeypatch, 1, kill)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(config, tiny_data, tmp_path / "high", device="cpu")
+    assert "the learning rate will rise to 1.2e-01 at update 4, 32 times" in caplog.text
+    caplog.clear()
+    paper = changed(config, "train", warmup_steps=4000, max_steps=4000)
+    with pytest.raises(KeyboardInterrupt):
+        train.run(paper, tiny_data, tmp_path / "paper", device="cpu")
+    assert "learning rate" not in caplog.text

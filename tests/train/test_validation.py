@@ -1,0 +1,99 @@
+"""Validation: its loss and its translations."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import changed
+
+from mtkit.config import Config
+from mtkit.data import PreparedData
+from mtkit.model import Transformer
+from mtkit.run_folder import Run
+from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from mtkit.train import assembly as train
+from mtkit.train.trainer import Trainer
+from mtkit.translate import Translation, Translator
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(training_config: Config) -> Config:
+    return training_config
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance"),
+    # Sums in float32, in another order; bfloat16 has eight bits.
+    [("fp32", 1e-5), ("bf16", 5e-3)],
+)
+def test_validation_is_the_unsmoothed_loss_of_the_pairs_one_by_one(
+    precision: str,
+    tolerance: float,
+    tiny_config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+):
+    config = changed(tiny_config, "train", precision=precision)
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    run = Run.open(tmp_path / "run")
+    (row,) = [row for row in run.metrics() if "valid_loss" in row]
+    tokenizer, _ = run.tokenizers()
+    model = Transformer(config.model, len(tokenizer), PAD_ID).eval()
+    model.load_state_dict(run.checkpoints()[-1].load_weights())
+    src, tgt = tiny_data.text("valid")
+    total, tokens = 0.0, 0
+    for source, target in zip(src, tgt, strict=True):
+        truth = [*tokenizer.encode(target), EOS_ID]
+        with torch.no_grad():
+            logits = model(
+                torch.tensor([[*tokenizer.encode(source), EOS_ID]]),
+                torch.tensor([[BOS_ID, *truth[:-1]]]),
+            )
+        log_probs = logits[0].log_softmax(-1)
+        total -= sum(log_probs[place, token].item() for place, token in enumerate(truth))
+        tokens += len(truth)
+    assert row["valid_loss"] == pytest.approx(total / tokens, rel=tolerance)
+    perplexity = math.exp(total / tokens)
+    assert row["valid_perplexity"] == pytest.approx(perplexity, rel=10 * tolerance)
+
+
+def test_tokenised_validation_text_is_pointed_out_once_in_a_run(
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+):
+    src, tgt = tiny_data.text("valid")
+    tokenised = [f"{line} ." for line in tgt] * (100 // len(tgt) + 1)
+    text = [*src] * (100 // len(tgt) + 1), tokenised
+    monkeypatch.setattr(PreparedData, "text", lambda *_: text)
+    # Translations that sacreBLEU would warn of.
+    ends = [Translation(line, 0.0, 0.0) for line in tokenised]
+    monkeypatch.setattr("mtkit.train.validation.Validator._translate", lambda *_: ends)
+    train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert len([row for row in Run.open(tmp_path / "run").metrics() if "valid_bleu" in row]) > 1
+    (message,) = [line for line in caplog.messages if "tokenised" in line]
+    assert message.startswith("the validation text looks tokenised: ")
+    assert "tokenized" not in capfd.readouterr().err
+
+
+def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: PreparedData):
+    trainer = Trainer(changed(config, "train", precision="bf16"), tiny_data, device=CPU)
+    trainer.update(next(trainer.batches))
+    found = trainer.validate().translations
+    src, tgt = tiny_data.tokenizers()
+    translator = Translator(
+        trainer.model.eval(), tgt, config.decode.greedy(), device=CPU, src_tokenizer=src
+    )
+    wanted = translator.translate_nbest(tiny_data.text("valid")[0], n_best=1)
+    for mine, (theirs,) in zip(found, wanted, strict=True):
+        assert mine.text == theirs.text
+        # In bf16 the difference would be about 1e-3.
+        assert mine.log_prob == pytest.approx(theirs.log_prob, rel=1e-6)
