@@ -83,10 +83,8 @@ class Noise:
 
     def _keys(self, source: int, lines: IntArray) -> npt.NDArray[np.uint64]:
         """(n,): a random number for each pair."""
-        keys = np.array([self._seed], np.uint64)
-        for more in (np.array([source]), lines, np.array([0])):
-            keys = hash64(hash64(hash64(keys, 0), 1), 2) + more.astype(np.uint64)
-        return keys
+        seed, number = _mixed(np.array([self._seed, source], np.uint64))
+        return _mixed(lines.astype(np.uint64) + (seed ^ (number << np.uint64(1))))
 
     def _changed(self, kind: str, src: str, tgt: str, rand: Callable[[], float]) -> tuple[str, str]:
         """Both sides with noise of a kind."""
@@ -127,6 +125,10 @@ class Noise:
             index = candidates.pop(int(rand() * len(candidates)))
             words[index] = _with_typo(words[index], rand)
         return "".join(words)
+
+
+def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    return hash64(hash64(hash64(numbers, 0), 1), 2)
 
 
 def _with_typo(word: str, rand: Callable[[], float]) -> str:
