@@ -17,7 +17,7 @@ BUILT_IN = "built in"
 
 
 @dataclass(frozen=True)
-class Corpus:
+class CatalogueEntry:
     """One entry of the catalogue: a corpus, read in one direction.
 
     `train_pairs` is the published size. `download_mb` is roughly the size of the first download
@@ -50,18 +50,18 @@ class Corpus:
         """Whether `demo` generates this corpus, so that nothing is downloaded."""
         return self.source == BUILT_IN
 
-    def reversed(self) -> Corpus:
+    def reversed(self) -> CatalogueEntry:
         """The same corpus in the other direction."""
         return replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang)
 
 
-def _both_directions(*corpora: Corpus) -> tuple[Corpus, ...]:
+def _both_directions(*corpora: CatalogueEntry) -> tuple[CatalogueEntry, ...]:
     return tuple(way for corpus in corpora for way in (corpus, corpus.reversed()))
 
 
 # newstest2013 is the validation set and newstest2014 (all 3,003 sentences) the test set of WMT14.
-CATALOGUE: tuple[Corpus, ...] = _both_directions(
-    Corpus(
+CATALOGUE: tuple[CatalogueEntry, ...] = _both_directions(
+    CatalogueEntry(
         family="wmt14",
         src_lang="en",
         tgt_lang="de",
@@ -73,7 +73,7 @@ CATALOGUE: tuple[Corpus, ...] = _both_directions(
         config="de-en",
         column="translation",
     ),
-    Corpus(
+    CatalogueEntry(
         family="wmt14",
         src_lang="en",
         tgt_lang="fr",
@@ -85,7 +85,7 @@ CATALOGUE: tuple[Corpus, ...] = _both_directions(
         config="fr-en",
         column="translation",
     ),
-    Corpus(
+    CatalogueEntry(
         family="multi30k",
         src_lang="en",
         tgt_lang="de",
@@ -95,7 +95,7 @@ CATALOGUE: tuple[Corpus, ...] = _both_directions(
         licence="research use; see github.com/multi30k/dataset",
         source="bentrevett/multi30k",
     ),
-    Corpus(
+    CatalogueEntry(
         family="demo",
         src_lang="en",
         tgt_lang="de",
@@ -108,7 +108,7 @@ CATALOGUE: tuple[Corpus, ...] = _both_directions(
 )
 
 
-def find_corpus(name: str) -> Corpus:
+def find_corpus(name: str) -> CatalogueEntry:
     """The catalogue entry with this name.
 
     Raises `MtkitError` for an unknown name and suggests the most similar one.

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
-from mtkit.prepare.catalogue import Corpus, Pair
+from mtkit.prepare.catalogue import CatalogueEntry, Pair
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
@@ -103,7 +103,7 @@ class _Wanted:
         return f"{self.repository} ({self.config})" if self.config else self.repository
 
 
-def fetch(corpus: Corpus) -> HubCorpus:
+def fetch(corpus: CatalogueEntry) -> HubCorpus:
     """The pairs of a corpus on the hub, from the cache if this revision is there.
 
     New files are compared with the checksums on the hub. With HF_HUB_OFFLINE set, the last

@@ -26,7 +26,7 @@ from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.files import shareable_name
 from mtkit.base.text import OLD_LINE_ENDS, has_old_line_ends
 from mtkit.data import Split
-from mtkit.prepare.catalogue import Corpus
+from mtkit.prepare.catalogue import CatalogueEntry
 from mtkit.prepare.demo import demo_corpus
 from mtkit.prepare.hub import HubSplit, fetch, fetch_split
 from mtkit.prepare.source import (
@@ -130,7 +130,7 @@ def parse_source(
     )
 
 
-def catalogue_sources(corpus: Corpus) -> dict[Split, Source]:
+def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
     """The splits of a corpus of the catalogue, downloaded from the hub if needed.
 
     Raises:
