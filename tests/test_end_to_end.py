@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
 from support.hub import Hub, client_environment, synthetic_splits, wmt14_repository
-
-from mtkit.prepare import prepare_files
+from support.prepared import prepare_files
 
 Program = Callable[..., str]
 

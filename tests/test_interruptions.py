@@ -139,13 +139,12 @@ def test_a_folder_that_may_not_be_written_is_refused(tiny_text: TinyText, tmp_pa
 MEMORY = """
 import resource
 from pathlib import Path
-from mtkit.prepare import passes
-from mtkit.prepare import prepare_files
+from mtkit.prepare import Corpus, DirectionSources, PrepareOptions, parallel_files, passes, prepare
 if __name__ == "__main__":
     passes.BLOCK = 1000
-    pairs = lambda split: (Path(f"{split}.en"), Path(f"{split}.de"))
-    prepare_files("large", Path("out"), src_lang="en", tgt_lang="de", train=[pairs("train")],
-                  valid=pairs("valid"), vocab_size=1000, workers=1)
+    train, valid = (parallel_files(f"{split}.en", f"{split}.de") for split in ("train", "valid"))
+    corpus = Corpus("large", [DirectionSources("en", "de", [train], valid)])
+    prepare(corpus, Path("out"), PrepareOptions({"vocab_size": 1000}, workers=1))
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

@@ -202,7 +202,8 @@ def test_imports_go_in_no_circle(room: str):
 PREPARE = """
 import sys
 from pathlib import Path
-from mtkit.prepare import prepare, prepare_files, write_page
+from mtkit.prepare import Corpus, DirectionSources, PrepareOptions
+from mtkit.prepare import parallel_files, prepare, write_page
 folder = Path({folder!r})
 words = ["one", "two", "three", "four", "five", "six"]
 text = [f"{{a}} {{b}} {{c}} {{d}}" for a in words for b in words for c in words for d in words]
@@ -212,11 +213,11 @@ for split, part in (("train", text[:1000]), ("valid", text[1000:1100])):
     for file, ending in zip(files[split], ("", " ja")):
         file.write_text("".join(f"{{line}}{{ending}}\\n" for line in part))
 if __name__ == "__main__":
-    prepare_files(
-        "mine", folder / "data", src_lang="en", tgt_lang="de", train=[files["train"]],
-        valid=files["valid"], vocab_size=300, workers=2,
-        on_finished=lambda data, report: write_page(folder / "page.html", data, report),
-    )
+    train, valid = (parallel_files(*files[split]) for split in ("train", "valid"))
+    corpus = Corpus("mine", [DirectionSources("en", "de", [train], valid)])
+    on_finished = lambda data, report: write_page(folder / "page.html", data, report)
+    options = PrepareOptions({{"vocab_size": 300}}, workers=2, on_finished=on_finished)
+    prepare(corpus, folder / "data", options)
     assert (folder / "page.html").is_file() and "torch" not in sys.modules
 """
 

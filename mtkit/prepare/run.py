@@ -27,7 +27,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,11 +38,9 @@ from mtkit.data import LINK_TYPE, PreparedData, Task
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.language_check import warn_of_codes
-from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import BLOCK, Passes
-from mtkit.prepare.readers import catalogue_sources, parallel_files
+from mtkit.prepare.readers import catalogue_sources
 from mtkit.prepare.results import Report
-from mtkit.prepare.source import Source
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.writer import check_free, create_prepared
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
@@ -125,54 +122,6 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
     sources = DirectionSources(*languages[0], [split["train"]], split["valid"], split["test"])
     fetched = Corpus(corpus, [sources], licence=entry.licence)
     return _prepare(fetched, config, existing, out, options)
-
-
-def prepare_files(
-    name: str,
-    out: Path,
-    *,
-    src_lang: str,
-    tgt_lang: str,
-    train: Sequence[Source | tuple[Path, Path]],
-    valid: Source | tuple[Path, Path],
-    test: Source | tuple[Path, Path] | None = None,
-    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
-    alignments: Sequence[Path] = (),
-    **options: Any,
-) -> Report:
-    """Prepare your own sentence pairs, of one direction; raises as `prepare`.
-
-    Args:
-        name: the name of the data.
-        out: the folder to write.
-        src_lang, tgt_lang: language codes.
-        train: sources, from `readers`, or pairs of a source and a target file, plain or
-            compressed, one sentence per line.
-        valid, test: likewise, one each.
-        valid_also: further validation sets by name, as in `DirectionSources`.
-        alignments: for each training source the word alignments of its pairs, in the Pharaoh
-            format, for `train.guided_alignment`; or none.
-        options: of `PrepareOptions`, and settings of `PrepareConfig`.
-    """
-    sources = DirectionSources(
-        src_lang,
-        tgt_lang,
-        [_as_source(one) for one in train],
-        _as_source(valid),
-        _as_source(test) if test else None,
-        {set_name: _as_source(one) for set_name, one in valid_also.items()},
-        [LinkFile(Path(path)) for path in alignments],
-    )
-    names = {field.name for field in dataclasses.fields(PrepareOptions)}
-    how = PrepareOptions(
-        settings={key: value for key, value in options.items() if key not in names},
-        **{key: value for key, value in options.items() if key in names},
-    )
-    return prepare(Corpus(name, [sources]), out, how)
-
-
-def _as_source(source: Source | tuple[Path, Path]) -> Source:
-    return parallel_files(*source) if isinstance(source, tuple) else source
 
 
 def _check_output(out: Path, options: PrepareOptions) -> None:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from support.prepared import prepare_files
 
 from mtkit.data import PreparedData
 from mtkit.prepare import passes
 from mtkit.prepare.demo import SEED, sentences
 from mtkit.prepare.readers import memory, parallel_files
 from mtkit.prepare.results import Report
-from mtkit.prepare.run import prepare_files
 
 Pair = tuple[bytes, bytes]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.prepared import prepare_several, prepare_trees
+from support.prepared import prepare_files, prepare_several, prepare_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
@@ -21,7 +21,6 @@ from mtkit.data import PreparedData
 from mtkit.prepare import passes
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.results import Report
-from mtkit.prepare.run import prepare_files
 from mtkit.prepare.statistics import write_page
 from mtkit.prepare_config import NoiseConfig, prepare_config
 

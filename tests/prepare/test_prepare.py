@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.prepared import prepare_files
 
 import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
@@ -26,7 +27,7 @@ from mtkit.data import PreparedData, find_data
 from mtkit.prepare import passes
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.results import Report
-from mtkit.prepare.run import PrepareOptions, prepare, prepare_files
+from mtkit.prepare.run import PrepareOptions, prepare
 from mtkit.prepare.statistics import write_page
 from mtkit.tokenizer import Tokenizer
 
@@ -764,12 +765,12 @@ def test_an_interrupted_replacement_leaves_the_old_folder(
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from mtkit.prepare import cached_encoder
-from mtkit.prepare import prepare_files
+from mtkit.prepare import Corpus, DirectionSources, PrepareOptions
+from mtkit.prepare import cached_encoder, parallel_files, prepare
 cached_encoder.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-text = {key: [Path(file) for file in files] for key, files in json.loads(sys.argv[1]).items()}
-prepare_files("tiny", Path("out"), src_lang="en", tgt_lang="de", vocab_size=300,
-              train=[tuple(text["train"])], valid=tuple(text["valid"]), test=tuple(text["test"]))
+train, valid, test = (parallel_files(*files) for files in json.loads(sys.argv[1]).values())
+corpus = Corpus("tiny", [DirectionSources("en", "de", [train], valid, test)])
+prepare(corpus, Path("out"), PrepareOptions({"vocab_size": 300}))
 """
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from support.browsed import HOSTILE, Page, loaded_by, well_formed
+from support.prepared import prepare_files
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
 from mtkit.prepare.filters import KEPT, REASONS
 from mtkit.prepare.results import Report
-from mtkit.prepare.run import prepare_files
 from mtkit.prepare.statistics import _MEANINGS, check_page, data_page, write_page
 
 Pairs = list[tuple[str, str]]

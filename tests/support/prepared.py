@@ -1,4 +1,4 @@
-"""Corpora of several directions and of trees, prepared as `prepare_files` prepares one."""
+"""Corpora of one direction, of several and of trees, prepared from keyword arguments."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from mtkit.prepare import (
     prepare,
 )
 from mtkit.prepare.links import LinkFile
+
+_DATA = ("src_lang", "tgt_lang", "train", "valid", "test", "valid_also", "alignments")
+
+
+def prepare_files(name: str, out: Path, **given: Any) -> Report:
+    """Given are `_DATA`, of which the sources may be two files, options and settings."""
+    sources = _sources(**{key: given.pop(key) for key in _DATA if key in given})
+    return prepare(Corpus(name, [sources]), out, _options(**given))
 
 
 def prepare_several(

@@ -517,7 +517,7 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
         train.run(longer, PreparedData.open(copy), begun, device="cpu")
     other = tmp_path / "other"
 
-    from mtkit.prepare import prepare_files
+    from support.prepared import prepare_files
 
     files = {
         split: write_pairs(tmp_path, split, number_pairs(count, seed=seed))

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs, write_pairs
+from support.prepared import prepare_files
 from tensorboardX.proto.event_pb2 import Event
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.prepare import passes, prepare_files
+from mtkit.prepare import passes
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.train import assembly as train
