@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.runs import files, new_run, one_line, save, steps
+from support.runs import contents, new_run, one_line, save, steps
 
 from mtkit import checkpoint, run_folder
 from mtkit.base.errors import MtkitError
@@ -68,7 +68,7 @@ def test_a_save_that_fails_leaves_the_older_checkpoints_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ):
     save(run, 10)
-    before = files(run.path)
+    before = contents(run.path)
     expected = MtkitError if isinstance(error, OSError) else KeyboardInterrupt
     with monkeypatch.context() as patch:
         fail(patch, error)
@@ -77,14 +77,14 @@ def test_a_save_that_fails_leaves_the_older_checkpoints_as_they_were(
     if expected is MtkitError:
         assert "No space left" in one_line(caught)
         assert "step-00000020" in str(caught.value)
-    assert files(run.path) == before
+    assert contents(run.path) == before
     save(run, 20)
     assert steps(run) == [10, 20]
 
 
 def test_a_process_killed_while_saving_leaves_the_older_checkpoints(run: Run):
     save(run, 10)
-    before = files(run.path)
+    before = contents(run.path)
     # The process dies at the last moment before the rename, without any cleaning up.
     code = f"""
 import os, pathlib, torch
@@ -95,7 +95,7 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 9
-    after = files(run.path)
+    after = contents(run.path)
     assert before.items() <= after.items()
     assert len(after) > len(before)  # what the killed save left
     assert steps(run) == [10]

@@ -14,21 +14,11 @@ from typing import Any
 
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
+from support.command_line import prepare_arguments
+from support.runs import contents
 
 SUPPORT = Path(__file__).parent / "support"
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
-
-
-def arguments_of(text: TinyText, *more: str) -> list[str]:
-    """The command line for the tiny corpus."""
-    line = ["prepare", "tiny", "--src-lang", "en", "--tgt-lang", "de", "--vocab-size", "300"]
-    for split in ("train", "valid", "test"):
-        line += [f"--{split}", *map(str, getattr(text, split))]
-    return [*line, *more]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +50,7 @@ def some_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
 def test_what_is_stopped_at_any_moment_ends_with_the_same_bytes(
     how: str, times: int, seed: int, workers: str, some_text: TinyText, tmp_path: Path
 ):
-    arguments = arguments_of(some_text, "--workers", workers)
+    arguments = [*prepare_arguments(some_text), "--workers", workers]
     stopped = subprocess.run(
         [sys.executable, SUPPORT / "stopped.py", how, str(times), str(seed), *arguments],
         cwd=tmp_path,
@@ -98,7 +88,7 @@ def started(arguments: list[str], place: Path, **options: Any) -> subprocess.Pop
 
 
 def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_path: Path):
-    both = [started(arguments_of(tiny_text), tmp_path) for _ in range(2)]
+    both = [started(prepare_arguments(tiny_text), tmp_path) for _ in range(2)]
     ended = [(*process.communicate(timeout=60), process.returncode) for process in both]
     assert sorted(status for *_, status in ended) == [0, 1]
     for _, errors, status in ended:
@@ -106,7 +96,7 @@ def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_
             (line,) = errors.splitlines()
             assert "is being written by process" in line or "exists already" in line
     assert [path.name for path in tmp_path.rglob("*tiny*")] == ["tiny"]
-    alone = started(arguments_of(tiny_text, "--out", "alone"), tmp_path)
+    alone = started([*prepare_arguments(tiny_text), "--out", "alone"], tmp_path)
     assert alone.communicate(timeout=60) == ("", "")
     assert contents(tmp_path / "data" / "tiny") == contents(tmp_path / "alone")
 
@@ -115,7 +105,7 @@ def test_of_two_that_write_one_folder_at_once_one_does(tiny_text: TinyText, tmp_
 @pytest.mark.parametrize("size", [100, 5_000, 20_000])
 def test_a_full_disk_is_one_line_and_leaves_nothing(size: int, some_text: TinyText, tmp_path: Path):
     full = started(
-        arguments_of(some_text, "--workers", "1"),
+        [*prepare_arguments(some_text), "--workers", "1"],
         tmp_path,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
     )
@@ -129,7 +119,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(size: int, some_text: TinyTe
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_folder_that_may_not_be_written_is_refused(tiny_text: TinyText, tmp_path: Path):
     tmp_path.chmod(0o555)
-    refused = started(arguments_of(tiny_text), tmp_path)
+    refused = started(prepare_arguments(tiny_text), tmp_path)
     _, errors = refused.communicate(timeout=60)
     tmp_path.chmod(0o755)
     assert refused.returncode == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,11 +13,7 @@ from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import ModelConfig, load_config
-from mtkit.model import (
-    Transformer,
-    parameter_counts,
-    sinusoidal_positions,
-)
+from mtkit.model import Transformer, parameter_counts, sinusoidal_positions
 from mtkit.translate.engine import Engine
 
 PAD, BOS, EOS, V = 0, 1, 2, 23
@@ -45,14 +40,6 @@ VARIANTS = [
 
 # Where the source has a vocabulary of its own.
 V_SRC = 31
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    """Double precision, to compare arithmetic and not rounding."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def build(*, src_vocab_size: int | None = None, **changes: object) -> Transformer:
@@ -83,7 +70,7 @@ def shifted(tgt: Tensor) -> Tensor:
     return torch.cat((torch.full((len(tgt), 1), BOS), tgt[:, :-1]), dim=1)
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("marian", [False, True])
 def test_logits_equal_those_of_torch_nn_transformer(marian: bool) -> None:
     settings = {"activation": "silu", "output_bias": True, "norm_epsilon": 1e-5} if marian else {}
@@ -154,7 +141,7 @@ def copy_rest(mine: nn.Module, other: nn.Module, norms: list[nn.LayerNorm]) -> N
     other.linear2.load_state_dict(mine.feed_forward.outer.state_dict())
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_stepping_with_the_cache_equals_the_full_forward_pass(variant: dict[str, object]) -> None:
     model = build(**variant)
@@ -191,7 +178,7 @@ def test_stepping_with_the_cache_equals_the_full_forward_pass(variant: dict[str,
             prefixes = torch.cat((prefixes, tokens.unsqueeze(-1)), dim=-1)
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_padding_does_not_change_the_logits(variant: dict[str, object]) -> None:
     model = build(**variant)
@@ -202,7 +189,7 @@ def test_padding_does_not_change_the_logits(variant: dict[str, object]) -> None:
     assert (together[1:, :4] - alone).abs().max() < 1e-12
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_later_target_token_does_not_change_an_earlier_prediction(
     variant: dict[str, object],
@@ -227,7 +214,7 @@ def test_restricted_attention_sees_its_neighbours_and_no_further() -> None:
     assert (difference > 0).tolist() == [3 <= position <= 7 for position in range(12)]
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 def test_restricted_attention_trains_in_blocks_as_it_does_in_one_mask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -250,7 +237,7 @@ def test_a_window_as_long_as_the_sequence_is_full_attention_to_the_last_bit() ->
         assert torch.equal(full(src, tgt_in), restricted(src, tgt_in))
 
 
-@pytest.mark.usefixtures("float64")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("window", [1, 4, 40])
 def test_restricted_decoding_with_the_cache_equals_the_full_forward_pass_on_long_sentences(
     window: int,

@@ -22,6 +22,7 @@ import torch
 from conftest import GREEK, changed, number_pairs
 from support.command_line import full_disk
 from support.exported import refusals
+from support.runs import contents
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import commands
@@ -105,10 +106,6 @@ def exported(sharp_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Export
         return out, done.stderr
 
     return once
-
-
-def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
@@ -447,7 +444,7 @@ def test_an_interrupted_export_leaves_what_was_there(
 ) -> None:
     out = tmp_path / "out"
     export(tiny_run, out, format="safetensors")
-    before = everything_in(tmp_path)
+    before = contents(tmp_path)
 
     def interrupt(*arguments: Any, **more: Any) -> None:
         raise KeyboardInterrupt
@@ -457,7 +454,7 @@ def test_an_interrupted_export_leaves_what_was_there(
             patch.setattr(export_run, name, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 export(tiny_run, out, format="safetensors", force=True)
-        assert everything_in(tmp_path) == before
+        assert contents(tmp_path) == before
 
 
 def test_an_existing_folder_is_replaced_if_it_is_an_export_and_that_is_asked_for(

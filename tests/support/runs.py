@@ -35,12 +35,9 @@ def steps(run: Run) -> list[int]:
     return [saved.step for saved in run.checkpoints()]
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, by their paths in it."""
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
 
 
 def one_line(error: pytest.ExceptionInfo[MtkitError]) -> str:

@@ -55,11 +55,6 @@ def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor
     return found
 
 
-def content(folder: Path) -> dict[Path, bytes]:
-    """The files of a folder."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def before_update(patch: pytest.MonkeyPatch, step: int, action: Callable[[], object]) -> None:
     """Have something happen in every training right before the update `step`."""
     original = Trainer.update

@@ -12,7 +12,8 @@ import pytest
 import torch
 from conftest import changed, random_run
 from support.command_line import Place
-from support.training import assert_same_state, before_update, content, interrupt, kill, rows_of
+from support.runs import contents
+from support.training import assert_same_state, before_update, interrupt, kill, rows_of
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -432,10 +433,10 @@ def test_the_initial_weights_do_not_stay_in_memory(
 def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkpoints(
     whole: Path, fine: Config, tiny_data: PreparedData
 ):
-    before = content(whole)
+    before = contents(whole)
     with pytest.raises(MtkitError, match=r"was started from other weights; give --init-from .*"):
         train.run(fine, tiny_data, whole, device="cpu", restart=True)
-    assert content(whole) == before
+    assert contents(whole) == before
 
 
 def test_a_low_rank_change_of_random_weights_is_refused(
@@ -458,7 +459,7 @@ def test_what_is_not_a_checkpoint_is_refused_with_those_that_there_are(
 
 
 def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
-    before = content(trained.folder / "runs" / "tiny")
+    before = contents(trained.folder / "runs" / "tiny")
     (trained.folder / "empty").mkdir()
     for more in (
         ["--run", "r"],
@@ -471,7 +472,7 @@ def test_the_preset_for_fine_tuning_needs_a_run(trained: Place):
         assert "the preset fine-tune trains a run further; give --init-from RUN" in out.err
     assert not (trained.folder / "r").exists()
     assert not list((trained.folder / "empty").iterdir())
-    assert content(trained.folder / "runs" / "tiny") == before
+    assert contents(trained.folder / "runs" / "tiny") == before
 
 
 def test_a_run_whose_base_was_trained_on_resumes_without_naming_it(
@@ -522,10 +523,10 @@ def test_a_run_without_checkpoints_needs_its_initial_weights_again(
 def test_a_run_does_not_start_from_itself_and_keeps_its_checkpoints(
     fine: Config, tiny_data: PreparedData, begun: Path, restart: bool
 ):
-    before = content(begun)
+    before = contents(begun)
     with pytest.raises(MtkitError, match="a run cannot start from itself; give another --run"):
         tune(fine, tiny_data, begun, Run.open(begun), restart=restart)
-    assert content(begun) == before
+    assert contents(begun) == before
 
 
 @pytest.mark.parametrize(

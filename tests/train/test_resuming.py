@@ -16,7 +16,8 @@ import pytest
 import torch
 from conftest import changed, number_pairs, reseal, slow, write_pairs
 from support.forked import PIPE, Forked, run_mtkit
-from support.training import assert_same_state, before_update, content, interrupt, kill, rows_of
+from support.runs import contents
+from support.training import assert_same_state, before_update, interrupt, kill, rows_of
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -437,14 +438,14 @@ def test_ctrl_c_ends_the_program_with_130_and_the_next_start_resumes(
 def test_a_run_refuses_other_settings_by_name(
     section: str, key: str, value: Any, begun: Path, tiny_config: Config, tiny_data: PreparedData
 ):
-    before = content(begun)
+    before = contents(begun)
     other = changed(changed(tiny_config, "train", max_steps=8), section, **{key: value})
     with pytest.raises(MtkitError) as error:
         train.run(other, tiny_data, begun, device="cpu")
     assert f"{section}.{key}" in str(error.value)
     assert str(value) in str(error.value)
     assert "\n" not in str(error.value)
-    assert content(begun) == before
+    assert contents(begun) == before
 
 
 @pytest.mark.parametrize(
@@ -474,7 +475,7 @@ def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
     with monkeypatch.context() as patch:
         before_update(patch, stop, interrupt)
         train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    before = content(tmp_path / "run")
+    before = contents(tmp_path / "run")
     other = changed(config, "train", max_steps=end)
     if message is None:
         assert train.run(other, tiny_data, tmp_path / "run", device="cpu")
@@ -486,7 +487,7 @@ def test_the_end_of_a_run_cannot_be_moved_once_its_rate_falls(
     assert message in str(error.value)
     assert "keep train.max_steps=8" in str(error.value)
     assert "\n" not in str(error.value)
-    assert content(tmp_path / "run") == before
+    assert contents(tmp_path / "run") == before
 
 
 def test_a_run_allows_what_does_not_change_its_weights(
@@ -532,11 +533,11 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
         valid=files["valid"],
         vocab_size=300,
     )
-    before = content(begun)
+    before = contents(begun)
     with pytest.raises(MtkitError, match="other data") as error:
         train.run(longer, PreparedData.open(other), begun, device="cpu")
     assert "\n" not in str(error.value)
-    assert content(begun) == before
+    assert contents(begun) == before
 
 
 FALLING = {"schedule": "linear", "learning_rate": 0.01, "learning_rate_scale": 1.0}
@@ -582,7 +583,7 @@ def test_a_run_that_is_being_finished_takes_no_other_end(
     assert train.run(short, tiny_data, path, device="cpu")
     # The formula of the paper goes on behind the planned end.
     assert train.run(short, tiny_data, path, device="cpu", finish_in=2)
-    before = content(path / "checkpoints")
+    before = contents(path / "checkpoints")
     with caplog.at_level("INFO", logger="mtkit"):
         assert train.run(short, tiny_data, path, device="cpu", finish_in=2)
     assert "is finished: step 5 of 5; to train longer, start a new run" in caplog.text
@@ -591,7 +592,7 @@ def test_a_run_that_is_being_finished_takes_no_other_end(
     other = changed(short, "train", finish_after=3, finish_steps=9)
     with pytest.raises(MtkitError, match="finish_steps: cannot be changed while a run continues"):
         train.run(other, tiny_data, path, device="cpu")
-    assert content(path / "checkpoints") == before
+    assert contents(path / "checkpoints") == before
 
 
 def test_a_rate_that_has_fallen_to_zero_cannot_be_finished(
@@ -619,12 +620,12 @@ def test_a_run_is_finished_though_no_validation_is_better(
 def test_a_finished_run_says_so_and_changes_nothing(
     begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
 ):
-    before = content(begun / "checkpoints")
+    before = contents(begun / "checkpoints")
     with caplog.at_level("INFO", logger="mtkit"):
         assert train.run(tiny_config, tiny_data, begun, device="cpu")
     assert "is finished: step 4 of 4; to train longer, " in caplog.text
     assert "train.max_steps" in caplog.text
-    assert content(begun / "checkpoints") == before
+    assert contents(begun / "checkpoints") == before
 
 
 @pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
@@ -666,11 +667,11 @@ def test_a_run_without_its_configuration_is_refused_and_can_be_restarted(
     begun: Path, tiny_config: Config, tiny_data: PreparedData
 ):
     (begun / "config.yaml").unlink()
-    before = content(begun)
+    before = contents(begun)
     with pytest.raises(MtkitError, match=r"config.yaml: missing or not a file; restore") as error:
         train.run(tiny_config, tiny_data, begun, device="cpu")
     assert "another --run" in str(error.value)
-    assert content(begun) == before
+    assert contents(begun) == before
     assert train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
     assert Run.open(begun).config == tiny_config
 
@@ -681,10 +682,10 @@ def test_a_restart_deletes_nothing_where_a_folder_has_the_name_of_a_file(
 ):
     (begun / name).unlink()
     (begun / name).mkdir()
-    before = content(begun)
+    before = contents(begun)
     with pytest.raises(MtkitError, match=f"{name}: is a folder; move it away"):
         train.run(tiny_config, tiny_data, begun, device="cpu", restart=True)
-    assert content(begun) == before
+    assert contents(begun) == before
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -697,13 +698,13 @@ def test_a_run_without_its_manifest_says_so_and_is_left_alone(
         (begun / "manifest.json").mkdir()
     elif instead == "a link to nowhere":
         (begun / "manifest.json").symlink_to(begun / "unmounted" / "manifest.json")
-    before = content(begun)
+    before = contents(begun)
     message = r"manifest.json: missing or not a file; restore .* another folder"
     with pytest.raises(MtkitError, match=message):
         Run.open(begun)
     with pytest.raises(MtkitError, match=message):
         train.run(tiny_config, tiny_data, begun, device="cpu", restart=restart)
-    assert content(begun) == before
+    assert contents(begun) == before
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -715,10 +716,10 @@ def test_a_folder_that_is_not_a_run_is_not_changed(
     (folder / "checkpoints" / "precious").write_text("of another program")
     (folder / "config.yaml").write_text("also: of another program")
     (folder / "notes.txt").write_text("mine")
-    before = content(folder)
+    before = contents(folder)
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
-    assert content(folder) == before
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -727,10 +728,10 @@ def test_prepared_data_is_not_taken_for_a_run(
 ):
     folder = tmp_path / "data"
     shutil.copytree(tiny_data.path, folder)
-    before = content(folder)
+    before = contents(folder)
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
-    assert content(folder) == before
+    assert contents(folder) == before
 
 
 @pytest.mark.parametrize("key", ["valid_loss", "valid_bleu", "valid_chrf"])
