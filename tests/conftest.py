@@ -29,13 +29,7 @@ from support.prepared import prepare_trees
 from support.treebank import small_trees
 
 from mtkit.base.files import sha256_of_json
-from mtkit.config import (
-    Config,
-    DecodeConfig,
-    ModelConfig,
-    TrainConfig,
-    dump_config,
-)
+from mtkit.config import Config, DecodeConfig, ModelConfig, TrainConfig, dump_config, parse_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
@@ -385,7 +379,7 @@ def random_run(
 
 
 @pytest.fixture
-def training_config(tiny_config: Config) -> Config:
+def config(tiny_config: Config) -> Config:
     """Everything that resuming must get right: dropout, micro-batches, a row at each step."""
     return changed(
         tiny_config,
@@ -397,6 +391,14 @@ def training_config(tiny_config: Config) -> Config:
         valid_every=3,
         checkpoint_every=3,
     )
+
+
+@pytest.fixture
+def fine(config: Config) -> Config:
+    """Fine-tuning of a tiny model; the model section comes from the run that it starts from."""
+    settings = changed(config, "train", schedule="constant", learning_rate=1e-3, warmup_steps=2)
+    tree = settings.model_dump() | {"model": {}}
+    return parse_config(tree, origin="test")
 
 
 @pytest.fixture

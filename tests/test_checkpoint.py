@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import reseal
+from conftest import changed, reseal
 from support.runs import new_run, one_line, save, steps
 
 from mtkit.base.errors import MtkitError
@@ -279,8 +279,7 @@ def test_settings_that_may_change_may_be_edited(tiny_run: Run, tmp_path: Path):
 def test_a_checkpoint_of_another_run_is_not_used(
     setting: str, tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    settings = tiny_config.train.model_copy(update={setting: 0.5 if "label" in setting else 2})
-    config = tiny_config.model_copy(update={"train": settings})
+    config = changed(tiny_config, "train", **{setting: 0.5 if "label" in setting else 2})
     other = tmp_path / "other"
     train.run(config, tiny_data, other, device="cpu")
     expected = Run.open(other).select("last")[0]
@@ -345,8 +344,7 @@ def test_a_run_whose_folder_was_moved_writes_nothing_into_another(
 def test_weights_of_another_model_are_refused_in_one_line(
     key: str, value: int, words: str, tiny_run: Run, tmp_path: Path
 ):
-    model = tiny_run.config.model.model_copy(update={key: value})
-    config = tiny_run.config.model_copy(update={"model": model})
+    config = changed(tiny_run.config, "model", **{key: value})
     run = Run.create(tmp_path / "run", config, tiny_run.tokenizers(), manifest=tiny_run.manifest)
     run.save(4, weights=tiny_run.select("last")[0], optimizer={}, state={})
     with pytest.raises(MtkitError, match="do not fit") as error:
@@ -386,8 +384,7 @@ def test_a_file_in_the_place_of_a_checkpoint_is_refused_with_advice(tiny_run: Ru
 def test_pruning_keeps_the_newest_every_nth_and_the_best(
     bleu: list[float | None], keep: int, every: int | None, left: list[int], run: Run
 ):
-    settings = run.config.train.model_copy(update={"keep_checkpoints": keep, "keep_every": every})
-    run = run.with_config(run.config.model_copy(update={"train": settings}))
+    run = run.with_config(changed(run.config, "train", keep_checkpoints=keep, keep_every=every))
     for step, value in enumerate(bleu, start=1):
         save(run, step, bleu=value)
     prune(run)
@@ -396,8 +393,7 @@ def test_pruning_keeps_the_newest_every_nth_and_the_best(
 
 @pytest.mark.parametrize(("by", "step"), [("bleu", 2), ("chrf", 1), ("loss", 3)])
 def test_the_best_checkpoint_is_so_by_the_score_that_was_chosen(by: str, step: int, run: Run):
-    settings = run.config.train.model_copy(update={"best_metric": by})
-    run = run.with_config(run.config.model_copy(update={"train": settings}))
+    run = run.with_config(changed(run.config, "train", best_metric=by))
     for number, (bleu, chrf, loss) in enumerate([(1, 9, 3), (5, 2, 3), (3, 3, 1)], start=1):
         state = {"valid_bleu": bleu, "valid_chrf": chrf, "valid_loss": loss}
         run.save(number, weights={"w": torch.ones(1)}, optimizer={}, state=state)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import changed
 from support.runs import contents, new_run, one_line, save, steps
 
 from mtkit import checkpoint, run_folder
@@ -110,11 +111,7 @@ run.save(20, weights={{"w": torch.zeros(9)}}, optimizer={{}}, state={{}})
 def test_an_old_checkpoint_that_cannot_be_deleted_is_reported_and_saving_succeeds(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    run = run.with_config(
-        run.config.model_copy(
-            update={"train": run.config.train.model_copy(update={"keep_checkpoints": 1})}
-        )
-    )
+    run = run.with_config(changed(run.config, "train", keep_checkpoints=1))
     original = shutil.rmtree
 
     def rmtree(path: Path, ignore_errors: bool = False) -> None:
@@ -221,11 +218,7 @@ def flip_a_bit_of_the_header(file: Path) -> None:
     file.write_bytes(bytes(content))
 
 
-def delete(file: Path) -> None:
-    file.unlink()
-
-
-DAMAGES = [truncate, empty, flip_the_last_bit, flip_a_bit_of_the_header, delete]
+DAMAGES = [truncate, empty, flip_the_last_bit, flip_a_bit_of_the_header, Path.unlink]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -242,7 +235,7 @@ def test_damaged_weights_are_one_line_that_names_the_file(
     assert run.select("10")[0]["w"].unique().tolist() == [10.0]
 
 
-@pytest.mark.parametrize("damage", [truncate, empty, delete])
+@pytest.mark.parametrize("damage", [truncate, empty, Path.unlink])
 def test_a_damaged_state_is_one_line_that_names_the_file(damage: Callable[[Path], None], run: Run):
     save(run, 10)
     damage_place = run.path / "checkpoints" / "step-00000010" / "state.json"
@@ -260,7 +253,7 @@ def test_a_damaged_state_is_one_line_that_names_the_file(damage: Callable[[Path]
         ("model.safetensors", truncate),
         ("model.safetensors", flip_the_last_bit),
         ("optimizer.safetensors", truncate),
-        ("optimizer.safetensors", delete),
+        ("optimizer.safetensors", Path.unlink),
         ("state.json", empty),
     ],
 )
@@ -295,9 +288,7 @@ def test_a_damaged_old_checkpoint_does_not_stop_a_run(
     folder = tmp_path / "run"
     shutil.copytree(tiny_run.path, folder)
     empty(folder / "checkpoints" / "step-00000002" / name)
-    longer = tiny_config.model_copy(
-        update={"train": tiny_config.train.model_copy(update={"max_steps": 6})}
-    )
+    longer = changed(tiny_config, "train", max_steps=6)
     assert train.run(longer, tiny_data, folder, device="cpu")
     assert steps(Run.open(folder))[-1] == 6
 

@@ -64,9 +64,7 @@ def project(
             vocab_size=300,
             on_finished=lambda data, report: write_page(place / "data" / "a.html", data, report),
         )
-        config = tiny_config.model_copy(
-            update={"data": tiny_config.data.model_copy(update={"dir": str(place / "data" / "a")})}
-        )
+        config = changed(tiny_config, "data", dir=str(place / "data" / "a"))
         train(config, PreparedData.open(place / "data" / "a"), place / "runs" / "base")
         more, base = place / "data" / "more", str(place / "runs" / "base")
         prepare_files("more", more, **languages, **train_pairs, tokenizer_from=Path(base))

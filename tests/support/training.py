@@ -13,7 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtkit.config import Config
+from mtkit.data import PreparedData
 from mtkit.run_folder import Run
+from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
 
 
@@ -38,6 +41,15 @@ def assert_same_state(one: Path, other: Path) -> None:
         assert mine
         for name, tensor in mine.items():
             assert torch.equal(tensor, theirs[name]), name
+
+
+def last_weights(run: Path) -> dict[str, Tensor]:
+    return Run.open(run).checkpoints()[-1].load_weights()
+
+
+def tune(config: Config, data: PreparedData, place: Path, base: Run, **given: Any) -> None:
+    """Train from the weights of a run."""
+    train.run(config, data, place, device="cpu", init_from=f"{base.path}:last", **given)
 
 
 def gradients_of(trainer: Trainer, groups: list[np.ndarray]) -> dict[str, Tensor]:

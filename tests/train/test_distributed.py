@@ -27,18 +27,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def config(tiny_config: Config) -> Config:
+def config(config: Config) -> Config:
     """Dropout, three batches an update, a row and a checkpoint now and then."""
-    return changed(
-        tiny_config,
-        "train",
-        max_steps=6,
-        batch_tokens=200,
-        batches_per_update=3,
-        log_every=1,
-        valid_every=6,
-        checkpoint_every=3,
-    )
+    one_device = {"device_batch_tokens": None, "batches_per_update": 3}
+    return changed(config, "train", valid_every=6, **one_device)
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -82,24 +74,30 @@ def test_two_workers_fine_tune_as_one_does_and_resume_to_the_last_bit(
     assert_equal_weights(tmp_path / "two", tmp_path / "parts")
 
 
-def test_dropout_depends_on_the_place_in_an_update_and_not_on_the_worker(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
+@pytest.mark.parametrize(
+    ("count", "dropout", "settings"),
+    [
+        # Dropout depends on the place in an update, and not on the worker.
+        (2, 0.1, {"batches_per_update": 4, "max_steps": 4}),
+        # Subword dropout depends on the pair. Three batches among two workers: each is cut in two.
+        (2, 0.0, {"bpe_dropout": 0.3, "max_steps": 3}),
+        # More workers than pairs in a batch: some are idle.
+        (3, 0.0, {"batch_tokens": 40, "max_steps": 3}),
+    ],
+    ids=["dropout", "subword dropout", "idle workers"],
+)
+def test_losses_do_not_depend_on_the_number_of_workers(
+    count: int,
+    dropout: float,
+    settings: dict[str, Any],
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
 ):
-    config = changed(config, "train", batches_per_update=4, max_steps=4)
+    config = changed(changed(config, "model", dropout=dropout), "train", **settings)
     Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
-    Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
-
-
-def test_subword_dropout_depends_on_the_pair_and_not_on_the_worker(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    # Three batches among two workers: each is cut in two.
-    config = changed(changed(config, "model", dropout=0.0), "train", bpe_dropout=0.3)
-    config = changed(config, "train", max_steps=3)
-    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
-    Team(config, tiny_data, tmp_path / "two", dtype="float64").train(2)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "two"), rel=1e-9)
+    Team(config, tiny_data, tmp_path / "more", dtype="float64").train(count)
+    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "more"), rel=1e-9)
 
 
 def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
@@ -113,35 +111,17 @@ def test_a_run_resumes_with_more_or_fewer_workers_in_the_same_order(
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "mixed"), rel=1e-9)
 
 
-@pytest.mark.parametrize("sharded", [False, True])
-def test_two_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
-    sharded: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
+# With three workers, the order of a sum matters.
+@pytest.mark.parametrize(("sharded", "count"), [(False, 2), (True, 2), (False, 3)])
+def test_workers_stopped_and_resumed_are_never_stopped_to_the_last_bit(
+    sharded: bool, count: int, config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     config = changed(config, "train", fsdp=sharded)
-    Team(config, tiny_data, tmp_path / "whole").train(2)
+    Team(config, tiny_data, tmp_path / "whole").train(count)
     for steps in (2, 6):
-        Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(2)
+        Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(count)
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
     assert_equal_weights(tmp_path / "whole", tmp_path / "parts")
-
-
-def test_three_workers_resume_to_the_last_bit_too(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    # With three, the order of a sum matters.
-    Team(config, tiny_data, tmp_path / "whole").train(3)
-    for steps in (2, 6):
-        Team(changed(config, "train", max_steps=steps), tiny_data, tmp_path / "parts").train(3)
-    assert_equal_weights(tmp_path / "whole", tmp_path / "parts")
-
-
-def test_more_workers_than_pairs_in_a_batch_leave_some_idle(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(changed(config, "model", dropout=0.0), "train", max_steps=3, batch_tokens=40)
-    Team(config, tiny_data, tmp_path / "one", dtype="float64").train(1)
-    Team(config, tiny_data, tmp_path / "three", dtype="float64").train(3)
-    assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "three"), rel=1e-9)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -17,11 +17,6 @@ from mtkit.train.trainer import Trainer
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 def test_the_papers_estimate_stands_beside_the_count_where_the_hardware_is_known(
     config: Config, tiny_data: PreparedData
 ):

@@ -13,7 +13,15 @@ import torch
 from conftest import changed, random_run
 from support.command_line import Place
 from support.runs import contents
-from support.training import assert_same_state, before_update, interrupt, kill, rows_of
+from support.training import (
+    assert_same_state,
+    before_update,
+    interrupt,
+    kill,
+    last_weights,
+    rows_of,
+    tune,
+)
 from torch import Tensor
 
 from mtkit.base.errors import MtkitError
@@ -40,25 +48,6 @@ PARTS: list[dict[str, Any]] = [
     {**FROZEN, **MEAN, **MUON},
     {**LORA, **MUON},
 ]
-
-
-@pytest.fixture
-def fine(training_config: Config) -> Config:
-    """Fine-tuning of a tiny model; the model section comes from the run that it starts from."""
-    settings = changed(
-        training_config, "train", schedule="constant", learning_rate=1e-3, warmup_steps=2
-    )
-    tree = settings.model_dump() | {"model": {}}
-    return parse_config(tree, origin="test")
-
-
-def last_weights(run: Path) -> dict[str, Tensor]:
-    return Run.open(run).checkpoints()[-1].load_weights()
-
-
-def tune(config: Config, data: PreparedData, place: Path, base: Run, **given: Any) -> None:
-    """Train from the weights of a run."""
-    train.run(config, data, place, device="cpu", init_from=f"{base.path}:last", **given)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -440,9 +429,9 @@ def test_a_run_is_not_restarted_without_its_initial_weights_and_keeps_its_checkp
 
 
 def test_a_low_rank_change_of_random_weights_is_refused(
-    training_config: Config, tiny_data: PreparedData, tmp_path: Path
+    config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    config = changed(training_config, "train", **LORA)
+    config = changed(config, "train", **LORA)
     with pytest.raises(MtkitError, match=r"^train\.lora_rank: .* give --init-from RUN$"):
         train.run(config, tiny_data, tmp_path / "r", device="cpu")
     assert not (tmp_path / "r").exists()

@@ -21,11 +21,6 @@ from mtkit.train.trainer import Trainer
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 @pytest.mark.usefixtures("in_float64")
 def test_micro_batches_give_the_gradient_of_one_big_batch(config: Config, tiny_data: PreparedData):
     trainer = Trainer(changed(config, "model", dropout=0.0), tiny_data, device=CPU)

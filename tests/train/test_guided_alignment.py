@@ -49,9 +49,9 @@ def linked(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> Pre
 
 
 @pytest.fixture
-def guided(training_config: Config) -> Config:
+def guided(config: Config) -> Config:
     """Trains the first head of the first layer on links."""
-    two_layers = changed(training_config, "model", decoder_layers=2)
+    two_layers = changed(config, "model", decoder_layers=2)
     return changed(two_layers, "train", guided_alignment=0.1)
 
 
@@ -209,10 +209,10 @@ def test_micro_batches_give_the_gradient_of_one_big_batch(guided: Config, linked
 
 
 def test_without_it_links_in_the_data_change_no_weight(
-    training_config: Config, linked: PreparedData, tiny_data: PreparedData, tmp_path: Path
+    config: Config, linked: PreparedData, tiny_data: PreparedData, tmp_path: Path
 ):
     for name, data in (("with", linked), ("without", tiny_data)):
-        train.run(training_config, data, tmp_path / name, device="cpu")
+        train.run(config, data, tmp_path / name, device="cpu")
     assert_same_state(tmp_path / "with", tmp_path / "without")
 
 

@@ -24,18 +24,10 @@ from mtkit.train import launcher
 
 
 @pytest.fixture
-def config(tiny_config: Config) -> Config:
+def config(config: Config) -> Config:
     """Dropout, three batches an update, a row and a checkpoint now and then."""
-    return changed(
-        tiny_config,
-        "train",
-        max_steps=6,
-        batch_tokens=200,
-        batches_per_update=3,
-        log_every=1,
-        valid_every=6,
-        checkpoint_every=3,
-    )
+    one_device = {"device_batch_tokens": None, "batches_per_update": 3}
+    return changed(config, "train", valid_every=6, **one_device)
 
 
 def mtkit_train(
@@ -129,23 +121,17 @@ def endless_run(
 
 @pytest.mark.slow
 @needs_proc
-def test_ctrl_c_has_all_workers_save_and_stop(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    run = tmp_path / "run"
-    process = endless_run(config, tiny_data, run, "--workers", "2")
-    process.send_signal(signal.SIGINT)
-    _, err = ended(process, within=60)
-    assert process.returncode == 130, err.decode()
-    assert "Traceback" not in err.decode()
-    assert Run.open(run).checkpoints()[-1].step == len(losses(run))
-
-
-@pytest.mark.slow
-@needs_proc
-@pytest.mark.parametrize("ignored", [False, True])
-def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
-    ignored: bool, config: Config, tiny_data: PreparedData, tmp_path: Path
+@pytest.mark.parametrize(
+    ("number", "ignored"),
+    [(signal.SIGINT, False), (signal.SIGHUP, False), (signal.SIGHUP, True)],
+    ids=["ctrl-c", "terminal gone", "terminal gone under nohup"],
+)
+def test_a_signal_has_all_workers_save_and_stop_unless_it_is_to_be_ignored(
+    number: signal.Signals,
+    ignored: bool,
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
 ):
     run = tmp_path / "run"
     # What nohup does.
@@ -155,7 +141,7 @@ def test_a_terminal_that_goes_away_stops_the_run_unless_that_is_to_be_ignored(
     finally:
         if ignored:
             signal.signal(signal.SIGHUP, before)
-    process.send_signal(signal.SIGHUP)
+    process.send_signal(number)
     if ignored:
         steps = len(losses(run))
         wait_for(lambda: len(losses(run)) > steps + 20, process)

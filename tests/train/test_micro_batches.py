@@ -16,11 +16,6 @@ from mtkit.train.trainer import Trainer
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 @pytest.fixture(scope="module")
 def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """Enough pairs for full batches: 600, each different from the others."""

@@ -125,9 +125,9 @@ def test_without_matrices_to_train_everything_is_for_adam():
 
 
 def test_a_checkpoint_has_the_momentum_of_matrices_and_the_moments_of_all_else(
-    training_config: Config, tiny_data: PreparedData, tmp_path: Path
+    config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
-    config = changed(training_config, "train", optimizer="muon")
+    config = changed(config, "train", optimizer="muon")
     train.run(config, tiny_data, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
     saved = run.checkpoints()[-1].load_optimizer()

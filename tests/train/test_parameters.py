@@ -10,49 +10,17 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed
-from support.training import rows_of
+from support.training import last_weights, rows_of, tune
 from torch import Tensor, nn
 
 from mtkit.base.errors import MtkitError
-from mtkit.config import Config, TrainConfig, dump_config, load_config, parse_config
+from mtkit.config import Config, TrainConfig, dump_config, load_config
 from mtkit.data import PreparedData
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
-from mtkit.train import assembly as train
 from mtkit.train.parameters import TrainedParameters
 
-LORA = {"lora_rank": 4}
 FROZEN = {"freeze": ("embedding", "encoder.*.self_attention.*")}
-MEAN = {"ema": 0.9}
-MUON = {"optimizer": "muon"}
-PARTS: list[dict[str, Any]] = [
-    LORA,
-    FROZEN,
-    MEAN,
-    MUON,
-    {**LORA, **MEAN},
-    {**FROZEN, **MEAN, **MUON},
-    {**LORA, **MUON},
-]
-
-
-@pytest.fixture
-def fine(training_config: Config) -> Config:
-    """Fine-tuning of a tiny model; the model section comes from the run that it starts from."""
-    settings = changed(
-        training_config, "train", schedule="constant", learning_rate=1e-3, warmup_steps=2
-    )
-    tree = settings.model_dump() | {"model": {}}
-    return parse_config(tree, origin="test")
-
-
-def last_weights(run: Path) -> dict[str, Tensor]:
-    return Run.open(run).checkpoints()[-1].load_weights()
-
-
-def tune(config: Config, data: PreparedData, place: Path, base: Run, **given: Any) -> None:
-    """Train from the weights of a run."""
-    train.run(config, data, place, device="cpu", init_from=f"{base.path}:last", **given)
 
 
 class Two(nn.Module):

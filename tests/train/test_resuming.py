@@ -34,11 +34,6 @@ from mtkit.translate import Translator
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 # ---------------------------------------------------------------------------------------------
 # The tokenizer of a run
 
@@ -102,13 +97,23 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
 
 
 @pytest.mark.parametrize(
-    ("stops", "precision"),
-    [([3], "fp32"), ([1, 2, 5], "fp32"), slow([17], "fp32"), ([1, 5], "bf16")],
+    ("stops", "settings"),
+    [
+        ([3], {}),
+        ([1, 2, 5], {}),
+        slow([17], {}),
+        ([1, 5], {"precision": "bf16"}),
+        ([2], {"bpe_dropout": 0.3}),
+    ],
 )
 def test_stopped_and_resumed_is_never_stopped_to_the_last_bit(
-    stops: list[int], precision: str, config: Config, tiny_data: PreparedData, tmp_path: Path
+    stops: list[int],
+    settings: dict[str, Any],
+    config: Config,
+    tiny_data: PreparedData,
+    tmp_path: Path,
 ):
-    config = changed(config, "train", precision=precision)
+    config = changed(config, "train", **settings)
     # 17 is in the second epoch.
     end = max(*stops, 5) + 3
     train.run(changed(config, "train", max_steps=end), tiny_data, tmp_path / "whole", device="cpu")
@@ -153,18 +158,6 @@ def test_a_forecast_counts_both_vocabularies(config: Config, greek_data: Prepare
     counts = {part: int(n.replace(",", "")) for part, n in re.findall(r"(\w+) ([\d,]+)", parts)}
     assert counts["embedding"] == counts["src_embedding"] == 300 * config.model.d_model
     assert sum(counts.values()) == int(total.replace(",", ""))
-
-
-def test_bpe_dropout_is_the_same_after_a_resume(
-    config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    config = changed(config, "train", bpe_dropout=0.3)
-    train.run(config, tiny_data, tmp_path / "whole", device="cpu")
-    for stop in (2, 6):
-        part = changed(config, "train", max_steps=stop)
-        assert train.run(part, tiny_data, tmp_path / "parts", device="cpu")
-    assert_same_state(tmp_path / "whole", tmp_path / "parts")
-    assert rows_of(tmp_path / "whole", "loss") == rows_of(tmp_path / "parts", "loss")
 
 
 def test_subword_dropout_that_leaves_nothing_out_changes_no_bit(
@@ -617,19 +610,8 @@ def test_a_run_is_finished_though_no_validation_is_better(
     assert Run.open(path).checkpoints()[-1].step == stopped + 3
 
 
-def test_a_finished_run_says_so_and_changes_nothing(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData, caplog: pytest.LogCaptureFixture
-):
-    before = contents(begun / "checkpoints")
-    with caplog.at_level("INFO", logger="mtkit"):
-        assert train.run(tiny_config, tiny_data, begun, device="cpu")
-    assert "is finished: step 4 of 4; to train longer, " in caplog.text
-    assert "train.max_steps" in caplog.text
-    assert contents(begun / "checkpoints") == before
-
-
 @pytest.mark.parametrize(("decay_steps", "advice"), [(1, "train.max_steps"), (3, "a new run")])
-def test_a_finished_run_says_how_to_train_further(
+def test_a_finished_run_is_left_alone_and_says_how_to_train_further(
     decay_steps: int,
     advice: str,
     tiny_config: Config,
@@ -640,9 +622,11 @@ def test_a_finished_run_says_how_to_train_further(
     caplog.set_level("INFO", logger="mtkit")
     # With one step of decay the last update still has the full rate.
     config = changed(tiny_config, "train", decay_steps=decay_steps)
-    for _ in range(2):
-        assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
-    (line,) = [line for line in caplog.messages if "is finished" in line]
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    before = contents(tmp_path / "run" / "checkpoints")
+    assert train.run(config, tiny_data, tmp_path / "run", device="cpu")
+    assert contents(tmp_path / "run" / "checkpoints") == before
+    (line,) = [line for line in caplog.messages if "is finished: step 4 of 4; to train lon" in line]
     assert advice in line
     further = changed(config, "train", max_steps=6)
     if decay_steps == 1:
@@ -708,26 +692,17 @@ def test_a_run_without_its_manifest_says_so_and_is_left_alone(
 
 
 @pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_folder_that_is_not_a_run_is_not_changed(
-    restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    is_prepared: bool, restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
 ):
     folder = tmp_path / "home"
-    (folder / "checkpoints").mkdir(parents=True)
-    (folder / "checkpoints" / "precious").write_text("of another program")
-    (folder / "config.yaml").write_text("also: of another program")
-    (folder / "notes.txt").write_text("mine")
-    before = contents(folder)
-    with pytest.raises(MtkitError, match="not a run folder"):
-        train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)
-    assert contents(folder) == before
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_prepared_data_is_not_taken_for_a_run(
-    restart: bool, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    folder = tmp_path / "data"
-    shutil.copytree(tiny_data.path, folder)
+    if is_prepared:
+        shutil.copytree(tiny_data.path, folder)
+    else:
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "precious").write_text("of another program")
+        (folder / "config.yaml").write_text("also: of another program")
     before = contents(folder)
     with pytest.raises(MtkitError, match="not a run folder"):
         train.run(tiny_config, tiny_data, folder, device="cpu", restart=restart)

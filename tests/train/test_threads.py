@@ -54,9 +54,9 @@ def threads(weight: nn.Parameter) -> GradientThreads:
 
 
 @pytest.fixture
-def config(training_config: Config) -> Config:
+def config(config: Config) -> Config:
     """Four micro-batches in an update, of which more than two fit on a device."""
-    config = changed(training_config, "train", batches_per_update=4, device_batch_tokens=4096)
+    config = changed(config, "train", batches_per_update=4, device_batch_tokens=4096)
     return changed(config, "model", dropout=0.3)
 
 

@@ -27,11 +27,6 @@ from mtkit.train.trainer import Trainer
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 @pytest.mark.usefixtures("in_float64")
 def test_an_update_is_adams_as_the_formula_gives_it(config: Config, tiny_data: PreparedData):
     trainer = Trainer(config, tiny_data, device=CPU)

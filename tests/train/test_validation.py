@@ -21,11 +21,6 @@ from mtkit.translate import Translation, Translator
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 @pytest.mark.parametrize(
     ("precision", "tolerance"),
     # Sums in float32, in another order; bfloat16 has eight bits.

@@ -29,12 +29,6 @@ from mtkit.train.progress import Meter
 from mtkit.train.report_page import RunFacts
 from mtkit.train.trainer import Trainer
 
-
-@pytest.fixture
-def config(training_config: Config) -> Config:
-    return training_config
-
-
 # ---------------------------------------------------------------------------------------------
 # Watching
 
