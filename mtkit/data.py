@@ -82,6 +82,12 @@ class TokenArray:
         lengths = self.lengths[indices].astype(np.int64)
         return self._ids[concat_ranges(self._starts_of(indices), lengths)].astype(np.int64), lengths
 
+    def part(self, start: int, end: int) -> TokenArray:
+        """The sentences from number `start` to before `end`, of which there may be fewer."""
+        end = min(end, len(self))
+        first, last = self._starts_of(np.array([start, end])).tolist()
+        return TokenArray(self._ids[first:last], self.lengths[start:end])
+
     def counts(self, vocab_size: int) -> IntArray:
         """(V,): how often each id occurs."""
         total = np.zeros(vocab_size, np.int64)

@@ -22,7 +22,6 @@ from mtkit.base.errors import MtkitError
 from mtkit.base.files import sha256_of
 from mtkit.base.text import decode_lines, read_lines, zstd
 from mtkit.data import PreparedData, find_data
-from mtkit.prepare.statistics import pair_blocks
 from mtkit.prepare.writer import PreparedWriter, create_prepared
 from mtkit.tokenizer import Tokenizer, Vocabularies
 
@@ -261,13 +260,13 @@ def test_pairs_come_back_as_they_were_written_with_their_ends(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_blocks_are_the_pairs_in_order(size: int, tmp_path: Path):
-    blocks = list(pair_blocks(write(tmp_path / "data"), "train", size))
-    assert [len(block) for block in blocks] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
-    assert [(block.src[i], block.tgt[i]) for block in blocks for i in range(len(block))] == [
-        ([*src, EOS], [*tgt, EOS]) for src, tgt in PAIRS
-    ]
-    assert sum(block.src.counts(300).sum() for block in blocks) == 9
+def test_parts_are_the_sentences_in_order(size: int, tmp_path: Path):
+    src = write(tmp_path / "data").pairs("train").src
+    parts = [src.part(start, start + size) for start in range(0, 3, size)]
+    assert [len(part) for part in parts] == [[1, 1, 1], [2, 1], [3], [3]][size - 1]
+    sentences = [part[i] for part in parts for i in range(len(part))]
+    assert sentences == [[*src, EOS] for src, _ in PAIRS]
+    assert sum(part.counts(300).sum() for part in parts) == 9
 
 
 def test_raw_text_comes_back_as_it_was_written(tmp_path: Path):

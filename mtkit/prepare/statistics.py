@@ -8,12 +8,10 @@ corpus, only evenly sampled blocks are counted, and the page says so. The templa
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +21,7 @@ import numpy.typing as npt
 from mtkit.base.errors import MtkitError, one_line
 from mtkit.base.files import naming_file, write_whole
 from mtkit.base.html import ONE, TWO, Chart, Line, render, share
-from mtkit.data import (
-    IntArray,
-    PreparedData,
-    SentencePairs,
-    Split,
-    TokenArray,
-    also_split,
-    array_names,
-)
+from mtkit.data import IntArray, PreparedData, Split, TokenArray, also_split
 from mtkit.prepare.results import Report
 from mtkit.tokenizer import UNK_ID, Tokenizer
 
@@ -247,41 +237,17 @@ class _Counts:
         recorded = data.manifest.counts
         total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
         every = max(1, round(total / max_pairs))
-        for block in itertools.islice(pair_blocks(data, split, block_pairs), None, None, every):
-            self.pairs += len(block)
-            for side, tokens in zip(self.sides, (block.src, block.tgt), strict=True):
+        pairs = data.pairs(split)
+        for start in range(0, len(pairs), every * block_pairs):
+            block = [tokens.part(start, start + block_pairs) for tokens in (pairs.src, pairs.tgt)]
+            self.pairs += len(block[0])
+            for side, tokens in zip(self.sides, block, strict=True):
                 side.add(tokens)
-            octaves = np.log2(block.tgt.lengths / block.src.lengths)
+            octaves = np.log2(block[1].lengths / block[0].lengths)
             # Lengths have 32 bits at most, so a ratio is at most 32 octaves.
             offset = 32 * _RATIO_STEPS
             steps = np.rint(_RATIO_STEPS * octaves).astype(np.int64)
             _add_values(self.ratios, steps + offset, -offset)
-
-
-def pair_blocks(data: PreparedData, split: Split, size: int) -> Iterator[SentencePairs]:
-    """The encoded pairs of `train` or `valid` in order, `size` at a time, the last fewer.
-
-    Memory does not grow with the corpus, and only the lengths of an unused block are read.
-    """
-    dtype = np.dtype(data.manifest.token_type)
-    names = [array_names(split, side) for side in ("src", "tgt")]
-    starts = [0, 0]
-    with ExitStack() as stack:
-        files = [stack.enter_context((data.path / name).open("rb")) for _, name in names]
-        while True:
-            sides = []
-            for side, (file, (ids, _)) in enumerate(zip(files, names, strict=True)):
-                lengths = np.fromfile(file, "<u4", size)
-                if not len(lengths):
-                    return
-                total = int(lengths.sum(dtype=np.int64))
-                # A separate mapping, so that it is freed with the block.
-                offset = starts[side] * dtype.itemsize
-                mapped = np.memmap(data.path / ids, dtype, "r", offset, (total,))
-                sides.append(TokenArray(mapped, lengths))
-                starts[side] += total
-            src, tgt = sides
-            yield SentencePairs(src, tgt)
 
 
 def _add_values(counter: Counter[int], values: npt.NDArray[Any], offset: int = 0) -> None:
