@@ -121,6 +121,11 @@ class Corpus:
             raise MtkitError("alignments: give them for all directions, or for none")
 
     @property
+    def is_parsing(self) -> bool:
+        """Whether the sources are treebanks."""
+        return self.task == "parsing"
+
+    @property
     def language_pairs(self) -> list[tuple[str, str]]:
         """Source and target language of each direction."""
         return [(one.src_lang, one.tgt_lang) for one in self.directions]
@@ -145,7 +150,7 @@ class Corpus:
     @cached_property
     def has_links(self) -> bool:
         """Whether the training pairs have links."""
-        return self.task == "parsing" or any(one.links for one in self.directions)
+        return self.is_parsing or any(one.links for one in self.directions)
 
     @cached_property
     def labels(self) -> list[str]:

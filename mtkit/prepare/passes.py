@@ -118,8 +118,7 @@ class Passes:
         self._workers = workers
         self._existing = existing
         self._seconds: dict[str, float] = {}
-        is_parsing = corpus.task == "parsing"
-        self._linearisation = Linearisation(config.tree_tags) if is_parsing else None
+        self._linearisation = Linearisation(config.tree_tags) if corpus.is_parsing else None
         noise = config.noise
         self._noise = Noise(noise, config.user_defined_symbols) if noise.is_on else None
 
@@ -150,8 +149,7 @@ class Passes:
         with self._timed("encoding"):
             encode = self._encoded(check, vocabularies, odds)
             self._add_held_out(held_out, vocabularies)
-        pairs = {"train": sum(check.pairs)} | dict.fromkeys(origins.keys() - {"train"}, 0)
-        pairs = {split: pairs[split] for split in origins}
+        pairs = dict.fromkeys(origins, 0) | {"train": sum(check.pairs)}
         for direction, of_direction in zip(self._corpus.directions, held_out, strict=True):
             for split, texts in of_direction.items():
                 pairs[split] += len(texts)
@@ -166,16 +164,15 @@ class Passes:
             facts |= {"languages": check.languages[number]}
         shares = self._describe_directions(held_out, origins["train"], encode)
         dropped = {reason: encode.dropped[reason] for reason in REASONS if reason in encode.dropped}
-        src_overlap, tgt_overlap, both_overlap = check.overlaps
         self._writer.describe(
             sources=origins,
             counts={
                 "pairs": pairs,
                 "kept": sum(encode.kept),
                 "dropped": dropped,
-                "overlap": {"src": src_overlap, "tgt": tgt_overlap, "both": both_overlap},
+                "overlap": dict(zip(("src", "tgt", "both"), check.overlaps, strict=True)),
                 "in_training": check.in_training,
-                "tokens": {"src": encode.tokens[0], "tgt": encode.tokens[1]},
+                "tokens": dict(zip(("src", "tgt"), encode.tokens, strict=True)),
                 **({"noise": encode.noise} if encode.noise else {}),
             },
             **({} if self._linearisation else {"lines": encode.lines.facts()}),
@@ -188,18 +185,16 @@ class Passes:
             path=out,
             pairs=pairs,
             dropped=dropped,
-            overlaps=(src_overlap, tgt_overlap, both_overlap),
+            overlaps=check.overlaps,
             fixed=dict(sum(map(Counter, check.fixed), Counter())),
-            misaligned=[
-                (source, first, last, offset) for source, first, last, offset in check.misaligned
-            ],
+            misaligned=check.misaligned,
             samples=[
                 Sample(reason, *facts)
                 for reason in dropped
                 for _, *facts in sorted(encode.samples[reason])
             ],
             vocab_sizes=vocabularies.sizes,
-            tokens=(encode.tokens[0], encode.tokens[1]),
+            tokens=encode.tokens,
             seconds=self._seconds,
             shares=shares,
             noise=encode.noise,
@@ -250,7 +245,12 @@ class Passes:
             return CheckResult(**found)
         sources = self._corpus.train
         check = CheckResult([0] * len(sources), [], [], [], [0, 0, 0], [])
-        cleaners = self._cleaners(held_out)
+        cleaners = [
+            Cleaner(self._config, direction.src_lang, direction.tgt_lang, keys)
+            for direction, keys in zip(
+                self._corpus.directions, sentence_keys(self._corpus, held_out), strict=True
+            )
+        ]
         languages = LanguageCheck(self._corpus)
         checks = self._checks(cleaners, check, languages)
         records = PairRecords.write(self._writer.scratch, checks)
@@ -273,15 +273,6 @@ class Passes:
         write_stage(saved, check)
         return check
 
-    def _cleaners(self, held_out: list[HeldOut]) -> list[Cleaner]:
-        """The filters of the pairs of each direction."""
-        return [
-            Cleaner(self._config, direction.src_lang, direction.tgt_lang, keys)
-            for direction, keys in zip(
-                self._corpus.directions, sentence_keys(self._corpus, held_out), strict=True
-            )
-        ]
-
     def _checks(
         self, cleaners: list[Cleaner], check: CheckResult, languages: LanguageCheck
     ) -> Iterator[PairChecks]:
@@ -299,7 +290,7 @@ class Passes:
                     check.blocks[-1].append(_checksum(block))
                     yield block
                 check.digests.append([digest.hexdigest() for digest in digests])
-                check.fixed.append(dict(source.fixed))
+                check.fixed.append(dict(source.reading.found))
 
         def refuse_encoding(number: int) -> None:
             source, count = self._corpus.train[number], check.pairs[number]
@@ -328,7 +319,7 @@ class Passes:
                     a + b for a, b in zip(check.overlaps, checks.overlaps, strict=True)
                 ]
                 yield checks
-                if number == len(self._corpus.train) - 1 and (share := source.progress):
+                if number == len(self._corpus.train) - 1 and (share := source.reading.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
                 bar.update(len(checks.codes))
         for number in range(len(self._corpus.train)):
@@ -348,9 +339,7 @@ class Passes:
             vocabularies = learn_vocabularies(
                 *words_to_learn(counts, self._corpus.factors(sizes)),
                 self._config,
-                writes_trees=self._linearisation is not None,
-                languages=self._corpus.tagged_languages,
-                corpus_tags=self._corpus.corpus_tags,
+                self._corpus,
             )
         else:
             for direction, words in zip(self._corpus.directions, counts, strict=True):

@@ -55,12 +55,12 @@ class Report:
     path: Path
     pairs: dict[str, int]
     dropped: dict[str, int]
-    overlaps: tuple[int, int, int]
+    overlaps: list[int]
     fixed: dict[str, int]
-    misaligned: list[tuple[str, int, int, int]]
+    misaligned: list[list[Any]]
     samples: list[Sample]
     vocab_sizes: tuple[int, ...]
-    tokens: tuple[int, int]
+    tokens: list[int]
     seconds: dict[str, float]
     shares: dict[str, tuple[int, float]] = field(default_factory=dict)
     noise: dict[str, int] = field(default_factory=dict)

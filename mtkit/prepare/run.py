@@ -34,12 +34,12 @@ import numpy as np
 import mtkit
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.processes import available_cores
-from mtkit.data import LINK_TYPE, PreparedData, Task
+from mtkit.data import LINK_TYPE, PreparedData
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.passes import BLOCK, Passes
-from mtkit.prepare.readers import catalogue_sources
+from mtkit.prepare.readers import catalogue_sources, memory
 from mtkit.prepare.results import Report
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.writer import check_free, create_prepared
@@ -94,34 +94,30 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
             line if there is one, that must be fixed.
     """
     options = options or PrepareOptions()
-    if not isinstance(corpus, str):
+    entry = None
+    if isinstance(corpus, str):
+        entry = find_corpus(corpus)
+        # Its sources are fetched when nothing else is wrong.
+        sources = DirectionSources(entry.src_lang, entry.tgt_lang, [], memory("not fetched", []))
+        corpus = Corpus(entry.name, [sources], licence=entry.licence)
+    else:
         corpus.check()
         if corpus.task == "translation":
             warn_of_codes(corpus.language_pairs)
-        existing, config = _resolve(
-            options,
-            corpus.language_pairs,
-            task=corpus.task,
-            is_multilingual=corpus.is_multilingual,
-            corpus_tags=corpus.corpus_tags,
-            vocab_size=WSJ_VOCABULARY if corpus.task == "parsing" else None,
-        )
-        if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
-            raise MtkitError(
-                f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}"
-            )
-        _check_output(out, options)
-        return _prepare(corpus, config, existing, out, options)
-    entry = find_corpus(corpus)
-    languages = [(entry.src_lang, entry.tgt_lang)]
-    existing, config = _resolve(options, languages, vocab_size=entry.vocab_size)
+    vocab_size = entry.vocab_size if entry else WSJ_VOCABULARY if corpus.is_parsing else None
+    existing, config = _resolve(options, corpus, vocab_size)
+    if corpus.has_links and config.max_tokens > (most := np.iinfo(LINK_TYPE).max):
+        raise MtkitError(f"max_tokens: at most {most:,} with alignments, not {config.max_tokens}")
     _check_output(out, options)
-    if not entry.built_in:
-        log.info("fetching %s from %s", entry.name, entry.source)
-    split = catalogue_sources(entry)
-    sources = DirectionSources(*languages[0], [split["train"]], split["valid"], split["test"])
-    fetched = Corpus(corpus, [sources], licence=entry.licence)
-    return _prepare(fetched, config, existing, out, options)
+    if entry is not None:
+        if not entry.built_in:
+            log.info("fetching %s from %s", entry.name, entry.source)
+        split = catalogue_sources(entry)
+        sources = dataclasses.replace(
+            sources, train=[split["train"]], valid=split["valid"], test=split["test"]
+        )
+        corpus = dataclasses.replace(corpus, directions=[sources])
+    return _prepare(corpus, config, existing, out, options)
 
 
 def _check_output(out: Path, options: PrepareOptions) -> None:
@@ -149,36 +145,23 @@ def _number_of_workers(workers: int | None) -> int:
 
 
 def _resolve(
-    options: PrepareOptions,
-    directions: Sequence[tuple[str, str]],
-    *,
-    vocab_size: int | None,
-    task: Task = "translation",
-    is_multilingual: bool = False,
-    corpus_tags: Sequence[str] = (),
+    options: PrepareOptions, corpus: Corpus, vocab_size: int | None
 ) -> tuple[ExistingVocabularies | None, PrepareConfig]:
     """The vocabularies of `tokenizer_from`, if it is given, and all settings."""
-    is_parsing = task == "parsing"
-    base = FOR_TREES if is_parsing else ()
+    base = FOR_TREES if corpus.is_parsing else ()
+    given = {key: value for key, value in options.settings.items() if value is not None}
     if options.tokenizer_from is None:
         existing = None
-        given = {key: value for key, value in options.settings.items() if value is not None}
         config = prepare_config({"vocab_size": vocab_size, **given}, [*base, *options.overrides])
     else:
-        existing = ExistingVocabularies.open(
-            Path(options.tokenizer_from),
-            directions,
-            task=task,
-            is_multilingual=is_multilingual,
-            corpus_tags=corpus_tags,
-        )
-        config = existing.config(options.settings, options.overrides, base=base)
-    if is_parsing and config.noise.is_on:
+        existing = ExistingVocabularies.open(Path(options.tokenizer_from), corpus)
+        config = existing.config(given, options.overrides, base=base)
+    if corpus.is_parsing and config.noise.is_on:
         raise MtkitError(
             "noise: is a setting for sentence pairs, because a parser reads the words as they are "
             "in the treebank; remove it"
         )
-    if not is_parsing and not config.tree_tags:
+    if not corpus.is_parsing and not config.tree_tags:
         raise MtkitError("tree_tags: is a setting for treebanks; remove it")
     return existing, config
 

@@ -25,7 +25,7 @@ Block = tuple[list[bytes], list[bytes]]
 # With a larger weight an epoch would never end.
 _LARGEST_WEIGHT = 1_000_000
 
-# The kinds that `Source.fixed` counts.
+# The kinds that `Reading.found` counts.
 MARK = "byte-order mark"
 CRLF = "CRLF line end"
 BREAK = "line break within a sentence"
@@ -35,7 +35,7 @@ REPEATED = "repeated field of a JSON object (only the last is used)"
 
 @dataclass
 class Reading:
-    """A running iteration: what was fixed so far, and its progress."""
+    """An iteration: counts of what was fixed so far, by kind, and its progress."""
 
     found: Counter[str] = field(default_factory=Counter)
     files: list[tuple[IO[bytes], int]] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Reading:
 
     @property
     def progress(self) -> float | None:
-        """Share of the input read so far; None if unknown."""
+        """Share of the input read so far, of files before decompression; None if unknown."""
         if not self.files:
             return self.share
         size = sum(size for _, size in self.files)
@@ -69,7 +69,7 @@ class Source(ABC):
         weight: the oversampling factor.
         files: those that it reads on this machine.
         tag: the name of the tag that its encoded sources begin with; None for no tag.
-        fixed: counts of what the last full iteration fixed, by kind, such as `MARK`.
+        reading: the latest iteration.
     """
 
     def __init__(self, name: str, *, unit: str, weight: float) -> None:
@@ -84,8 +84,7 @@ class Source(ABC):
         self.weight = weight
         self.files: tuple[Path, ...] = ()
         self.tag: str | None = None
-        self._reading: Reading | None = None
-        self._fixed: dict[str, int] = {}
+        self.reading = Reading()
 
     def blocks(self, size: int) -> Generator[Block, None, None]:
         """The pairs from the beginning, in order: blocks of `size` pairs, the last one smaller.
@@ -93,13 +92,8 @@ class Source(ABC):
         Raises:
             MtkitError: naming the file, and the line or row if there is one, that must be fixed.
         """
-        reading = self._reading = Reading()
-        try:
-            yield from self._read(size, reading)
-            self._fixed = dict(reading.found)
-        finally:
-            if self._reading is reading:
-                self._reading = None
+        self.reading = Reading()
+        yield from self._read(size, self.reading)
 
     def tagged(self, tag: str | None) -> Self:
         """Set the tag; returns the source.
@@ -114,19 +108,6 @@ class Source(ABC):
             )
         self.tag = tag
         return self
-
-    @property
-    def progress(self) -> float | None:
-        """Share of the input that the running iteration has read; None if unknown.
-
-        For files it is the share of their bytes, before decompression.
-        """
-        return None if self._reading is None else self._reading.progress
-
-    @property
-    def fixed(self) -> dict[str, int]:
-        """Counts of what the last full iteration fixed, by kind."""
-        return dict(self._fixed)
 
     def facts(self) -> dict[str, Any]:
         """The entry in the manifest, as JSON: kind, location, SHA-256, weight, tag if any."""

@@ -18,6 +18,7 @@ from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import Record, read_record, sha256_of, shareable_name
 from mtkit.base.text import base_language
 from mtkit.data import FileFacts, Task
+from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.vocabularies import piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
 from mtkit.tokenizer import VOCABULARY_FILES, Vocabularies
@@ -71,23 +72,10 @@ class ExistingVocabularies:
     facts: dict[str, Any]
 
     @classmethod
-    def open(
-        cls,
-        path: Path,
-        directions: Sequence[tuple[str, str]],
-        *,
-        task: Task = "translation",
-        is_multilingual: bool = False,
-        corpus_tags: Iterable[str] = (),
-    ) -> ExistingVocabularies:
-        """Those of the folder at `path`.
+    def open(cls, path: Path, corpus: Corpus) -> ExistingVocabularies:
+        """Those of a run folder or a prepared folder, for the text of a corpus.
 
         Separate vocabularies change sides if the languages of the folder are the same in reverse.
-
-        Args:
-            path: a run folder or a prepared folder.
-            directions: source and target language of the text; one unless it is multilingual.
-            task, is_multilingual, corpus_tags: of the text, as in `Corpus`.
 
         Raises:
             MtkitError: if there is no such folder, if a file of it was changed, or if its
@@ -100,10 +88,10 @@ class ExistingVocabularies:
             )
         manifest = read_record(path / _MANIFEST, _Manifest, advice=_ADVICE)
         origin = manifest.data or manifest
-        if origin.task != task:
+        if origin.task != corpus.task:
             has, wanted = (
                 {"parsing": "a parser", "translation": "translations"}[one]
-                for one in (origin.task, task)
+                for one in (origin.task, corpus.task)
             )
             raise MtkitError(f"{path}: its tokenizer is for {has}, not for {wanted}; {_ADVICE}")
         names = [name for name in VOCABULARY_FILES if name in manifest.files]
@@ -122,18 +110,18 @@ class ExistingVocabularies:
         found = Vocabularies.load(path, is_joint=is_joint)
         tags = found.src.language_tags
         reverse = False
-        if is_multilingual:
-            _check_tags(path, origin, directions, tags)
+        if corpus.is_multilingual:
+            _check_tags(path, origin, corpus.language_pairs, tags)
         elif tags:
             raise MtkitError(
                 f"{path}: its tokenizer is for a multilingual model, with tags for "
                 f"{', '.join(sorted(tags))}; describe the text in a corpus file, under directions"
             )
         else:
-            reverse = _is_reverse(path, origin, directions[0], is_joint=is_joint)
+            reverse = _is_reverse(path, origin, corpus.language_pairs[0], is_joint=is_joint)
         if reverse:
             found = Vocabularies(found.tgt, found.src)
-        for tag in corpus_tags:
+        for tag in corpus.corpus_tags:
             if tag not in (known := found.src.corpus_tags):
                 has = f"no tag {tag}, but {', '.join(sorted(known))}" if known else "no tags"
                 raise MtkitError(
@@ -142,19 +130,19 @@ class ExistingVocabularies:
         kind = "prepared folder" if manifest.data is None else "run folder"
         entry = {"kind": kind, "path": encodable(shareable_name(path)), "files": checksums}
         log.info("using the subwords of %s%s", path, ", sides exchanged" if reverse else "")
-        return cls(path, task, found, entry | ({"reversed": True} if reverse else {}))
+        return cls(path, corpus.task, found, entry | ({"reversed": True} if reverse else {}))
 
     def config(
         self,
         settings: Mapping[str, Any],
         overrides: Sequence[str],
         *,
-        base: Sequence[str] = (),
+        base: Sequence[str],
     ) -> PrepareConfig:
         """The settings of a preparation with these vocabularies.
 
         Args:
-            settings: by name; None is one that was not given.
+            settings: by name.
             overrides: `key=value`.
             base: overrides before these, which the user has not given.
 
@@ -162,13 +150,10 @@ class ExistingVocabularies:
             MtkitError: naming a setting that was given and contradicts the vocabularies, or that
                 would have no effect.
         """
-        given = {key for key, value in settings.items() if value is not None}
-        given |= {override.partition("=")[0].strip() for override in overrides}
+        given = {*settings, *(override.partition("=")[0].strip() for override in overrides)}
         src, tgt = self.vocabularies
         is_joint = self.vocabularies.is_joint
-        shared = f"shared_vocab={str(is_joint).lower()}"
-        if "shared_vocab" in settings:
-            shared = f"shared_vocab={str(settings['shared_vocab']).lower()}"
+        shared = f"shared_vocab={str(settings.get('shared_vocab', is_joint)).lower()}"
         config = prepare_config(settings, [*base, shared, *overrides])
         found: dict[str, Any] = {
             "shared_vocab": is_joint,

@@ -14,6 +14,7 @@ import numpy as np
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import IntArray
+from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.filters import LanguageOdds
 from mtkit.prepare_config import PrepareConfig
 from mtkit.tokenizer import Tokenizer, Vocabularies
@@ -74,32 +75,25 @@ def learn_vocabularies(
     src: Mapping[str, int],
     tgt: Mapping[str, int],
     config: PrepareConfig,
-    *,
-    writes_trees: bool = False,
-    languages: Sequence[str] = (),
-    corpus_tags: Sequence[str] = (),
+    corpus: Corpus,
 ) -> Vocabularies:
     """Learn the vocabularies from the words of both sides and their counts.
 
-    Args:
-        writes_trees: whether the target side consists of linearised trees: without a size of its
-            own, its vocabulary has a subword for each bracket.
-        languages: target languages, for which the vocabulary of the source has tags.
-        corpus_tags: names of the tags of training corpora, which it has too.
+    The target vocabulary of a parser has a subword for each bracket, unless it has a size of its
+    own.
 
     Raises:
         MtkitError: as in `Tokenizer.learn_from_counts`.
     """
-
     log.info(
         "learning subwords%s from %s different words",
         "" if config.shared_vocab else " of each side",
         f"{len(src.keys() | tgt.keys()):,}",
     )
-    tags = {"languages": languages, "corpus_tags": corpus_tags}
+    tags = {"languages": corpus.tagged_languages, "corpus_tags": corpus.corpus_tags}
     if config.shared_vocab:
         return Vocabularies.joint(_learn(_merged(src, tgt), config.vocab_size, config, tags))
-    tgt_size = config.tgt_vocab_size or (None if writes_trees else config.vocab_size)
+    tgt_size = config.tgt_vocab_size or (None if corpus.is_parsing else config.vocab_size)
     return Vocabularies(
         _learn(src.items(), config.src_vocab_size or config.vocab_size, config, tags, "src"),
         _learn(tgt.items(), tgt_size, config, {}, "tgt"),

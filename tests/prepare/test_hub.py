@@ -120,7 +120,7 @@ for name in sys.argv[1:]:
         source = parse_source(name, src_lang="de", tgt_lang="en")
         pairs = [[side.decode() for side in pair]
                  for block in source.blocks(700) for pair in zip(*block)]
-        answer = {"pairs": pairs, "facts": source.facts(), "fixed": source.fixed,
+        answer = {"pairs": pairs, "facts": source.facts(), "fixed": source.reading.found,
                   "name": source.name, "unit": source.unit}
     except MtkitError as error:
         answer = {"error": str(error)}

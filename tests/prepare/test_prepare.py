@@ -189,7 +189,7 @@ def test_the_report_counts_tokens_with_their_ends(corpus: Corpus):
         sum(len(tokenizer.encode(line)) + 1 for line in file.read_text().splitlines())
         for file in corpus.train
     ]
-    assert report.tokens == tuple(expected)
+    assert report.tokens == expected
     assert data.manifest.counts["tokens"] == {"src": expected[0], "tgt": expected[1]}
     assert report.vocab_sizes == (len(tokenizer),) == (300,)
     assert report.vocabulary == "300"

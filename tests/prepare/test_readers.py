@@ -103,7 +103,7 @@ def test_lines_come_back_byte_for_byte(
     source = two_files(folder, pairs)
     assert pairs_of(source, size) == pairs
     assert pairs_of(source, size) == pairs  # and again
-    assert source.fixed == {}
+    assert source.reading.found == {}
 
 
 @given(st.lists(st.tuples(SENTENCES, SENTENCES), max_size=12), SIZES)
@@ -191,7 +191,7 @@ def test_hostile_lines_pass_through_unchanged_however_compressed(tmp_path: Path,
         (tmp_path / f"a.{language}{suffix}").write_bytes(content)
     source = source_of(tmp_path / "a")  # a prefix
     assert pairs_of(source, 1000) == list(zip(english, german, strict=True))
-    assert source.fixed == {}
+    assert source.reading.found == {}
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -244,7 +244,7 @@ def test_a_line_longer_than_what_is_read_at_a_time_is_whole(tmp_path: Path):
     source = two_files(tmp_path, pairs)
     expected = [(src.rstrip(b"\r"), tgt) for src, tgt in pairs]
     assert pairs_of(source, 2) == expected
-    assert source.fixed == {"CRLF line end": 1}
+    assert source.reading.found == {"CRLF line end": 1}
 
 
 # ---------------------------------------------------------------------------------------------
@@ -255,15 +255,15 @@ def test_a_mark_and_the_returns_before_line_ends_are_removed_and_counted(tmp_pat
     (tmp_path / "a.en").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\r\nthree\n\r\nfi\rve")
     (tmp_path / "a.de").write_bytes(b"\xef\xbb\xbf\xef\xbb\xbfeins\nzwei\ndrei\n\nlast\r\n")
     source = source_of(tmp_path / "a")
-    assert source.fixed == {}
+    assert source.reading.found == {}
     english = [b"one", b"two\r", b"three", b"", b"fi\rve"]
     german = [b"\xef\xbb\xbfeins", b"zwei", b"drei", b"", b"last"]
     assert pairs_of(source, 2) == list(zip(english, german, strict=True))
-    assert source.fixed == {"byte-order mark": 2, "CRLF line end": 4}
+    assert source.reading.found == {"byte-order mark": 2, "CRLF line end": 4}
     # Of a whole iteration, not of all of them; and of the last whole one.
     pairs_of(source)
     next(source.blocks(1))
-    assert source.fixed == {"byte-order mark": 2, "CRLF line end": 4}
+    assert source.reading.found == {"byte-order mark": 2, "CRLF line end": 4}
 
 
 @pytest.mark.parametrize("split", range(1, 6))
@@ -275,7 +275,7 @@ def test_a_return_and_its_line_end_may_be_read_apart(
     (tmp_path / "a.de").write_bytes(b"1\n2\n3\n4\n")
     source = source_of(tmp_path / "a")
     assert [src for src, _ in pairs_of(source)] == [b"one", b"two", b"", b"x\ry"]
-    assert source.fixed == {"CRLF line end": 3}
+    assert source.reading.found == {"CRLF line end": 3}
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 1 << 18])
@@ -331,13 +331,12 @@ def test_progress_is_the_share_of_the_bytes_that_were_read(tmp_path: Path):
         content = gzip.compress(b"\n".join(lines))
         (tmp_path / f"a.{language}.gz").write_bytes(content)
     source = source_of(tmp_path / "a")
-    assert source.progress is None
-    shares = [source.progress for _ in source.blocks(100)]
+    assert source.reading.progress is None
+    shares = [source.reading.progress for _ in source.blocks(100)]
     assert shares == sorted(shares)
     assert 0 < shares[0] < 0.2
     assert 0.4 < shares[100] < 0.7  # half the lines, and what is read ahead
     assert shares[-1] == 1.0
-    assert source.progress is None
 
 
 def test_facts_say_where_the_pairs_are_from_and_what_the_files_hold(tmp_path: Path):
@@ -547,7 +546,7 @@ def test_further_variants_of_a_language_are_counted(tmp_path: Path):
     file.write_text(tmx([first, three, first]), encoding="utf-8")
     source = source_of(file)
     assert pairs_of(source) == [(b"one", b"eins"), (b"two", b"zwei"), (b"one", b"eins")]
-    assert source.fixed == {"further variant of a language in a TMX unit (not used)": 2}
+    assert source.reading.found == {"further variant of a language in a TMX unit (not used)": 2}
 
 
 def test_a_field_that_a_json_object_repeats_is_counted(tmp_path: Path):
@@ -559,7 +558,7 @@ def test_a_field_that_a_json_object_repeats_is_counted(tmp_path: Path):
     ]
     source = source_of(write_lines(tmp_path / "pairs.jsonl", lines))
     assert pairs_of(source)[1:3] == [(b"two", b"zwei"), (b"three", b"drei")]
-    assert source.fixed == {"repeated field of a JSON object (only the last is used)": 3}
+    assert source.reading.found == {"repeated field of a JSON object (only the last is used)": 3}
 
 
 def test_two_countries_of_one_language_are_distinguished(tmp_path: Path):
@@ -589,7 +588,7 @@ def test_a_line_break_within_a_segment_is_a_space_and_counted(tmp_path: Path):
     file.write_text(tmx([unit("one\n\ntwo", "eins"), unit("x", "y") + "\n"]), encoding="utf-8")
     source = source_of(file)
     assert pairs_of(source) == [(b"one two", b"eins"), (b"x", b"y")]
-    assert source.fixed == {"line break within a sentence": 1}
+    assert source.reading.found == {"line break within a sentence": 1}
     assert source.unit == "unit"
 
 
@@ -728,7 +727,7 @@ def test_a_line_break_within_a_sentence_is_a_space_and_counted(tmp_path: Path):
         memory("some", pairs),
     ):
         assert pairs_of(source) == expected
-        assert source.fixed == {"line break within a sentence": 3}
+        assert source.reading.found == {"line break within a sentence": 3}
 
 
 # ---------------------------------------------------------------------------------------------
