@@ -18,6 +18,7 @@ evalb reads them (Sekine and Collins 1997): without traces and function tags.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +38,9 @@ _TOP = "TOP"
 
 # Not Python's \s: words may have the spaces of Unicode within them.
 _SPACE = " \\t\\n\\r\\f\\v"
-_PART = re.compile(rf"[()]|[^{_SPACE}()]+")
+_NAME = re.compile(f"[^{_SPACE}()]+")
+# An opening with its label, a closing, or a word.
+_BRACKETS = re.compile(rf"\([{_SPACE}]*([^{_SPACE}()]*)|\)|[^{_SPACE}()]+")
 _SPACES = re.compile(f"[{_SPACE}]+")
 
 
@@ -96,17 +99,43 @@ def _in_order(
     """The openings and closings of the phrases, by their labels, and the leaves between them."""
     parts: list[str] = []
     begun: list[Phrase] = []
-    rest = iter(phrases)
-    phrase = next(rest, None)
+    # The first phrase is the last one in the list.
+    rest = [*phrases][::-1]
     for index, leaf in enumerate(leaves):
-        while phrase is not None and phrase.start == index:
-            parts.append(opening(phrase.label))
-            begun.append(phrase)
-            phrase = next(rest, None)
+        while rest and rest[-1].start == index:
+            begun.append(rest.pop())
+            parts.append(opening(begun[-1].label))
         parts.append(leaf)
         while begun and begun[-1].end == index + 1:
             parts.append(closing(begun.pop().label))
     return parts
+
+
+class _Growing:
+    """A tree that is made from left to right: the tags and the phrases so far.
+
+    `open` has the indices of the phrases that are open, outermost first.
+    """
+
+    def __init__(self) -> None:
+        self.tags: list[str] = []
+        self.phrases: list[Phrase] = []
+        self.open: list[int] = []
+
+    def begin(self, label: str) -> None:
+        self.open.append(len(self.phrases))
+        self.phrases.append(Phrase(label, len(self.tags), -1))
+
+    def end(self) -> bool:
+        """Close the innermost phrase; if it is empty it is left out, and this is False."""
+        index = self.open.pop()
+        label, start, _ = self.phrases[index]
+        if start == len(self.tags):
+            # What was within it was empty too, so this is the last one.
+            self.phrases.pop()
+            return False
+        self.phrases[index] = Phrase(label, start, len(self.tags))
+        return True
 
 
 # ---------------------------------------------------------------------------------------------
@@ -127,111 +156,76 @@ def parse_trees(lines: Iterable[str], *, name: str, first_line: int = 1) -> Iter
         MtkitError: with the line, for brackets that are unbalanced, empty or without label, a word
             without tag, and a tree without words.
     """
-    reader = None
-    for number, line in enumerate(lines, first_line):
-        if reader is not None and line.startswith("("):
-            raise _unclosed(name, reader.line)
-        for part in _PART.findall(line):
-            if reader is None:
-                reader = _TreeReader(number)
+    begun: list[str] = []
+    for number, line in enumerate(itertools.chain(lines, ["("]), first_line):
+        if line.startswith("("):
+            text, first = "\n".join(begun), number - len(begun)
             try:
-                reader.add(part)
-                if reader.is_complete:
-                    yield reader.tree()
-                    reader = None
+                yield from _trees_of(text)
             except _MalformedError as error:
-                raise MtkitError(f"{name}, line {number}: {error}") from None
-    if reader is not None:
-        raise _unclosed(name, reader.line)
-
-
-def _unclosed(name: str, line: int) -> MtkitError:
-    return MtkitError(
-        f"{name}, line {line}: unbalanced brackets: the tree that begins here is not closed"
-    )
+                reason, at = error.args
+                wrong = first + text.count("\n", 0, at)
+                raise MtkitError(f"{name}, line {wrong}: {reason}") from None
+            begun = []
+        begun.append(line)
 
 
 class _MalformedError(Exception):
-    """What is wrong with a tree, without its place."""
+    """What is wrong with a tree, and the character at which that is."""
 
 
-class _TreeReader:
-    """Reads one tree, part by part; `line` is where it begins."""
-
-    def __init__(self, line: int) -> None:
-        self.line = line
-        self.is_complete = False
-        self._words: list[str] = []
-        self._tags: list[str] = []
-        self._phrases: list[Phrase] = []
-        # Indices of the phrases that are open.
-        self._open: list[int] = []
-        # The newest bracket, until it is known whether it is a phrase: its label, and its word.
-        self._label: str | None = None
-        self._word: str | None = None
-        self._is_new = False
-
-    def add(self, part: str) -> None:
-        """Read a bracket, a label or a word."""
-        if part == "(":
-            if self._word is not None:
-                raise _MalformedError(f"a bracket after the word {self._word!r}")
-            self._begin_phrase()
-            self._label, self._is_new = "", True
-        elif part == ")":
-            self._close()
-        elif self._is_new:
-            self._label, self._is_new = part, False
-        elif self._label is None:
-            raise _MalformedError(f"{part!r} has no part-of-speech tag, as in (NN {part})")
-        elif self._word is not None:
-            raise _MalformedError(f"two words in a bracket, {self._word!r} and {part!r}")
+def _trees_of(text: str) -> Iterator[Tree]:
+    """The trees of a text, of which none is left open."""
+    words: list[str] = []
+    tree = _Growing()
+    begun = None
+    # The newest bracket, until it is known whether it is a phrase: its label, and its word.
+    label = word = None
+    for match in _BRACKETS.finditer(text):
+        part, at = match[0], match.start()
+        begun = at if begun is None else begun
+        if part.startswith("("):
+            if word is not None:
+                raise _MalformedError(f"a bracket after the word {word!r}", at)
+            if label == "" and tree.open:
+                raise _MalformedError("a bracket without a label", at)
+            if label is not None:
+                tree.begin(_without_function(label))
+            label = match[1]
+        elif part != ")":
+            if label is None:
+                raise _MalformedError(f"{part!r} has no part-of-speech tag, as in (NN {part})", at)
+            if word is not None:
+                raise _MalformedError(f"two words in a bracket, {word!r} and {part!r}", at)
+            word = part
+        elif label is not None:
+            if word is None:
+                raise _MalformedError(f"an empty bracket ({label})", at)
+            if label != _TRACE:
+                words.append(word)
+                tree.tags.append(label)
+            label = word = None
+        elif tree.open:
+            tree.end()
         else:
-            self._word = part
+            raise _MalformedError("unbalanced brackets: ) without (", at)
+        if part == ")" and not tree.open:
+            if not words:
+                raise _MalformedError("an empty tree", at)
+            yield Tree(tuple(words), tuple(tree.tags), _without_wrappers(tree.phrases, len(words)))
+            words, tree, begun = [], _Growing(), None
+    if begun is not None:
+        raise _MalformedError("unbalanced brackets: the tree that begins here is not closed", begun)
 
-    def _begin_phrase(self) -> None:
-        """The bracket before this one is a phrase, because it has another one in it."""
-        if self._label is None:
-            return
-        if not self._label and self._open:
-            raise _MalformedError("a bracket without a label")
-        self._open.append(len(self._phrases))
-        self._phrases.append(Phrase(_without_function(self._label), len(self._words), -1))
 
-    def _close(self) -> None:
-        if self._label is not None:
-            # Not a phrase: the bracket of a word.
-            if self._word is None:
-                raise _MalformedError(f"an empty bracket ({self._label})")
-            if self._label != _TRACE:
-                self._words.append(self._word)
-                self._tags.append(self._label)
-            self._label = self._word = None
-            self._is_new = False
-        elif not self._open:
-            raise _MalformedError("unbalanced brackets: ) without (")
-        else:
-            index = self._open.pop()
-            label, start, _ = self._phrases[index]
-            if start == len(self._words):
-                # Only traces; what is within it is gone already, so this is the last one.
-                self._phrases.pop()
-            else:
-                self._phrases[index] = Phrase(label, start, len(self._words))
-        self.is_complete = not self._open
-
-    def tree(self) -> Tree:
-        """The complete tree."""
-        if not self._words:
-            raise _MalformedError("an empty tree")
-        phrases = self._phrases
-        while phrases and phrases[0].label in _WRAPPERS:
-            if len(self._words) > 1 and (len(phrases) == 1 or phrases[1][1:] != phrases[0][1:]):
-                # It has several parts, which need a root.
-                phrases[0] = phrases[0]._replace(label=_TOP)
-                break
-            del phrases[0]
-        return Tree(tuple(self._words), tuple(self._tags), tuple(phrases))
+def _without_wrappers(phrases: list[Phrase], words: int) -> tuple[Phrase, ...]:
+    while phrases and phrases[0].label in _WRAPPERS:
+        if words > 1 and (len(phrases) == 1 or phrases[1][1:] != phrases[0][1:]):
+            # It has several parts, which need a root.
+            phrases[0] = phrases[0]._replace(label=_TOP)
+            break
+        del phrases[0]
+    return tuple(phrases)
 
 
 @functools.cache
@@ -260,7 +254,8 @@ def linearise(tree: Tree, *, tags: bool) -> str:
     of a treebank are.
     """
     leaves = [_WORD + _spelled(tag) if tags else ANY_TAG for tag in tree.tags]
-    return " ".join(_in_order(tree.phrases, leaves, _spelled, _closing))
+    parts = _in_order(tree.phrases, leaves, _spelled, lambda label: _CLOSING + _spelled(label))
+    return " ".join(parts)
 
 
 def restore(text: str, words: Sequence[str]) -> Restored:
@@ -282,19 +277,36 @@ def restore(text: str, words: Sequence[str]) -> Restored:
     """
     if not words:
         raise ValueError("a tree has at least one word")
-    builder = _TreeBuilder(len(words))
+    tree, repaired = _Growing(), False
     for part in text.split():
-        bracket = read_bracket(part)
-        if bracket is None:
-            builder.repaired = True
-        elif bracket.kind == "word":
-            builder.add_word(bracket.label)
-        elif bracket.kind == "open":
-            builder.open(bracket.label)
+        kind, label = read_bracket(part) or ("", "")
+        is_complete = len(tree.tags) == len(words)
+        if kind == "close":
+            places = range(len(tree.open) - 1, -1, -1)
+            outer = next((i for i in places if tree.phrases[tree.open[i]].label == label), None)
+            repaired |= outer != len(tree.open) - 1 or (outer == 0 and not is_complete)
+            if outer == 0 and not is_complete:
+                # The root stays open; it cannot be empty, because words follow.
+                outer = 1
+            while outer is not None and len(tree.open) > outer:
+                repaired |= not tree.end()
+        elif not kind or is_complete:
+            repaired = True
+        elif kind == "open":
+            tree.begin(label)
         else:
-            builder.close(bracket.label)
-    tags, phrases = builder.finished()
-    return Restored(Tree(tuple(map(escaped, words)), tags, phrases), builder.repaired)
+            if not tree.open and len(words) > 1:
+                repaired = True
+                tree.begin(_FLAT)
+            tree.tags.append(label)
+    repaired |= bool(tree.open) or len(tree.tags) < len(words)
+    if not tree.tags and not tree.phrases:
+        tree.begin(_FLAT)
+    tree.tags += [ANY_TAG] * (len(words) - len(tree.tags))
+    while tree.open:
+        tree.end()
+    found = Tree(tuple(map(escaped, words)), tuple(tree.tags), tuple(tree.phrases))
+    return Restored(found, repaired)
 
 
 class Bracket(NamedTuple):
@@ -318,7 +330,7 @@ def read_bracket(part: str) -> Bracket | None:
     except (ValueError, OverflowError):  # not a code point
         return None
     # One label has one spelling, and can be read again from a file.
-    if not label.isprintable() or not _PART.fullmatch(label) or _spelled(label) != spelling:
+    if not label.isprintable() or not _NAME.fullmatch(label) or _spelled(label) != spelling:
         return None
     if kind != "word" and label != _without_function(label):
         return None
@@ -333,10 +345,6 @@ _TO_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _TO_HEX = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
 
 
-def _closing(label: str) -> str:
-    return _CLOSING + _spelled(label)
-
-
 @functools.cache
 def _spelled(label: str) -> str:
     if label == ANY_TAG:  # which is a word
@@ -346,72 +354,6 @@ def _spelled(label: str) -> str:
 
 def _coded(character: str) -> str:
     return f"u{ord(character):x}v".translate(_TO_LETTERS)
-
-
-class _TreeBuilder:
-    """Makes a tree of a number of words from openings, closings and words in any order."""
-
-    def __init__(self, words: int) -> None:
-        self.repaired = False
-        self._words = words
-        self._tags: list[str] = []
-        self._phrases: list[Phrase] = []
-        # Indices of the phrases that are open.
-        self._open: list[int] = []
-
-    @property
-    def _placed(self) -> int:
-        return len(self._tags)
-
-    def open(self, label: str) -> None:
-        if self._placed == self._words:
-            self.repaired = True
-        else:
-            self._open.append(len(self._phrases))
-            self._phrases.append(Phrase(label, self._placed, -1))
-
-    def add_word(self, tag: str) -> None:
-        if self._placed == self._words:
-            self.repaired = True
-            return
-        if not self._open and self._words > 1:
-            self.repaired = True
-            self.open(_FLAT)
-        self._tags.append(tag)
-
-    def close(self, label: str) -> None:
-        depths = [d for d, at in enumerate(self._open) if self._phrases[at].label == label]
-        if not depths:
-            self.repaired = True
-            return
-        self.repaired |= depths[-1] < len(self._open) - 1
-        if depths[-1] == 0 and self._placed < self._words:
-            # The root stays open; it cannot be empty, because words follow.
-            self.repaired = True
-            depths[-1] = 1
-        while len(self._open) > depths[-1]:
-            self._close_innermost()
-
-    def finished(self) -> tuple[tuple[str, ...], tuple[Phrase, ...]]:
-        if self._placed < self._words:
-            self.repaired = True
-            if not self._phrases:
-                self.open(_FLAT)
-            self._tags += [ANY_TAG] * (self._words - self._placed)
-        while self._open:
-            self.repaired = True
-            self._close_innermost()
-        return tuple(self._tags), tuple(self._phrases)
-
-    def _close_innermost(self) -> None:
-        index = self._open.pop()
-        label, start, _ = self._phrases[index]
-        if start == self._placed:
-            # Empty; phrases within it were empty too, so this is the last one.
-            self.repaired = True
-            self._phrases.pop()
-        else:
-            self._phrases[index] = Phrase(label, start, self._placed)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -432,31 +374,28 @@ def treebank_words(line: str) -> list[str]:
     give their sentences as words.
     """
     for pattern, replacement in _TREEBANK_RULES:
-        line = pattern.sub(replacement, line)
+        line = re.sub(pattern, replacement, line)
     return [_BRACES.get(word, word) for word in split_words(line)]
 
 
 _BRACES = {"{": "-LCB-", "}": "-RCB-"}
-_TREEBANK_RULES = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        ("[\u201c\u201d\u201e]", '"'),
-        ("[\u2018\u2019]", "'"),
-        # A quote is an opening one at the beginning, and after a space or a bracket.
-        (r'(^|[\s(\[{<])"', r"\1 `` "),
-        ('"', " '' "),
-        (r"\.\.\.|\u2026", " ... "),
-        (r"([,:])(?!\d)", r" \1 "),
-        (r"[;@#$%&?!\[\](){}<>]|--", r" \g<0> "),
-        # The last full stop, before quotes and brackets.
-        (r"([^.\s])\.(?=[\s\])}>'\"]*$)", r"\1 . "),
-        (r"([^'\s])'(?=\s|$)", r"\1 ' "),
-        (r"(?i)([^'\s])('[smd]|'ll|'re|'ve|n't)(?=\s|$)", r"\1 \2 "),
-        (r"(?i)\b(can)(not)\b", r"\1 \2"),
-        (r"(?i)\b(gon|wan)(na)\b", r"\1 \2"),
-        (r"(?i)\b(got)(ta)\b", r"\1 \2"),
-    )
-]
+_TREEBANK_RULES = (
+    ("[\u201c\u201d\u201e]", '"'),
+    ("[\u2018\u2019]", "'"),
+    # A quote is an opening one at the beginning, and after a space or a bracket.
+    (r'(^|[\s(\[{<])"', r"\1 `` "),
+    ('"', " '' "),
+    (r"\.\.\.|\u2026", " ... "),
+    (r"([,:])(?!\d)", r" \1 "),
+    (r"[;@#$%&?!\[\](){}<>]|--", r" \g<0> "),
+    # The last full stop, before quotes and brackets.
+    (r"([^.\s])\.(?=[\s\])}>'\"]*$)", r"\1 . "),
+    (r"([^'\s])'(?=\s|$)", r"\1 ' "),
+    (r"(?i)([^'\s])('[smd]|'ll|'re|'ve|n't)(?=\s|$)", r"\1 \2 "),
+    (r"(?i)\b(can)(not)\b", r"\1 \2"),
+    (r"(?i)\b(gon|wan)(na)\b", r"\1 \2"),
+    (r"(?i)\b(got)(ta)\b", r"\1 \2"),
+)
 
 
 def model_source(words: Iterable[str]) -> str:
