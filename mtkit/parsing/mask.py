@@ -58,13 +58,7 @@ class BracketTokens:
         self.words = {token: b.label for token, b in brackets.items() if b.kind == "word"}
 
     def check(self, *, needed_by: str) -> None:
-        """Refuse a vocabulary in which no tree can be written with one token for each part.
-
-        `needed_by` is the setting that needs another one.
-
-        Raises:
-            MtkitError: naming the setting.
-        """
+        """Refuse, for a setting, a vocabulary without a token for each bracket and word."""
         if not (self.words and self.closing_of):
             raise MtkitError(
                 f"{needed_by}: the vocabulary of the target has no whole brackets; change this "

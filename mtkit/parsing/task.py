@@ -7,7 +7,7 @@ translation at both ends, in scores and in the search, is in `Parsing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -65,9 +65,8 @@ class Task:
     def token_masks(self, words: Sequence[int], limits: Sequence[int]) -> list[TreeMask] | None:
         """Masks that keep the search to well-formed results; None if there is no such rule.
 
-        Args:
-            words: number of words of each sentence.
-            limits: maximum number of tokens of each output, with EOS.
+        They are for the numbers of words of the sentences, and the most tokens of each output, with
+        EOS.
         """
         return None
 
@@ -76,23 +75,18 @@ class Parsing(Task):
     """Parsing: the model reads words, and writes a linearised tree; the result is in brackets.
 
     Args:
+        tokenizer: of linearised trees.
         tokenized: whether lines are words already, separated by spaces; otherwise they are plain
             text, which is split as in the Penn Treebank.
-        brackets: of the target vocabulary.
     """
 
     name = "parsing"
 
-    def __init__(self, brackets: BracketTokens, *, tokenized: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, tokenized: bool) -> None:
         self.tokenized = tokenized
-        self._brackets = brackets
+        self._brackets = BracketTokens(tokenizer)
         # Whether the model writes part-of-speech tags.
-        self.tags = brackets.has_tags
-
-    @classmethod
-    def from_tokenizer(cls, tokenizer: Tokenizer, *, tokenized: bool) -> Self:
-        """For a model with this vocabulary of linearised trees."""
-        return cls(BracketTokens(tokenizer), tokenized=tokenized)
+        self.tags = self._brackets.has_tags
 
     def words(self, line: str) -> list[str]:
         """The words of a line; none if it is blank."""
@@ -154,15 +148,11 @@ class Parsing(Task):
 
 def make_task(name: str, tokenizer: Tokenizer, *, tokenized: bool) -> Task:
     """The task of this name, for a model with this target vocabulary."""
-    return Parsing.from_tokenizer(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
+    return Parsing(tokenizer, tokenized=tokenized) if name == "parsing" else Task()
 
 
 def counted_words(vocabularies: Vocabularies, *, device: torch.device) -> tuple[Tensor, Tensor]:
     """The tokens that words are counted by, with `model.positions: words`.
-
-    Args:
-        vocabularies: of sentences and of linearised trees.
-        device: of the results.
 
     Returns:
         (V,) of the source, True for a subword that begins a word, and EOS; (V,) of the target, True

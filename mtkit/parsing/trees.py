@@ -271,12 +271,8 @@ def restore(text: str, words: Sequence[str]) -> Restored:
       everything that is open is closed.
     - Words outside of a phrase get the root `S`.
 
-    Args:
-        text: as `linearise` writes it, or any other text.
-        words: of the sentence, at least one; round brackets in them are escaped.
+    There is at least one word; round brackets in words are escaped.
     """
-    if not words:
-        raise ValueError("a tree has at least one word")
     tree, repaired = _Growing(), False
     for part in text.split():
         kind, label = read_bracket(part) or ("", "")

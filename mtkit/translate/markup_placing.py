@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
@@ -80,44 +80,6 @@ class _Words:
         """The words that have characters in a part of the line."""
         first = bisect_right(self.ends, part[0])
         return range(first, max(first, bisect_left(self.starts, part[1])))
-
-
-class _Free:
-    """Which of some words are in no element yet."""
-
-    def __init__(self) -> None:
-        # The runs of words that are in an element, in order; none is right beside another.
-        self._taken: list[Range] = []
-
-    def take(self, words: Range) -> None:
-        """The first word to the last one; they are free."""
-        first, end = words[0], words[1] + 1
-        at = bisect_left(self._taken, (first, end))
-        if at < len(self._taken) and self._taken[at][0] == end:
-            end = self._taken.pop(at)[1]
-        if at and self._taken[at - 1][1] == first:
-            first = self._taken.pop(at - 1)[0]
-        insort(self._taken, (first, end))
-
-    def are_all(self, first: int, end: int) -> bool:
-        """Whether the first word and all others before the end are free."""
-        at = bisect_left(self._taken, (first,))
-        is_begun = at < len(self._taken) and self._taken[at][0] < end
-        return not is_begun and self.next(first) == first
-
-    def next(self, word: int) -> int:
-        """The first free word from this one on; the end if there is none."""
-        return self._run(word)[1]
-
-    def before(self, end: int) -> int:
-        """The end of the last free word before an end; the start if there is none."""
-        first, after = self._run(end - 1)
-        return first if after >= end else end
-
-    def _run(self, word: int) -> Range:
-        """The run that a word is in; (word, word) if it is free."""
-        at = bisect_right(self._taken, word, key=lambda run: run[0]) - 1
-        return self._taken[at] if at >= 0 and word < self._taken[at][1] else (word, word)
 
 
 class _Placer:
@@ -212,10 +174,11 @@ class _Placer:
         """
         left = {number: node for number, node in enumerate(nodes) if node.is_element}
         where: dict[int, Range] = {}
-        free = _Free()
+        # For each target word 1 if it is in an element, else 0.
+        taken = bytearray(len(self._tgt_words.starts))
 
         def put(number: int, words: Range, area: Range) -> None:
-            free.take(words)
+            taken[words[0] : words[1] + 1] = b"\1" * (words[1] + 1 - words[0])
             # The part may end inside of a word, before its punctuation.
             start = max(self._tgt_words.starts[words[0]], area[0])
             end = min(self._tgt_words.ends[words[1]], area[1])
@@ -224,13 +187,13 @@ class _Placer:
         for links in (self._best, self._linked):
             for number, node in list(left.items()):
                 area = self._area(node.start, node.end, tgt)
-                if words := self._run(node, area, free, links):
+                if words := self._run(node, area, taken, links):
                     put(number, words, area.tgt)
         for number, node in list(left.items()):
             area = self._area(node.start, node.end, tgt)
             if len(nodes) == 1:
                 where[number] = self._trimmed(left.pop(number), area.tgt)
-            elif words := self._nearest(node, area, free):
+            elif words := self._nearest(node, area, taken):
                 put(number, words, area.tgt)
         others = sorted(where.values())
         for number, node in left.items():
@@ -247,7 +210,7 @@ class _Placer:
         return _Area((self._starts[first], self._ends[last]), (left, right))
 
     def _run(
-        self, node: Node, area: _Area, free: _Free, links: dict[int, list[int]]
+        self, node: Node, area: _Area, taken: bytearray, links: dict[int, list[int]]
     ) -> Range | None:
         """The first and last of neighbouring target words that belong to an element.
 
@@ -257,18 +220,18 @@ class _Placer:
         own = self._src_words.inside((node.start, node.end))
         words = self._tgt_words.inside(area.tgt)
         is_all = own == self._src_words.inside(area.src) and len(words) > 0
-        if is_all and free.are_all(words[0], words.stop):
+        if is_all and 1 not in taken[words.start : words.stop]:
             return words[0], words[-1]
         linked = sorted({j for i in own for j in links.get(i, ()) if j in words})
         is_one_run = linked and len(linked) == linked[-1] - linked[0] + 1
-        if is_one_run and free.are_all(linked[0], linked[-1] + 1):
+        if is_one_run and 1 not in taken[linked[0] : linked[-1] + 1]:
             return linked[0], linked[-1]
         best, run = 0, None
         total = first = previous = -1
         for j in linked:
-            if free.next(j) != j:
+            if taken[j]:
                 continue
-            if total > 0 and free.are_all(previous, j):
+            if total > 0 and 1 not in taken[previous:j]:
                 total -= self._before[j] - self._before[previous + 1]
             else:
                 total = 0
@@ -279,21 +242,22 @@ class _Placer:
                 best, run = total, (first, j)
         return run
 
-    def _nearest(self, node: Node, area: _Area, free: _Free) -> Range | None:
+    def _nearest(self, node: Node, area: _Area, taken: bytearray) -> Range | None:
         """The free words nearest to where an element would be, as many as it has."""
         words = self._tgt_words.inside(area.tgt)
         size = max(1, len(self._src_words.inside((node.start, node.end))))
         place = self._near(node.start, area)
         near = bisect_left(self._tgt_words.starts, place, words.start, words.stop)
-        first = last = free.next(near)
-        before = free.before(near) - 1
-        if before >= words.start and (first >= words.stop or first - near > near - before):
+        behind, before = taken.find(0, near, words.stop), taken.rfind(0, words.start, near)
+        if before >= 0 and (behind < 0 or behind - near > near - before):
             first = last = before
-            while last - first + 1 < size and words.start < first == free.before(first):
+            while last - first + 1 < size and words.start < first and not taken[first - 1]:
                 first -= 1
-        elif first >= words.stop:
+        elif behind < 0:
             return None
-        while last - first + 1 < size and last + 1 < words.stop and free.next(last + 1) == last + 1:
+        else:
+            first = last = behind
+        while last - first + 1 < size and last + 1 < words.stop and not taken[last + 1]:
             last += 1
         return first, last
 
