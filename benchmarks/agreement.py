@@ -162,8 +162,8 @@ def compare_translations(
 
     changes = {"beam_size": beam_size, "length_penalty": 0.0}
     config = translator.config.model_copy(update=changes)
-    src, tgt, device = translator.src_tokenizer, translator.tokenizer, translator.device
-    ours = Translator(translator.model, tgt, config, device=device, src_tokenizer=src)
+    vocabularies, device = translator.vocabularies, translator.device
+    ours = Translator([translator.model], vocabularies, config, device=device)
     mine = list(ours.translate(lines))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
@@ -171,7 +171,7 @@ def compare_translations(
         write_ctranslate2(ours.model, ours.vocabularies, place, longest=longest)
         theirs = CTranslate2Model(place, ours.vocabularies, config).translate(lines)
     model, *_ = real_case(ours, lines[:1])
-    exact = Translator(model, tgt, config, device=device, src_tokenizer=src)
+    exact = Translator([model], vocabularies, config, device=device)
     different, better = [], 0
     for source, one, other in zip(lines, mine, theirs, strict=True):
         if one != other:

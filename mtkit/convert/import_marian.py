@@ -45,7 +45,7 @@ from mtkit.convert.transformers_folder import (
 from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.run_manifest import DataOrigin, ImportRecord, RunManifest
-from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer
+from mtkit.tokenizer import PAD_ID, UNK_ID, Tokenizer, Vocabularies
 from mtkit.translate import Translator
 
 log = logging.getLogger(__name__)
@@ -282,12 +282,13 @@ def _translator(run: Run) -> Translator:
     with torch.device("meta"):
         model = Transformer(run.config.model, len(tgt), PAD_ID, vocabularies.own_src_size)
     load_into(model, run.select(None)[0], of=run.path)
+    if tags_of(src):
+        src = _TaggedTokenizer(src.model)
     return Translator(
-        model.eval(),
-        tgt,
+        [model.eval()],
+        Vocabularies(src, tgt),
         plain_greedy(run.config.decode).model_copy(update={"max_extra_length": EXTRA_CHECKED}),
         device=torch.device("cpu"),
-        src_tokenizer=_TaggedTokenizer(src.model) if tags_of(src) else src,
     )
 
 

@@ -223,11 +223,10 @@ class Validator:
         """The translation of every line."""
         tags = self._vocabularies.src.language_tags
         translator = Translator(
-            model,
-            self._vocabularies.tgt,
+            [model],
+            self._vocabularies,
             self._decode,
             device=self._device,
-            src_tokenizer=self._vocabularies.src,
             task=self._task,
             src_prefix=[tags[measured.tgt_lang]] if measured.tgt_lang is not None else (),
         )

@@ -7,26 +7,13 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
 
-from mtkit.base.devices import (
-    choose_precision,
-    devices,
-    disable_malloc_trim,
-    select_matmul_backend,
-)
 from mtkit.base.errors import MtkitError
 from mtkit.base.folders import is_unfinished
 from mtkit.checkpoint import load_into
-from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing import Task
 from mtkit.run_folder import Run
-from mtkit.tokenizer import PAD_ID, Tokenizer, Vocabularies
-from mtkit.translate.decoder import Decoder
-from mtkit.translate.linear import pack_weights
-from mtkit.translate.pool import Pool
-from mtkit.translate.requests import BaseDecoder
+from mtkit.tokenizer import PAD_ID, Vocabularies
 
 log = logging.getLogger(__name__)
 
@@ -125,32 +112,3 @@ def choose_direction(
             tgt_lang,
         )
     return src_lang, tgt_lang
-
-
-def make_decoder(
-    models: Sequence[Transformer],
-    tokenizer: Tokenizer,
-    config: DecodeConfig,
-    task: Task,
-    *,
-    device: torch.device,
-    workers: int,
-    packed: bool,
-) -> tuple[BaseDecoder, torch.device]:
-    """The decoder of models that are on the CPU, and the device of those in this process.
-
-    The models are changed in place.
-    """
-    if workers > 1:
-        precision = choose_precision(config.precision, device, exact=True)
-        places = devices(device, workers)
-        pool = Pool(models, tokenizer, config, precision=precision, devices=places, task=task)
-        cpu = torch.device("cpu")
-        select_matmul_backend(cpu)
-        return pool, cpu
-    together = nn.ModuleList(models).to(device)
-    if packed:
-        pack_weights(together, choose_precision(config.precision, device, exact=True), device)
-    disable_malloc_trim()
-    select_matmul_backend(device)
-    return Decoder(models, tokenizer, config, device=device, task=task), device

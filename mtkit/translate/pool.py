@@ -20,14 +20,20 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from multiprocessing import reduction
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from mtkit.base.devices import Precision, disable_malloc_trim, select_matmul_backend
+from mtkit.base.devices import (
+    Precision,
+    choose_precision,
+    disable_malloc_trim,
+    select_matmul_backend,
+)
 from mtkit.base.errors import MtkitError
 from mtkit.base.processes import Worker
 from mtkit.config import DecodeConfig, ModelConfig
@@ -60,10 +66,8 @@ class Pool(BaseDecoder):
         models: on the CPU, in evaluation mode, not packed. They are changed in place: their
             weights are moved to shared memory, and for a CPU they are packed.
         tokenizer: of the target language of all models.
-        config: settings of search or sampling, and limits.
-        precision: of the workers, from `choose_precision`.
         devices: one for each worker.
-        task: as in `Decoder`.
+        task: by default translation.
     """
 
     def __init__(
@@ -72,10 +76,10 @@ class Pool(BaseDecoder):
         tokenizer: Tokenizer,
         config: DecodeConfig,
         *,
-        precision: Precision,
         devices: Sequence[torch.device],
         task: Task | None = None,
     ) -> None:
+        precision = choose_precision(config.precision, devices[0], exact=True)
         on_cpu = devices[0].type == "cpu"
         # PyTorch cannot share the memory of packed 8-bit weights.
         prepared = on_cpu and precision != "int8"
@@ -161,7 +165,7 @@ class Pool(BaseDecoder):
             if len(worker.pending) >= _AT_A_TIME:
                 return
             # It stays in the queue until it is sent, so that it gets the error if sending fails.
-            worker.send(self._queue[0])
+            worker.give(self._queue[0])
             self._queue.popleft()
 
     def _receive(self, timeout: float | None) -> None:
@@ -170,7 +174,7 @@ class Pool(BaseDecoder):
         if not by_pipe and timeout is None:
             raise RuntimeError("no worker has the batch that is waited for")
         for pipe in wait(list(by_pipe), timeout):
-            by_pipe[pipe].receive()
+            by_pipe[pipe].take_back()
         self._feed()
 
     def _stop(self, error: MtkitError) -> None:
@@ -198,28 +202,25 @@ class Pool(BaseDecoder):
                 raise
 
 
-class _Worker:
+class _Worker(Worker[_Request, list[list[Translation]]]):
     """The parent's view of a worker process, with its batches in order."""
 
     def __init__(self, setup: _Setup) -> None:
-        self.pending: deque[PendingBatch] = deque()
-        self._process: Worker[_Request, list[list[Translation]]] = Worker(
-            _Decoding(setup),
+        super().__init__(
+            setup,
             what="a translation worker",
             advice="fewer --workers or a smaller --batch-tokens need less",
         )
-        self.pid = self._process.pid
-        self.pipe = self._process.pipe
-        self.end = self._process.end
+        self.pending: deque[PendingBatch] = deque()
 
-    def send(self, pending: PendingBatch) -> None:
+    def give(self, pending: PendingBatch) -> None:
         """Send it a batch."""
-        self._process.send((pending.sentences, pending.n_best))
+        self.send((pending.sentences, pending.n_best))
         self.pending.append(pending)
 
-    def receive(self) -> None:
+    def take_back(self) -> None:
         """Receive its next answer."""
-        answer = self._process.receive()
+        answer = self.receive()
         pending = self.pending.popleft()
         if isinstance(answer, Exception):
             pending.error = answer
@@ -233,7 +234,7 @@ class _Worker:
 
 @dataclass(frozen=True)
 class _Setup:
-    """The settings of a worker.
+    """The settings of a worker; it decodes batches.
 
     It is small, because the parent waits until a new process has read it.
 
@@ -251,8 +252,11 @@ class _Setup:
     threads: int
     device: torch.device
 
-    def decoder(self) -> Decoder:
-        """The decoder of this process."""
+    def __call__(self, request: _Request) -> list[list[Translation]]:
+        return self._decoder.decode(*request)
+
+    @cached_property
+    def _decoder(self) -> Decoder:
         torch.set_num_threads(self.threads)
         tokenizer = Tokenizer(self.vocabulary.bytes.numpy().tobytes())
         with torch.device("meta"):
@@ -274,18 +278,6 @@ class _Setup:
         return Decoder(models, tokenizer, self.decode, device=self.device, task=self.task)
 
 
-class _Decoding:
-    """Decodes batches; the decoder is created from the setup at the first batch."""
-
-    def __init__(self, setup: _Setup) -> None:
-        self._setup = setup
-        self._decoder: Decoder | None = None
-
-    def __call__(self, request: _Request) -> list[list[Translation]]:
-        self._decoder = self._decoder or self._setup.decoder()
-        return self._decoder.decode(*request)
-
-
 # ---------------------------------------------------------------------------------------------
 # Shared memory
 
@@ -297,12 +289,21 @@ class _Memory:
     small in a container, and a process that writes to it is then killed.
     """
 
-    def __init__(self, size: int, descriptor: int | None = None) -> None:
-        if descriptor is None:
-            descriptor = _new_descriptor(size)
+    def __init__(self, size: int, descriptor: int) -> None:
         self._size, self._descriptor = size, descriptor
         weakref.finalize(self, os.close, descriptor)
         self.bytes = torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
+
+    @classmethod
+    def new(cls, size: int) -> Self:
+        """New memory."""
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("mtkit")
+        else:
+            with tempfile.TemporaryFile() as file:
+                descriptor = os.dup(file.fileno())
+        os.ftruncate(descriptor, size)
+        return cls(size, descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _attached, (reduction.DupFd(self._descriptor), self._size)
@@ -312,19 +313,9 @@ def _attached(descriptor: Any, size: int) -> _Memory:
     return _Memory(size, descriptor.detach())
 
 
-def _new_descriptor(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("mtkit")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
-    return descriptor
-
-
 def _shared(models: nn.Module) -> _Memory:
     """New shared memory with the weights of models, which are moved there."""
-    memory = _Memory(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
+    memory = _Memory.new(max(1, sum(_room(getattr(*place)) for place in weight_places(models))))
     _place(models, memory)
     return memory
 
@@ -349,6 +340,6 @@ def _room(weight: Tensor) -> int:
 
 
 def _memory_of(data: bytes) -> _Memory:
-    memory = _Memory(len(data))
+    memory = _Memory.new(len(data))
     memory.bytes.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     return memory

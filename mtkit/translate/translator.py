@@ -14,20 +14,30 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from torch import nn
 
 from mtkit.align import Aligner, Alignment, AlignmentHead, Method, heads_of
-from mtkit.base.devices import choose_device, memory_explained
+from mtkit.base.devices import (
+    choose_device,
+    choose_precision,
+    devices,
+    disable_malloc_trim,
+    memory_explained,
+    select_matmul_backend,
+)
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.parsing import Task, make_task
 from mtkit.run_folder import Run
-from mtkit.tokenizer import Tokenizer, Vocabularies
+from mtkit.tokenizer import Vocabularies
 from mtkit.translate.aligning import align_pairs
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.doubts import Doubts, check
-from mtkit.translate.loading import choose_direction, load_models, make_decoder
+from mtkit.translate.linear import pack_weights
+from mtkit.translate.loading import choose_direction, load_models
+from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, plan
 from mtkit.translate.scoring import Scored, score_pairs
@@ -41,15 +51,11 @@ class Translator:
     It can be used as a context manager, which closes it.
 
     Args:
-        model: on its device, in evaluation mode; its weights are not copied.
-        tokenizer: of the model; of its target, if the source has another.
-        config: settings of search or sampling, and limits.
-        device: the device of the model.
-        others: further models of an ensemble, likewise.
-        decoder: the decoder; by default one in this process.
-        src_tokenizer: of the source; by default the same.
-        glossary: terms that translations must contain.
-        task: what the model does; by default translation.
+        models: one, or those of an ensemble; on their device, in evaluation mode. Their weights are
+            not copied.
+        vocabularies: of all models.
+        decoder: by default one in this process.
+        task: by default translation.
         src_prefix: ids that every source begins with: the language tag of a multilingual model.
 
     Raises:
@@ -58,14 +64,12 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
-        tokenizer: Tokenizer,
+        models: Sequence[Transformer],
+        vocabularies: Vocabularies,
         config: DecodeConfig,
         *,
         device: torch.device,
-        others: Sequence[Transformer] = (),
         decoder: BaseDecoder | None = None,
-        src_tokenizer: Tokenizer | None = None,
         glossary: Glossary | None = None,
         task: Task | None = None,
         src_prefix: Sequence[int] = (),
@@ -79,16 +83,16 @@ class Translator:
         if glossary is not None and (config.sample or config.mbr_samples):
             name = "sample" if config.sample else "mbr_samples"
             raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
-        self.model = model
+        self.model = models[0]
         self.src_prefix = list(src_prefix)
-        self._models = [model, *others]
-        self.vocabularies = Vocabularies(src_tokenizer or tokenizer, tokenizer)
-        self.src_tokenizer, self.tokenizer = self.vocabularies
+        self._models = list(models)
+        self.vocabularies = vocabularies
+        self.src_tokenizer, self.tokenizer = vocabularies
         self.config = config
         self.device = device
         self.glossary = glossary
         self._decoder = decoder or Decoder(
-            self._models, tokenizer, config, device=device, task=self.task
+            models, vocabularies.tgt, config, device=device, task=self.task
         )
         # Set by `load`: the folders, a description of the weights, the languages, and what the
         # training lines were like.
@@ -121,11 +125,10 @@ class Translator:
         main script again, so the script must do its work under `if __name__ == "__main__":`.
 
         Args:
-            run: an open run, or its folder; several make an ensemble, which uses the mean of their
-                probabilities.
+            run: several make an ensemble, which uses the mean of their probabilities.
             checkpoint: `last`, `best`, a step or `average:N`; by default the average set in the
                 run's configuration.
-            config: settings of search or sampling; by default those of the first run.
+            config: by default that of the first run.
             device: `auto`, `cpu` or `cuda`.
             prepared: pack the weights for fast decoding in `decode.precision`; False leaves the
                 model as trained, for access to its weights.
@@ -155,26 +158,31 @@ class Translator:
         vocabularies = first.tokenizers()
         tags = vocabularies.src.language_tags
         src_lang, tgt_lang = choose_direction(first, tags, src_lang, tgt_lang)
-        chosen = choose_device(device)
+        on_device = choose_device(device)
         models, checkpoints = load_models(runs, vocabularies, checkpoint)
-        src_tokenizer, tokenizer = vocabularies
         config = config or first.config.decode
         origin = first.manifest.data
         if config.split_sentences == "auto":
             config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
         task_name = "translation" if linearised else origin.task
-        task = make_task(task_name, tokenizer, tokenized=tokenized)
-        decoder, on_device = make_decoder(
-            models, tokenizer, config, task, device=chosen, workers=workers, packed=prepared
-        )
+        task = make_task(task_name, vocabularies.tgt, tokenized=tokenized)
+        decoder = None
+        if workers > 1:
+            places, on_device = devices(on_device, workers), torch.device("cpu")
+            decoder = Pool(models, vocabularies.tgt, config, devices=places, task=task)
+        else:
+            together = nn.ModuleList(models).to(on_device)
+            if prepared:
+                precision = choose_precision(config.precision, on_device, exact=True)
+                pack_weights(together, precision, on_device)
+            disable_malloc_trim()
+        select_matmul_backend(on_device)
         translator = cls(
-            models[0],
-            tokenizer,
+            models,
+            vocabularies,
             config,
             device=on_device,
-            others=models[1:],
             decoder=decoder,
-            src_tokenizer=src_tokenizer,
             glossary=glossary,
             task=task,
             src_prefix=[tags[tgt_lang]] if tags else (),

@@ -31,7 +31,8 @@ HOSTILE = [
 def with_batches_of(translator: Translator, batch_tokens: int) -> Translator:
     """The same model with other batches."""
     config = translator.config.model_copy(update={"batch_tokens": batch_tokens})
-    return Translator(translator.model, translator.tokenizer, config, device=translator.device)
+    models = [translator.model]
+    return Translator(models, translator.vocabularies, config, device=translator.device)
 
 
 def numbers(count: int, seed: int = 1) -> list[str]:
@@ -43,13 +44,11 @@ def numbers(count: int, seed: int = 1) -> list[str]:
 
 def changed_to(translator: Translator, **settings: Any) -> Translator:
     """The same models under other settings of `decode`."""
-    model, *others = translator._models
     changed = Translator(
-        model,
-        translator.tokenizer,
+        translator._models,
+        translator.vocabularies,
         translator.config.model_copy(update=settings),
         device=translator.device,
-        others=others,
     )
     changed.src_lang, changed.tgt_lang = translator.src_lang, translator.tgt_lang
     return changed

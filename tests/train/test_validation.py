@@ -83,9 +83,8 @@ def test_a_validation_translates_in_float32_on_a_cpu(config: Config, tiny_data: 
     trainer = Trainer(changed(config, "train", precision="bf16"), tiny_data, device=CPU)
     trainer.update(next(trainer.batches))
     found = trainer.validate().translations
-    src, tgt = tiny_data.tokenizers()
     translator = Translator(
-        trainer.model.eval(), tgt, config.decode.greedy(), device=CPU, src_tokenizer=src
+        [trainer.model.eval()], tiny_data.tokenizers(), config.decode.greedy(), device=CPU
     )
     wanted = translator.translate_nbest(tiny_data.text("valid")[0], n_best=1)
     for mine, (theirs,) in zip(found, wanted, strict=True):

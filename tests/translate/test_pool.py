@@ -176,9 +176,9 @@ def test_memory_is_bounded_while_a_window_takes_long(alone: Translator) -> None:
         for taken in range(1, 31):
             yield Window(taken, ["one two"])
 
-    model, device = alone.model, alone.device
-    stuck = Stuck([model], alone.tokenizer, alone.config, device=device)
-    translator = Translator(model, alone.tokenizer, alone.config, device=device, decoder=stuck)
+    models, device = [alone.model], alone.device
+    stuck = Stuck(models, alone.tokenizer, alone.config, device=device)
+    translator = Translator(models, alone.vocabularies, alone.config, device=device, decoder=stuck)
     for yielded, _ in enumerate(translator.translate_windows(windows()), 1):
         assert taken <= yielded + 2 * 2
     assert (taken, yielded) == (30, 30)
@@ -332,13 +332,7 @@ def test_bugs_keep_their_traceback_and_lost_workers_are_reported(
 def test_all_batches_of_a_lost_worker_end_in_an_error(untrained: Run) -> None:
     pending = [PendingBatch([Sentence(1 + i, [5 + i])], n_best=1) for i in range(5)]
     plain = Translator.load(untrained, device="cpu", prepared=False)
-    pool = Pool(
-        [plain.model],
-        plain.tokenizer,
-        plain.config,
-        precision="fp32",
-        devices=[plain.device],
-    )
+    pool = Pool([plain.model], plain.tokenizer, plain.config, devices=[plain.device])
     pool.begin(pending)
     pool.finish(pending[0])
     (pid,) = pool.processes
