@@ -14,13 +14,14 @@ run.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ from mtkit.align.links import (
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import Record, read_record, write_record
 from mtkit.batches import pad_ids, plan_batches
+from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.run_folder import ALIGNMENT, Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, SpannedIds, Vocabularies
@@ -77,11 +79,8 @@ class AlignmentHead(Record):
 class AlignmentSettings(Record):
     """How a run aligns words, as `mtkit align --tune` found it; `alignment.json` in a run folder.
 
-    Attributes:
-        heads: whose mean is used.
-        error_rate: AER on the pairs of tuning, between 0 and 1.
-        pairs: number of these pairs.
-        reference: what the alignments were compared with: "gold" or "reverse".
+    `error_rate` is the AER of the mean of the heads, between 0 and 1, on so many pairs; they were
+    compared with `reference`: "gold" or "reverse".
     """
 
     heads: list[AlignmentHead]
@@ -91,11 +90,7 @@ class AlignmentSettings(Record):
 
     @classmethod
     def load(cls, run: Path) -> AlignmentSettings | None:
-        """Those of a run folder; None if it has none.
-
-        Raises:
-            MtkitError: if the file is damaged.
-        """
+        """Those of a run folder; None if it has none."""
         path = run / ALIGNMENT
         if not os.path.lexists(path):
             return None
@@ -108,12 +103,11 @@ class AlignmentSettings(Record):
 
 def all_heads(model: Transformer) -> list[AlignmentHead]:
     """Every head of the decoder at both steps."""
-    steps: tuple[Step, ...] = ("prediction", "input")
     return [
         AlignmentHead(layer=layer, head=head, step=step)
         for layer in range(1, model.config.decoder_layers + 1)
         for head in range(1, model.config.n_heads + 1)
-        for step in steps
+        for step in get_args(Step)
     ]
 
 
@@ -245,8 +239,7 @@ def _best(
     return frozenset((rows[row], columns[best[row]]) for row in np.flatnonzero(aligned))
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """One side of a pair: its ids up to the limit, none if it is blank, and its words.
 
     `starts` are the first subwords of the words that have one, and `indices` these words.
@@ -257,15 +250,14 @@ class _Line:
     starts: list[int]
     indices: list[int]
 
-    @classmethod
-    def from_text(cls, line: str, encoded: SpannedIds, limit: int) -> Self:
-        """A line, cut to so many subwords."""
-        words = word_spans(line)
-        # Some spaces, such as U+0085, are subwords to the tokenizer.
-        ids, spans = (encoded.ids[:limit], encoded.spans[:limit]) if words else ([], [])
-        owners = words_of_subwords(words, [start for start, _ in spans])
-        indices, starts = np.unique(np.array(owners, np.int64), return_index=True)
-        return cls(ids, words, starts.tolist(), indices.tolist())
+
+def _cut_line(line: str, encoded: SpannedIds, limit: int) -> _Line:
+    words = word_spans(line)
+    # Some spaces, such as U+0085, are subwords to the tokenizer.
+    ids, spans = (encoded.ids[:limit], encoded.spans[:limit]) if words else ([], [])
+    owners = words_of_subwords(words, [start for start, _ in spans])
+    indices, starts = np.unique(np.array(owners, np.int64), return_index=True)
+    return _Line(ids, words, starts.tolist(), indices.tolist())
 
 
 Pair = tuple[_Line, _Line]
@@ -276,15 +268,10 @@ class Aligner:
 
     Args:
         models: on their device, in evaluation mode.
-        heads: of each model.
-        vocabularies: of the models.
-        device: the device of the models.
-        batch_tokens: source or target tokens of a batch.
-        max_tokens: of a line, with EOS. The words behind are not aligned.
+        heads: of each model; the attribute has those of all.
+        config: `batch_tokens` are source or target tokens of a batch; a line has
+            `max_source_tokens` with EOS, and the words behind are not aligned.
         src_prefix: as in `Translator`; it is aligned with nothing.
-
-    Attributes:
-        heads: of all models.
 
     Raises:
         ValueError: for a head that a model does not have, or if a model has none of the heads.
@@ -295,10 +282,9 @@ class Aligner:
         models: Sequence[Transformer],
         heads: Sequence[Sequence[AlignmentHead]],
         vocabularies: Vocabularies,
+        config: DecodeConfig,
         *,
         device: torch.device,
-        batch_tokens: int,
-        max_tokens: int,
         src_prefix: Sequence[int] = (),
     ) -> None:
         self._src_prefix = list(src_prefix)
@@ -311,8 +297,8 @@ class Aligner:
                 raise ValueError(f"heads: the model does not have {min(map(str, unknown))}")
         self._vocabularies = vocabularies
         self._device = device
-        self._batch_tokens = batch_tokens
-        self._limit = max_tokens - 1 - len(self._src_prefix)
+        self._batch_tokens = config.batch_tokens
+        self._limit = config.max_source_tokens - 1 - len(self._src_prefix)
 
     def align(
         self,
@@ -333,16 +319,15 @@ class Aligner:
         if numbers is None:
             numbers = range(1, len(sources) + 1)
         pairs = self._encode(sources, translations, numbers, ("source", "translation"))
-        others = None
+        backward: Sequence[WordAttention | None] = [None] * len(pairs)
         if reverse is not None:
             others = reverse._encode(translations, sources, numbers, ("translation", "source"))
         found = [Alignment({}, src.words, tgt.words) for src, tgt in pairs]
         for batch in self._batches(pairs):
             forward = self._mean([pairs[i] for i in batch])
-            backward: Sequence[WordAttention | None] = [None] * len(batch)
-            if reverse is not None and others is not None:
+            if reverse is not None:
                 backward = reverse._mean([others[i] for i in batch])
-            for i, one, other in zip(batch, forward, backward, strict=True):
+            for i, one, other in zip(batch, forward, backward, strict=False):
                 found[i] = replace(found[i], weights=links_of(one, other, method))
         return found
 
@@ -372,7 +357,7 @@ class Aligner:
         lines = []
         for side, tokenizer, texts in zip(sides, self._vocabularies, (src, tgt), strict=True):
             encoded = tokenizer.encode_with_spans(texts)
-            warned = set()
+            warned: set[int] = set()
             for number, one in zip(numbers, encoded, strict=True):
                 if len(one.ids) > self._limit and number not in warned:
                     warned.add(number)
@@ -385,7 +370,7 @@ class Aligner:
                         side,
                     )
             lines.append(
-                [_Line.from_text(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]
+                [_cut_line(*pair, self._limit) for pair in zip(texts, encoded, strict=True)]
             )
         return list(zip(*lines, strict=True))
 
@@ -401,10 +386,7 @@ class Aligner:
 
     def _mean(self, pairs: Sequence[Pair]) -> list[WordAttention]:
         """The mean attention of all heads of each pair."""
-        summed: Tensor | None = None
-        for weights in self._weights(pairs):
-            summed = weights if summed is None else summed + weights
-        assert summed is not None
+        summed = functools.reduce(torch.add, self._weights(pairs))
         return self._of_words(pairs, summed / len(self.heads))
 
     def _weights(self, pairs: Sequence[Pair]) -> Iterator[Tensor]:
@@ -464,10 +446,7 @@ def choose_heads(
         progress: called after each candidate.
     """
     found = aligner.by_head(sources, translations)
-
-    def error_rate(of: Sequence[int]) -> float:
-        return _error_rate(found, of, golds)
-
+    error_rate = functools.partial(_error_rate, found, golds)
     choices = [[aligner.heads.index(head) for head in heads] for heads in known]
     known_rates = list(map(error_rate, choices))
     chosen: list[int] = []
@@ -488,7 +467,7 @@ def choose_heads(
 
 
 def _error_rate(
-    found: Sequence[Sequence[WordAttention]], chosen: Sequence[int], golds: Sequence[Gold]
+    found: Sequence[Sequence[WordAttention]], golds: Sequence[Gold], chosen: Sequence[int]
 ) -> float:
     """The alignment error rate of the mean of some heads."""
     links = []

@@ -63,15 +63,14 @@ def weights_of_pairs(
 ) -> AttentionWeights:
     """Run a model over pairs, and return the attention weights of some of its layers.
 
+    Rows at padding are meaningless.
+
     Args:
         model: in evaluation mode.
         src: (B, S), each sentence ended by EOS, then padding.
         tgt_in: (B, T), each sentence begun by BOS, then padding.
         encoder, decoder, cross: numbers of layers, from 0. The decoder runs to the last of them.
         sizes: whether to compute the sizes of heads.
-
-    Returns:
-        The weights of these layers. Rows at padding are meaningless.
     """
     found, thread = AttentionWeights(), get_ident()
     with ExitStack() as hooks:
@@ -87,9 +86,9 @@ def weights_of_pairs(
             handle = attention.register_forward_pre_hook(hook, with_kwargs=True)
             hooks.callback(handle.remove)
 
-        encoder_layers, decoder_layers = model.encoder_layers(), model.decoder_layers()
+        decoder_layers = model.decoder_layers()
         for number in encoder:
-            observe(encoder_layers[number].self_attention, found.encoder, number)
+            observe(model.encoder_layers()[number].self_attention, found.encoder, number)
         for number in decoder:
             observe(decoder_layers[number].self_attention, found.decoder, number)
         for number in cross:
@@ -113,12 +112,7 @@ def weights_and_values(
         (keys, values), mask = args
         return attention_weights(attention.split_heads(attention.q_proj(x)), keys, mask), values
     assert isinstance(attention, SelfAttention)
-    return _of_self(attention, x, **kwargs)
-
-
-def _of_self(
-    attention: SelfAttention, x: Tensor, *, visible: Tensor | None = None, causal: bool = False
-) -> tuple[Tensor, Tensor]:
+    visible, causal = kwargs.get("visible"), kwargs.get("causal", False)
     q, k, v = attention.project(x)
     T = x.shape[1]
     before = T if attention.window is None else attention.window

@@ -30,9 +30,7 @@ _WORD = re.compile(r"\S+")
 class Gold:
     """A human alignment of one pair (Och and Ney 2003, https://aclanthology.org/J03-1002).
 
-    Attributes:
-        sure: links that an alignment must have.
-        possible: links that an alignment may have; all sure links are among them.
+    An alignment must have the sure links, and may have the possible ones, which include them.
     """
 
     sure: Links
@@ -74,11 +72,7 @@ def format_links(links: Iterable[Link]) -> str:
 
 
 def parse_links(text: str, *, place: str) -> Links:
-    """Links from a line in the Pharaoh format; `place` is file and line number, for messages.
-
-    Raises:
-        MtkitError: for anything that is not a link.
-    """
+    """Links from a line in the Pharaoh format; `place` is file and line number, for messages."""
     gold = parse_gold(text, place=place)
     if gold.sure != gold.possible:
         raise MtkitError(f"{place}: has possible links (ipj), which only a reference may have")

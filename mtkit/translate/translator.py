@@ -418,9 +418,8 @@ class Translator:
             self._models,
             of_models or list(map(heads_of, self._runs, self._models)),
             self.vocabularies,
+            self.config,
             device=self.device,
-            batch_tokens=self.config.batch_tokens,
-            max_tokens=self.config.max_source_tokens,
             src_prefix=self.src_prefix,
         )
 
