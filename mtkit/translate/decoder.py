@@ -34,9 +34,7 @@ class Decoder(BaseDecoder):
         models: on their device, in evaluation mode; their weights are not copied. With several,
             the mean of their probabilities is used.
         tokenizer: of the target language of all models.
-        config: settings of search or sampling, and limits.
-        device: the device of the models.
-        task: what the models do; by default translation.
+        task: by default translation.
     """
 
     def __init__(

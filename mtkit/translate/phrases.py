@@ -42,10 +42,8 @@ MOST_SLOTS = 64
 class Spelling:
     """A sequence of tokens that makes a phrase.
 
-    Attributes:
-        tokens: at least one.
-        needs_opening: whether it is possible only at the start and after tokens that `WordBreaks`
-            calls opening.
+    With `needs_opening` it is possible only at the start and after tokens that `WordBreaks` calls
+    opening.
     """
 
     tokens: tuple[int, ...]
@@ -121,7 +119,7 @@ class Tracker:
         self._numbers: dict[_State, int] = {}
         self._states: list[_State] = []
         self._next: list[dict[int, int]] = []
-        self._advancing: list[tuple[int, ...] | None] = []
+        self._advancing: dict[int, tuple[int, ...]] = {}
         # By state: how many tokens of phrases an output still needs at least.
         self.remaining: list[int] = []
         self._number(_State(tuple(phrases.count(p) for p in self._phrases), True, ()))
@@ -129,10 +127,9 @@ class Tracker:
     def follow(self, state: int, token: int) -> int:
         """The state after one more token."""
         known = self._next[state]
-        found = known.get(token)
-        if found is None:
-            found = known[token] = self._number(self._after(self._states[state], token))
-        return found
+        if token not in known:
+            known[token] = self._number(self._after(self._states[state], token))
+        return known[token]
 
     def after(self, tokens: Iterable[int]) -> int:
         """How many tokens of phrases an output needs that begins with these tokens."""
@@ -146,8 +143,7 @@ class Tracker:
 
         They continue the phrase that is begun, or begin one if none is.
         """
-        known = self._advancing[state]
-        if known is None:
+        if state not in self._advancing:
             now = self._states[state]
             options = {tokens[len(now.begun)] for _, tokens in self._longer(now)}
             whole = self._whole(now)
@@ -155,18 +151,16 @@ class Tracker:
                 then = self._settled(_without(now.unmet, whole), now.begun, len(now.begun))
                 options |= {tokens[0] for _, tokens in self._longer(then)}
             needed = self.remaining[state]
-            known = tuple(
+            self._advancing[state] = tuple(
                 t for t in sorted(options) if self.remaining[self.follow(state, t)] < needed
             )
-            self._advancing[state] = known
-        return known
+        return self._advancing[state]
 
     def _number(self, state: _State) -> int:
         number = self._numbers.setdefault(state, len(self._states))
         if number == len(self._states):
             self._states.append(state)
             self._next.append({})
-            self._advancing.append(None)
             self.remaining.append(self._needs(state))
         return number
 
@@ -219,10 +213,8 @@ class Tracker:
 
     def _whole(self, state: _State) -> int | None:
         """The one that is complete."""
-        for i, tokens in self._beginning(state):
-            if len(tokens) == len(state.begun):
-                return i
-        return None
+        size = len(state.begun)
+        return next((i for i, tokens in self._beginning(state) if len(tokens) == size), None)
 
 
 def _without(unmet: tuple[int, ...], phrase: int) -> tuple[int, ...]:
@@ -275,11 +267,9 @@ def constrained_search(
     best candidates (with beam 1, if it is the best one); here, of those with all phrases.
 
     Args:
-        step: from tokens, slots and cache to log-probabilities.
         cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
         trackers: of the phrases of each sentence, which must be `fitting`.
-        max_lengths, eos_id, settings: as in `beam_search`.
-        beam_size: with the phrases, it gives the number of slots.
+        step, max_lengths, eos_id, settings: as in `beam_search`.
         deadlines: per sentence, when it must have phrases; they must be possible.
         constraints: other constraints; tokens that advance a phrase are exempt from
             `no_repeat_ngram`.
@@ -299,7 +289,7 @@ def constrained_search(
         max_lengths=max_lengths,
         beam_size=beam_size,
         eos_id=eos_id,
-        chooser=_Banks(sentences, beam_size, eos_id, constraints),
+        chooser=_Banks(sentences, beam_size, constraints),
         **settings,
     )
 
@@ -308,14 +298,10 @@ class _Banks(Chooser):
     """Chooses probable hypotheses of each bank."""
 
     def __init__(
-        self,
-        sentences: Sequence[_Sentence],
-        beam_size: int,
-        eos_id: int,
-        constraints: Constraints | None,
+        self, sentences: Sequence[_Sentence], beam_size: int, constraints: Constraints | None
     ) -> None:
         slots = max(sentence.slots for sentence in sentences)
-        super().__init__(slots, eos_id, constraints)
+        super().__init__(slots, sentences[0].eos_id, constraints)
         self._sentences = sentences
         self._beam_size = beam_size
         prefixes = (constraints and constraints.prefixes) or [()] * len(sentences)
@@ -394,16 +380,12 @@ class _Sentence:
     """Makes and chooses the candidates of one sentence."""
 
     def __init__(
-        self,
-        tracker: Tracker,
-        beam_size: int,
-        eos_id: int,
-        deadlines: Sequence[Deadline],
+        self, tracker: Tracker, beam_size: int, eos_id: int, deadlines: Sequence[Deadline]
     ) -> None:
         self.tracker = tracker
         self.slots = slots_for(beam_size, tracker.total)
         self._deadlines = deadlines
-        self._eos_id = eos_id
+        self.eos_id = eos_id
         self._considered = 2 * beam_size if beam_size > 1 else 1
 
     def candidates(
@@ -427,7 +409,7 @@ class _Sentence:
         for token, gain in probable:
             if gain > -np.inf and token not in advancing:
                 # Only a hypothesis with all phrases may end.
-                after = state if token == self._eos_id else follow(state, token)
+                after = state if token == self.eos_id else follow(state, token)
                 if is_forced or remaining[after] <= most:
                     yield _Candidate(before + gain, token, slot, after)
         for token, gain in advancing.items():
@@ -443,16 +425,17 @@ class _Sentence:
         ended: list[_Candidate] = []
         kept: list[_Candidate] = []
         others: list[_Candidate] = []
-        remaining = self.tracker.remaining
-        banks = self.tracker.total
-        room = self._room({min(remaining[candidate.state], banks) for candidate in candidates})
+
+        def bank_of(candidate: _Candidate) -> int:
+            # A spelling with more tokens than the first one may need more than all had at first.
+            return min(self.tracker.remaining[candidate.state], self.tracker.total)
+
+        room = self._room(set(map(bank_of, candidates)))
         complete = 0
-        ordered = sorted(candidates, key=_improbability)
-        for candidate in ordered:
-            # A spelling with more tokens than the first one may need more than there were at first.
-            bank = min(remaining[candidate.state], banks)
+        for candidate in sorted(candidates, key=_improbability):
+            bank = bank_of(candidate)
             complete += bank == 0
-            if candidate.token == self._eos_id:
+            if candidate.token == self.eos_id:
                 if complete <= self._considered:
                     ended.append(candidate)
             elif room.get(bank, 0):

@@ -64,13 +64,7 @@ class _Place:
 
 
 class TermPlanner:
-    """Plans translations with terms.
-
-    Args:
-        models: on their device, in evaluation mode; of several, the mean probability is used.
-        terms: of the target language.
-        device: of the models.
-    """
+    """Plans translations with terms; of several models, the mean probability is used."""
 
     def __init__(
         self, models: Sequence[Transformer], terms: TermEncoder, *, device: torch.device

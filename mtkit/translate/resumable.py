@@ -54,13 +54,12 @@ class ResumableOutput:
     def run(self, windows: Windows, translate: Translate) -> None:
         """Translate the missing windows, and join the parts to the output.
 
-        Args:
-            windows: all of the input, divided in the same way every time.
-            translate: the windows that are asked of it are the missing ones.
+        The windows are all of the input, divided in the same way every time. If this fails,
+        finished parts are kept.
 
         Raises:
             MtkitError: if another process writes the same output, if an earlier start had other
-                input or settings, or if a part cannot be written. Finished parts are kept.
+                input or settings, or if a part cannot be written.
         """
         holding = self.output.with_name(f".{self.output.name}.lock")
         with lock(holding, what=self.output, doing="written"):

@@ -45,10 +45,7 @@ def given_log_probs(
 ) -> list[list[float]]:
     """The log-probabilities of given translations, one for each token and for EOS.
 
-    Args:
-        models: with one vocabulary; of several, the mean probability is used.
-        sources, targets: ids without EOS.
-        device: of the models.
+    Sources and targets are ids without EOS. Of several models, the mean probability is used.
     """
     tgt_out = pad_ids([[*ids, EOS_ID] for ids in targets]).to(device)
     tgt_in = pad_ids([[BOS_ID, *ids] for ids in targets]).to(device)

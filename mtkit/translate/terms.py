@@ -39,9 +39,7 @@ _BYTE = re.compile("<0x[0-9A-F]{2}>")
 class Demand:
     """A target term that a translation must contain.
 
-    Attributes:
-        term: the target term.
-        erased: ids of the source, with the unknown token in the place of the source term.
+    `erased` are the ids of the source, with the unknown token in the place of the source term.
     """
 
     term: str
@@ -147,9 +145,8 @@ class Glossary:
     def _add(self, source: str, target: str) -> None:
         key = tuple(_words(source.strip()))
         target = " ".join(target.split())
-        for name, empty in (("source", not key), ("target", not _words(target))):
-            if empty:
-                raise MtkitError(f"the {name} term is empty")
+        if not key or not _words(target):
+            raise MtkitError(f"the {'target' if key else 'source'} term is empty")
         known = self._exact.setdefault(key, target)
         if known != target:
             raise MtkitError(
@@ -159,10 +156,8 @@ class Glossary:
         folded = tuple(word.casefold() for word in key)
         if all(word == word.lower() for word in key):
             self._any_case.setdefault(folded, target)
-        sizes = self._sizes.setdefault(folded[0], [])
-        if len(key) not in sizes:
-            sizes.append(len(key))
-            sizes.sort(reverse=True)
+        sizes = self._sizes.get(folded[0], [])
+        self._sizes[folded[0]] = sorted({*sizes, len(key)}, reverse=True)
 
 
 def missing_terms(terms: Iterable[str], text: str, normal: Mapping[str, str]) -> list[str]:
@@ -182,8 +177,8 @@ def missing_terms(terms: Iterable[str], text: str, normal: Mapping[str, str]) ->
             missing.append((number, term))
         else:
             # A line break is in no term.
-            size = len(normal[term])
-            free = free[:start] + "\n" * size + free[start + size :]
+            end = start + len(normal[term])
+            free = free[:start] + "\n" * (end - start) + free[end:]
     return [term for _, term in sorted(missing)]
 
 
