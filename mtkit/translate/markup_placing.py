@@ -127,12 +127,9 @@ class _Placer:
         # Many tags can be at one place.
         points: dict[int, int] = {}
         for number, node in enumerate(nodes):
-            if number in where:
-                place = where[number]
-            else:
-                if (at := points.get(node.start)) is None:
-                    at = points[node.start] = self._point(node, tgt, elements)
-                place = at, at
+            if number not in where and node.start not in points:
+                points[node.start] = self._point(node, tgt, elements)
+            place = where[number] if number in where else (points[node.start],) * 2
             rows.append((place, number, node))
         out, cursor, last = [], tgt[0], ""
         for (start, end), _, node in sorted(rows, key=lambda row: row[:2]):

@@ -142,22 +142,20 @@ class Reader:
         """Whether a sentence, a tag or the like may go on on the next line."""
         return bool(self._is_pending or self._rest or self._begun or self._kept)
 
-    def read(self, line: str) -> Iterator[Item]:
+    def read(self, line: str, *, is_last: bool = False) -> list[Item]:
         """The pieces of the next line, which has its line end; a piece is complete."""
         text, self._rest = self._rest + line, ""
-        for item in self._pieces(text):
-            yield from self._arranged(item)
+        return list(self._arranged(self._pieces(text, is_last=is_last)))
 
-    def flush(self) -> Iterator[Item]:
+    def flush(self) -> list[Item]:
         """What was read and is not complete. The state stays: the rest of it may follow."""
-        text, self._rest = self._rest, ""
-        for item in self._pieces(text, is_last=True):
-            yield from self._arranged(item)
+        items = self.read("", is_last=True)
         if self._begun:
-            yield from self._arranged(self._taken())
+            items += self._arranged([self._taken()])
         if self._kept:
-            yield self._taken_kept()
+            items.append(self._taken_kept())
         self._is_pending = False
+        return items
 
     def warn_of_end(self) -> None:
         """Warn if the input has ended inside of something."""
@@ -212,8 +210,8 @@ class Reader:
                         at = line_end
                         continue
                 end = tag.end()
-                item, is_raw = _of_tag(tag)
-                if is_raw:
+                item = _of_tag(tag)
+                if item.kind == "raw":
                     self._await(item.raw, item.name, _end_tag(item.name), _TAG_END)
                 else:
                     yield item
@@ -236,40 +234,35 @@ class Reader:
         name = self.state.kept
         return Item("block" if name in BLOCK else "point", raw, name)
 
-    def _arranged(self, item: Item) -> Iterator[Item]:
-        """The piece, unless it is in an element that is copied; the element at its end."""
-        kind, raw, name = item
-        state = self.state
-        if kind == "keep" and not state.kept:
-            self._copied = raw, self._number
-        if self._number is not None:
-            self._number += raw.count("\n")
-        if state.kept or kind == "keep":
-            self._kept.append(raw)
-            kept = state.kept or name
-            depth = state.depth
-            if name == kept and kind != "point":
-                depth += -1 if kind == "close" else 1
-            self.state = replace(state, kept=kept, depth=depth)
-            if not depth:
-                item = self._taken_kept()
-                self.state = replace(self.state, kept="")
-                self._is_pending = item.kind != "block"
-                yield item
-            return
-        if name in BLOCK:
-            self._open_or_close(kind, name)
-            kind = "block"
-        elif raw == "\n" and not state.blocks:
-            # Outside of elements every line is a text of its own.
-            kind = "block"
-        if kind == "block":
-            self._is_pending = False
-        elif kind != "text":
-            self._is_pending = self._is_pending or bool(name)
-        else:
-            self._is_pending = self._is_pending or not raw.isspace()
-        yield Item(kind, raw, name)
+    def _arranged(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The pieces; those in an element that is copied are one, at its end."""
+        for kind, raw, name in items:
+            state = self.state
+            if kind == "keep" and not state.kept:
+                self._copied = raw, self._number
+            if self._number is not None:
+                self._number += raw.count("\n")
+            if state.kept or kind == "keep":
+                self._kept.append(raw)
+                kept, depth = state.kept or name, state.depth
+                if name == kept and kind != "point":
+                    depth += -1 if kind == "close" else 1
+                self.state = replace(state, kept=kept, depth=depth)
+                if not depth:
+                    item = self._taken_kept()
+                    self.state = replace(self.state, kept="")
+                    self._is_pending = item.kind != "block"
+                    yield item
+                continue
+            is_block = name in BLOCK or kind == "block"
+            if name in BLOCK:
+                self._open_or_close(kind, name)
+            elif raw == "\n" and not state.blocks:
+                # Outside of elements every line is a text of its own.
+                is_block = True
+            begins = bool(name) if kind != "text" else not raw.isspace()
+            self._is_pending = not is_block and (self._is_pending or begins)
+            yield Item("block" if is_block else kind, raw, name)
 
     def _open_or_close(self, kind: str, name: str) -> None:
         blocks = self.state.blocks
@@ -301,18 +294,18 @@ def _is_broken(tag: str) -> bool:
     return "<" in plain.partition("\n")[2]
 
 
-def _of_tag(tag: re.Match[str]) -> tuple[Item, bool]:
-    """A tag, and whether what follows is not HTML. `keep` opens an element that is copied."""
+def _of_tag(tag: re.Match[str]) -> Item:
+    """A tag. `keep` opens an element that is copied, and `raw` one whose content is not HTML."""
     raw = tag[0]
     if tag["close"]:
-        return Item("close", raw, tag["close"].lower()), False
+        return Item("close", raw, tag["close"].lower())
     if tag["name"] is None:
-        return Item("point", raw), False
+        return Item("point", raw)
     name = tag["name"].lower()
     if tag["empty"] or name in _VOID:
-        return Item("point", raw, name), False
+        return Item("point", raw, name)
     if name in _RAW:
-        return Item("open", raw, name), True
+        return Item("raw", raw, name)
     given = {
         key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(tag["attributes"])
     }
@@ -321,7 +314,7 @@ def _of_tag(tag: re.Match[str]) -> tuple[Item, bool]:
         or given.get("translate", "").lower() == "no"
         or "notranslate" in given.get("class", "").split()
     )
-    return Item("keep" if is_kept else "open", raw, name), False
+    return Item("keep" if is_kept else "open", raw, name)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -348,12 +341,12 @@ def markup_windows(windows: Iterable[list[str]]) -> Iterator[MarkupLines]:
     ready = characters = 0
     for window in windows:
         for line in window:
-            _exhaust(reader.read(f"{line}\n"))
+            reader.read(f"{line}\n")
             waiting.append(line)
             characters += len(line) + 1
             is_long = characters > WINDOW_CHARACTERS
             if is_long:
-                _exhaust(reader.flush())
+                reader.flush()
             if not reader.is_open:
                 ready, ready_state = len(waiting), reader.state
             if is_long:
@@ -365,10 +358,5 @@ def markup_windows(windows: Iterable[list[str]]) -> Iterator[MarkupLines]:
             ready, characters, state = 0, sum(map(len, waiting)) + len(waiting), ready_state
     if waiting:
         yield MarkupLines(waiting, state)
-    _exhaust(reader.flush())
+    reader.flush()
     reader.warn_of_end()
-
-
-def _exhaust(items: Iterable[Item]) -> None:
-    for _ in items:
-        pass

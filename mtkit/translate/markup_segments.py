@@ -63,10 +63,15 @@ class Node:
         """Whether it surrounds text."""
         return bool(self.close) and not self.is_shown
 
-    def moved(self, place: Callable[[int], int]) -> Node:
-        """The same node in a text with other places."""
-        children = [child.moved(place) for child in self.children]
-        return replace(self, start=place(self.start), end=place(self.end), children=children)
+    def moved(self, text: str, place: Callable[[int], int]) -> Node:
+        """The same node in another text than this one, with other places."""
+        return replace(
+            self,
+            start=place(self.start),
+            end=place(self.end),
+            children=[child.moved(text, place) for child in self.children],
+            around=self.around or _around(text, self.start, self.end),
+        )
 
     def points(self) -> Iterator[Node]:
         """This node and its children as tags without extent."""
@@ -297,18 +302,12 @@ def _segment(text: str, nodes: Sequence[Node]) -> Segment:
         else:
             break
 
-    def moved(node: Node) -> Node:
-        left, right = (min(max(at - start, 0), len(stripped)) for at in (node.start, node.end))
-        children = list(map(moved, node.children))
-        around = node.around or _around(text, node.start, node.end)
-        return Node(node.open, left, right, node.close, children, node.is_shown, around)
-
     # Spaces at the ends may be inside of an element. Of these only the line ends are kept.
     left_edge = min([start, *(node.start for node in left)])
     right_edge = max([end, *(node.end for node in left)])
     before.append(escaped(text[first:left_edge]) + "\n" * text.count("\n", left_edge, start))
     after.append("\n" * text.count("\n", end, right_edge) + escaped(text[right_edge:last]))
-    whole = [moved(node) for node in left]
+    whole = [node.moved(text, lambda at: min(max(at - start, 0), len(stripped))) for node in left]
     return Segment(stripped, whole, "".join(before), "".join(reversed(after)))
 
 
@@ -337,7 +336,7 @@ def _cut(
         _, end, instead = cuts[before]
         return new_starts[before] + len(instead) + max(0, place - end)
 
-    new_nodes = [node.moved(moved) for node in nodes]
+    new_nodes = [node.moved(text, moved) for node in nodes]
     _mark_shown(new_nodes, new_text)
     return new_text, new_nodes, [moved(place) for place in places]
 
