@@ -180,7 +180,7 @@ def parse(
 def placeholders_of(raw: str) -> Counter[str]:
     """The placeholders in the text of some HTML, each by itself."""
     reader = Reader(State(blocks=("p",)))
-    items = [*reader.read(raw), *reader.flush()]
+    items = [*reader.read(f"{raw}\n"), *reader.flush()]
     return placeholders_in(
         _WRAPPED.sub(" ", html.unescape("".join(item.raw for item in texts)))
         for is_text, texts in groupby(items, lambda item: item.kind == "text")

@@ -72,3 +72,8 @@ def test_no_placeholder_is_lost_and_none_is_made_up(fake: FakeTranslator, count:
     for line, out in zip(lines, translated_html(lines, fake), strict=True):
         assert placeholders_of(out) == placeholders_of(line), (line, out)
         assert tags_of(out) == tags_of(line), (line, out)
+
+
+def test_a_placeholder_may_stand_before_a_tag_that_is_not_closed():
+    line = "<p>one {x} <a b='c<i>two</p>"
+    assert list(translated_html([line], FakeTranslator())) == [line]

@@ -162,7 +162,7 @@ def test_memory_is_bounded_by_a_few_windows(first: str, rest: str, shared: Trans
 class Stuck(Decoder):
     """What a pool is while one worker takes long over the first batch and others are idle."""
 
-    parts = 4
+    capacity = 4
 
     def has_backlog(self, besides: Sequence[PendingBatch]) -> bool:
         return False
