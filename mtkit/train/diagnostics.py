@@ -52,14 +52,11 @@ DIVERGED = 0.5
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """The losses of a run, and what they are compared with.
+    """The losses of a run per target token, oldest first, and what they are compared with.
 
     Attributes:
-        steps: updates so far.
-        epochs: how often the training data were seen.
-        frequency_loss: the loss of guessing by frequency, see `frequency_loss`.
-        losses: recent training losses per target token, oldest first.
-        valid_losses: of all validations, oldest first.
+        losses: recent training losses.
+        valid_losses: of all validations.
         initial_valid_loss: the validation loss at step 0, where training started from the weights
             of another run.
     """
@@ -86,16 +83,11 @@ def findings(
 ) -> list[str]:
     """One sentence for each problem, with its figure and what to do about it.
 
-    An unusual learning rate is not reported once the model has learned (`LEARNED`).
+    An unusual learning rate is not reported once the model has learned (`LEARNED`). It comes first,
+    because it may be the cause of the others.
 
     Args:
-        config: of the run.
-        curve: its losses.
         src, tgt, hyp: sources, references and translations of the newest validation.
-
-    Returns:
-        Sentences with their full stop; none if all is well. The learning rate comes first, because
-        it may be the cause of the others.
     """
     has_learned = curve.valid_loss < min(LEARNED, LEARNED_SHARE * curve.frequency_loss)
     return [
@@ -111,10 +103,7 @@ def findings(
 def rate_in_words(config: Config, *, is_fine_tuning: bool = False) -> str:
     """The highest learning rate of a run, its update, and its ratio to the paper's.
 
-    Args:
-        config: of the run.
-        is_fine_tuning: whether it starts from the weights of another run. The ratio is left out
-            then, unless the schedule is the paper's.
+    Fine-tuning has no ratio, unless the schedule is the paper's.
     """
     settings = config.train
     step, rate, factor = _highest_rate(config, settings.last_step)
@@ -166,23 +155,15 @@ def frequency_loss(counts: Sequence[int] | npt.NDArray[Any]) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-def is_flat(scores: Sequence[float], *, window: int = 5, least_gain: float = 0.5) -> bool:
-    """Whether the last validations brought no real gain over the best score before them.
+def is_flat(scores: Sequence[float]) -> bool:
+    """Whether the last five BLEU scores are less than half a point above the best before them.
 
-    Flat means that the best of the last `window` scores is less than `least_gain` above the best
-    of all others. The BLEU of one checkpoint differs from its neighbours' by a few tenths of a
-    point by chance, so a smaller gain is not evidence. A single bad validation changes nothing,
-    and a run that has just started (no score before the window) is never flat. A converged run is
-    also flat; `findings` reports whether something is wrong.
-
-    Args:
-        scores: BLEU of all validations, oldest first.
-        window: the number of last validations.
-        least_gain: in points.
+    The BLEU of one checkpoint differs from its neighbours' by a few tenths of a point by chance, so
+    a smaller gain is not evidence. A single bad validation changes nothing, and a run that has just
+    started is never flat. A converged run is also flat; `findings` reports whether something is
+    wrong.
     """
-    if len(scores) <= window:
-        return False
-    return max(scores[-window:]) - max(scores[:-window]) < least_gain
+    return len(scores) > 5 and max(scores[-5:]) - max(scores[:-5]) < 0.5
 
 
 def _loss(config: Config, curve: LearningCurve) -> Iterator[str]:
@@ -334,6 +315,6 @@ def _percent(count: float, total: float) -> str:
     return f"{share:.0f} %" if share >= 10 else f"{share:.1f} %"
 
 
-def _cropped(text: str, width: int = 60) -> str:
+def _cropped(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -237,9 +237,7 @@ def load_whole_state(
 def init_workers(device: torch.device, *, stall_timeout: float) -> Iterator[Workers]:
     """The group of workers of this process; only itself if it was started alone.
 
-    Args:
-        device: the device of this worker.
-        stall_timeout: seconds without progress after which a stalled worker ends the run.
+    A worker that makes no progress for `stall_timeout` seconds ends the run.
 
     Raises:
         TransientError: if the workers cannot join each other.
@@ -294,12 +292,7 @@ class TransientError(MtkitError):
 
 
 class PeerLostError(MtkitError):
-    """Another worker was lost, so this one cannot continue; the other one's message says why.
-
-    Args:
-        rank: of this worker.
-        how: the first line of the error that showed the loss.
-    """
+    """Another worker was lost, so this one cannot continue; the other one's message says why."""
 
     status = PEER_LOST
 
@@ -344,13 +337,8 @@ class Watch:
     """Detects stalled workers: each reports its progress to the first one, once a second.
 
     A worker that is stopped or swapped out sends no reports. One that hangs in its own work
-    reports no progress, while the others report that they wait.
-
-    Args:
-        workers: the group of workers.
-        store: the store for their reports.
-        patience: seconds without progress.
-        interval: seconds between two reports.
+    reports no progress, while the others report that they wait. Both are ended after `patience`
+    seconds.
     """
 
     def __init__(

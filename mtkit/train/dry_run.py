@@ -44,14 +44,7 @@ def forecast(
     """The output of `--dry-run`: the full configuration as YAML, then the forecast as comments.
 
     Builds the model, runs the largest batch, and measures the time of a few batches; writes
-    nothing. This is the work of one worker, with the whole model, in this process.
-
-    Args:
-        config: the configuration.
-        data: the training data.
-        device: `auto`, `cpu` or `cuda`.
-        world_size: number of workers in the training.
-        init_from: as in `run`.
+    nothing. This is the work of one of `world_size` workers, with the whole model, in this process.
     """
     config, initial = start_of(config, data, None, init_from)
     check_task(config, data)

@@ -54,11 +54,8 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
     Signals that ask this process to end (Ctrl-C, SIGTERM, a closed terminal) are passed on to the
     workers, which save and stop, unless this process ignores them, as after `nohup`.
 
-    Args:
-        arguments: of Python, such as ["-m", "mtkit", "train"].
-        count: number of workers.
-        max_restarts: how often to restart them; never after an `MtkitError`, because the same
-            command would fail again.
+    They are restarted at most `max_restarts` times, and never after an `MtkitError`, because the
+    same command would fail again.
 
     Returns:
         The exit status. Errors are reported by the worker or here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -71,21 +72,14 @@ def check_memory(
     """Run the largest micro-batch forward and backward.
 
     If several are computed at the same time, each thread computes the largest one as often as in
-    an update, but at most twice.
-
-    Args:
-        gradients: what computes them.
-        batches: of the run.
-        model: that is trained.
-        where: follows "memory" in a message, such as " on worker 1".
+    an update, but at most twice. `where` follows "memory" in a message, such as " on worker 1".
 
     Raises:
         MtkitError: if it does not fit, with the setting to lower and a value that fits.
     """
-    parameters = sum(parameter_counts(model).values())
     # Before the memory is limited, because the stacks of the threads may not fit within the limit.
     gradients.start_threads()
-    reserve = _LATER_BYTES_PER_PARAMETER * parameters
+    reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(model).values())
     with limited_to_free_memory(gradients.device, reserve=reserve):
         _try_largest(gradients, batches, model, where=where)
 
@@ -117,12 +111,8 @@ def _try_largest(
 
     def fits(pairs: SentencePairs, some: IntArray) -> bool:
         """Whether a micro-batch can be computed alone."""
-
-        def compute() -> None:
-            loss = gradients.translation_loss(model, pairs, some, label_smoothing=0.1)
-            torch.autograd.backward(loss)
-
-        return _succeeds(compute, model)
+        loss = partial(gradients.translation_loss, model, pairs, some, label_smoothing=0.1)
+        return _succeeds(lambda: torch.autograd.backward(loss()), model)
 
     model.train()
     # This is also the first exchange of gradients between workers.

@@ -29,17 +29,10 @@ _PAUSE_AFTER_PAGE = 100
 
 
 class MetricsLogger:
-    """Logs the metrics of a run, from a step on.
+    """Logs the metrics of a run, from a step on; only if `active`.
 
     As a context manager it writes the page at the start, and at the end.
-
-    Args:
-        run: the run.
-        step: updates made before.
-        active: False for workers that do not write.
-        summary: gives the summary of the page and the step of the best validation, as in
-            `RunFacts`.
-        clock: gives seconds.
+    `summary` gives the summary of the page and the step of the best validation, as in `RunFacts`.
 
     Attributes:
         findings: of the newest validation, for the page.

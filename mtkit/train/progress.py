@@ -7,8 +7,8 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,14 +26,8 @@ SILENCE = 60.0
 _RENEWAL = 5.0
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The speed of a training over the last minutes, pauses included.
-
-    Attributes:
-        tokens_per_second: target tokens.
-        seconds_per_step: of an update, with its share of validations and checkpoints.
-    """
+class Pace(NamedTuple):
+    """The speed of a training over the last minutes, pauses for validations etc. included."""
 
     tokens_per_second: float
     seconds_per_step: float
@@ -42,9 +36,7 @@ class Pace:
 class Meter:
     """Loss and speed between two rows of metrics, without pauses; and the pace with them.
 
-    Args:
-        cost: of the run, which is counted on here.
-        clock: gives seconds.
+    The seconds of `cost`, the cost of the run, are counted here.
     """
 
     def __init__(
@@ -146,12 +138,6 @@ class Meter:
 
 class TrainingProgress:
     """A line for each row of metrics, and below them a progress bar on a terminal.
-
-    Args:
-        step: updates made so far.
-        last_step: of the run.
-        active: whether this worker prints.
-        clock: gives seconds.
 
     Attributes:
         left: the time left as it was last shown; empty before the first update.

@@ -29,17 +29,10 @@ class RunFacts:
     """The contents of the page of a run.
 
     Attributes:
-        name: of the run.
         summary: short facts by label, in the order in which they are shown.
-        config_yaml: the whole configuration.
-        metrics: rows of `metrics.jsonl`, of training (`loss`, `lr`, `tokens_per_second`) and of
-            validation (`valid_loss`, `valid_perplexity`, `valid_bleu`, `valid_chrf`, of a parser
-            `valid_f1`; `valid_also` has those of further sets by name), each with its `step`; a row
-            may lack any of the others.
-        samples: for every validation, oldest first, its `step` and `samples`, each with `src`,
-            `ref` and `hyp`.
+        metrics: rows of `metrics.jsonl`; a row may lack anything but its `step`.
+        samples: rows of `samples.jsonl`, oldest first.
         findings: sentences about problems.
-        best_step: the step of the best checkpoint.
         state: of the training. The page of one that is running reloads itself.
         written: when the page was written.
     """

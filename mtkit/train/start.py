@@ -36,14 +36,7 @@ _CHECKPOINT = re.compile(r"(?P<run>.+?):(?P<which>last|best|average:\d+|\d+)", r
 class Job:
     """What a training is asked to do.
 
-    Attributes:
-        config: the configuration, for the weights that it starts from.
-        data: the training data.
-        run_path: the run folder.
-        initial: the weights of another run to start from.
-        restart: whether to delete existing checkpoints.
-        finish_in: the value of `--finish-in`.
-        command: recorded in the run's manifest.
+    The fields are as in `assembly.run`; `config` is that for the weights that it starts from.
     """
 
     config: Config
@@ -56,29 +49,17 @@ class Job:
 
 
 class Initial(NamedTuple):
-    """Weights to start from.
-
-    Attributes:
-        weights: by name.
-        run: the folder of their run, as it was given.
-        origin: where they come from, for the manifest.
-        new_directions: source and target language of each direction of the new data on which
-            their run was not trained.
-    """
+    """Weights to start from, of the run in a folder."""
 
     weights: Tensors
     run: Path
     origin: Initialisation
+    # Source and target language of each direction of the data on which the run was not trained.
     new_directions: list[tuple[str, str]]
 
 
 def initial_weights(run: Run, which: str | None, data: PreparedData) -> Initial:
-    """The weights of a run, to be trained further with other data.
-
-    Args:
-        run: the run.
-        which: its checkpoint, as for `Run.select`.
-        data: the data of the new run.
+    """The weights of a checkpoint (see `Run.select`), to be trained further with other data.
 
     Raises:
         MtkitError: if the data has another task, or was not prepared with the subwords of the run,
@@ -221,23 +202,16 @@ def _check_trained(run: Run) -> None:
 def existing_run(workers: Workers, job: Job) -> Run | None:
     """The run that all workers continue, as the first one decides; None to start a new one."""
     restarted = workers.any(is_restarted())
-    continues = workers.run_on_all_ranks(
-        lambda: workers.is_rank_zero and _continues(job, restarted=restarted)
+    continues = workers.any(
+        workers.run_on_all_ranks(
+            lambda: workers.is_rank_zero and _continues(job, restarted=restarted)
+        )
     )
-    continues = workers.any(continues)
     return workers.run_on_all_ranks(lambda: _run_to_continue(job) if continues else None)
 
 
 def _continues(job: Job, *, restarted: bool) -> bool:
-    """Whether there is a run to continue.
-
-    Args:
-        job: of this training.
-        restarted: whether these workers are restarted after a failure.
-
-    Raises:
-        MtkitError: if there is a different run without checkpoints.
-    """
+    """Whether there is a run to continue; refuses a different one without checkpoints."""
     if not Run.is_run(job.run_path) or (job.restart and not restarted):
         return False
     if not Run(job.run_path, job.config, RunManifest()).checkpoints():
@@ -285,10 +259,7 @@ def _run_to_continue(job: Job) -> Run:
 def with_finish(job: Job, run: Run | None, workers: Workers) -> Config:
     """The configuration with the end that `--finish-in` sets, now or in an earlier training.
 
-    Args:
-        job: of this training.
-        run: the run that continues; None for a new one.
-        workers: the first one decides, because the others may see an older state of the run.
+    The first worker decides, because the others may see an older state of the run that continues.
 
     Raises:
         MtkitError: if there is nothing to finish, or if the run has another end already.

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,12 +33,10 @@ _NAMES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1"}
 
 @dataclass(frozen=True, eq=False)
 class ValidationSet:
-    """Pairs that training measures a model on.
+    """Pairs that training measures a model on, with their text.
 
     Attributes:
-        pairs: encoded, for the loss.
-        src, tgt: their text: sources and references.
-        name: in messages; empty for the only set that selects the best checkpoint.
+        name: empty for the only set that selects the best checkpoint.
         indices: which of the pairs belong to it, one for each line of the text.
         tgt_lang: the language to translate to, of a multilingual model.
         is_main: whether it selects the best checkpoint. Of multilingual data each direction has
@@ -113,23 +111,12 @@ class Validation:
         return {"loss": self.loss, "perplexity": self.perplexity, **self.scores}
 
 
-class SummedLoss(Protocol):
-    """The summed loss of some pairs, without smoothing."""
-
-    def __call__(self, model: Transformer, pairs: SentencePairs, indices: IntArray) -> Tensor:
-        """A scalar, in natural logarithms."""
+# The summed loss of some pairs, without smoothing: a scalar, in natural logarithms.
+SummedLoss = Callable[[Transformer, SentencePairs, IntArray], Tensor]
 
 
 class Validator:
-    """Computes the scores of a model on the validation sets; workers share the work.
-
-    Args:
-        config: of the run.
-        vocabularies: of both sides.
-        sets: the validation sets, those that select the best checkpoint first.
-        device: the device of this process.
-        task: of the data.
-    """
+    """Computes the scores of a model on the validation sets; workers share the work."""
 
     def __init__(
         self,
@@ -167,7 +154,7 @@ class Validator:
             model: the whole model.
             workers: that call this at the same time, each with its copy of the model.
             precision: of training; on a CPU, translations are in float32 nevertheless.
-            loss: computes the loss of a batch.
+            loss: of a batch.
             budget: padded tokens of a batch; more if the longest pair needs it.
             progress: called after every batch and every line: a long validation is not a stall.
         """
@@ -277,16 +264,10 @@ def report_validation(step: int, validation: Validation) -> dict[str, Any]:
 
 
 class ValidationHistory:
-    """All validations of a run: which one is the best, and when to stop early.
-
-    Args:
-        settings: of the run.
-
-    Attributes:
-        rows: the scores of each validation with its `step`, oldest first.
-    """
+    """All validations of a run: which one is the best, and when to stop early."""
 
     def __init__(self, settings: TrainConfig) -> None:
+        # The scores of each validation with its `step`, oldest first.
         self.rows: list[dict[str, Any]] = []
         self._best_metric = settings.best_metric
         # A run that is being finished ends at its last step.
@@ -297,10 +278,6 @@ class ValidationHistory:
         """Add and report a validation; returns its row."""
         self.rows.append(report_validation(step, validation))
         return self.rows[-1]
-
-    def losses(self) -> list[float]:
-        """The validation losses, oldest first."""
-        return [row["valid_loss"] for row in self.rows]
 
     def is_best(self) -> bool:
         """Whether the newest validation is the best one, or equally good, as in `Run.best`."""
@@ -326,12 +303,7 @@ class ValidationHistory:
         return True
 
     def report(self, findings: Sequence[str], *, finished: bool) -> None:
-        """Warn of possible problems if training is finished, or no longer improves.
-
-        Args:
-            findings: of `diagnostics`.
-            finished: whether this was the last validation.
-        """
+        """Warn of possible problems after the last validation, or if training no longer improves."""
         # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU; or F1.
         metric = "valid_f1" if self.rows and "valid_f1" in self.rows[-1] else "valid_bleu"
         flat = is_flat([row[metric] for row in self.rows])
