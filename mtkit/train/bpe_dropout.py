@@ -23,12 +23,7 @@ GROWTH = 1.5
 
 
 class BpeDropout:
-    """Segments sentences differently at every step.
-
-    Args:
-        tokenizer: the tokenizer of the sentences.
-        probability: the probability of skipping a merge.
-        seed: the random seed.
+    """Segments sentences differently at every step, by skipping merges with this probability.
 
     Raises:
         MtkitError: if the tokenizer is not BPE.
@@ -68,14 +63,9 @@ class BpeDropout:
     def sample(
         self, sentences: TokenArray, indices: IntArray, *, step: int, side: int, longest: int
     ) -> TokenArray:
-        """The sentences of `indices`, in that order, in other segmentations.
+        """The sentences of `indices`, in that order, in segmentations that differ by step and side.
 
-        Args:
-            sentences: one side of the corpus.
-            indices: the sentences; each result is independent of the others.
-            step: changes the random choices.
-            side: likewise, so that the two sides of a pair have different choices.
-            longest: a result with more tokens than this, including EOS, is not used.
+        A result with more tokens than `longest`, including EOS, is not used.
         """
         if not len(indices):
             return TokenArray(indices, indices)
@@ -102,11 +92,7 @@ class BpeDropout:
     def _merge(
         self, letters: IntArray, noise: npt.NDArray[np.uint64]
     ) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """Merge letters to subwords.
-
-        Args:
-            letters: (N,), the letters of all words, one after another.
-            noise: (N,), random numbers, one per letter.
+        """Merge the letters (N,) of all words to subwords, by random numbers (N,).
 
         Returns:
             (N,): the subwords, each at the position of its first letter; and (N,): whether there

@@ -21,14 +21,14 @@ CONTINUE = "to continue, run the same command again"
 
 
 class _Position(Record):
-    """The position of a run in the data, as in `TokenBatches.state_dict`."""
+    """As in `TokenBatches.state_dict`."""
 
     epoch: int = Field(ge=0)
     position: int = Field(ge=0)
 
 
 class _Cost(Record):
-    """The cost of a run so far, as in `TrainingCost`."""
+    """As in `TrainingCost`."""
 
     tokens: int = Field(ge=0)
     flops: float = Field(ge=0)
@@ -53,8 +53,6 @@ class TrainerState(Record):
     Attributes:
         max_steps: of the run at that time; the learning rate may depend on it.
         precision: of the last update; `auto` depends on the machine.
-        batches: the position in the data.
-        cost: the cost so far.
         validations: all of them, oldest first; they determine the best one and early stopping.
         scores: of this step, if it was validated.
     """
@@ -76,12 +74,8 @@ def read_checkpoint(checkpoint: Checkpoint) -> Saved:
     scores = {key: counters.pop(key) for key in [*counters] if key.startswith("valid_")}
     if scores:
         counters["scores"] = {"step": checkpoint.step, **scores}
-    state = parse_record(
-        counters,
-        TrainerState,
-        name=str(checkpoint.path),
-        advice="use an earlier checkpoint",
-    )
+    advice = "use an earlier checkpoint"
+    state = parse_record(counters, TrainerState, name=str(checkpoint.path), advice=advice)
     return checkpoint, checkpoint.load_weights(), checkpoint.load_optimizer(), state
 
 

@@ -42,15 +42,7 @@ class Losses(NamedTuple):
 class Gradients:
     """Computes losses and gradients of micro-batches, one after the other or several at a time.
 
-    Args:
-        model: the model of the run.
-        parallel: what the gradients are computed through: the model, or its wrapper for several
-            workers.
-        pairs: the training pairs.
-        micro_batches: how many are computed at a time.
-        workers: that share an update.
-        precision: of the matrix products.
-        guided: what guided alignment needs, if it is on.
+    They are computed through `parallel`: the model, or its wrapper for several workers.
     """
 
     def __init__(
@@ -106,13 +98,8 @@ class Gradients:
     def add_up(self, own: RankMicroBatches, *, step: int, tokens: int) -> Losses:
         """Add the gradients of the mean loss per target token to those of the model.
 
-        Args:
-            own: the micro-batches of this worker.
-            step: number of the update.
-            tokens: target tokens of the update, over all workers.
-
-        Returns:
-            The summed losses of these micro-batches.
+        `tokens` are the target tokens of the update over all workers. The result is the summed
+        losses of the micro-batches of this one.
         """
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:

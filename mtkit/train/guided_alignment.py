@@ -36,10 +36,6 @@ class _LogWeights(threading.local):
 class GuidedAlignment:
     """The loss of the guided head of a run: the first head of the layer `config.guided_layer`.
 
-    Args:
-        vocabularies: of its data.
-        device: of the batches.
-
     Attributes:
         weight: of the loss, beside that of the translation.
     """
@@ -103,11 +99,6 @@ class GuidedAlignment:
         The subwords of a linked word attend to all subwords of its source words, in equal parts;
         the subwords of a word without links attend to EOS, because an alignment then gives the word
         no partner.
-
-        Args:
-            batch: of these pairs.
-            pairs: with links.
-            indices: of the pairs of the batch.
 
         Returns:
             (B, T, S), on the device of the batch. Rows sum to 1, or to 0 at BOS, at padding, and in
@@ -175,10 +166,5 @@ def log_weights(
 
 
 def alignment_loss(log_weights: Tensor, targets: Tensor) -> Tensor:
-    """The summed cross-entropy of attention against links.
-
-    Args:
-        log_weights: (B, T, S), the logarithms of the weights of a head.
-        targets: (B, T, S), as from `GuidedAlignment.targets`.
-    """
+    """The summed cross-entropy of the weights of a head, (B, T, S), against targets, (B, T, S)."""
     return -(log_weights * targets).sum()

@@ -40,11 +40,6 @@ def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
     The largest number with which all threads are used, and are idle for at most a tenth
     of the time: 4 threads in 4 groups need 3 rounds for 9 micro-batches, and are idle in a quarter
     of that time; in 2 groups they need 5 rounds, and are idle in a tenth.
-
-    Args:
-        threads: of the CPU.
-        number: micro-batches of an update.
-        at_most: groups.
     """
     for groups in range(min(threads, number, at_most), 1, -1):
         rounds = -(-number // groups)
@@ -56,12 +51,7 @@ def groups_of_threads(threads: int, number: int, *, at_most: int) -> int:
 class MicroBatches:
     """Splits updates into micro-batches, and segments their sentences if BPE-dropout is on.
 
-    Args:
-        config: of the run.
-        pairs: the training pairs.
-        vocabularies: of both sides.
-        device_type: "cuda" or "cpu".
-        task: of the data; the brackets of trees are never segmented by BPE-dropout.
+    The brackets of trees are never segmented by BPE-dropout.
 
     Attributes:
         limit: tokens on a device at a time.
@@ -110,10 +100,6 @@ class MicroBatches:
         """Set `per_batch` so that every micro-batch fits and all workers have equally many.
 
         On the threads of a CPU, set `at_once` to as many as fit together.
-
-        Args:
-            batches: of the run.
-            world_size: how many workers share an update.
 
         Raises:
             MtkitError: if the longest pair does not fit.

@@ -37,10 +37,7 @@ def new_optimizer(
     Muon changes the matrices of the layers. Adam changes all other parameters, with the same
     learning rate: embeddings, of which an update changes single rows, biases and layer norms.
 
-    Args:
-        named: what is trained, by name in the model.
-        settings: of the training.
-        dtype: the precision in which Muon multiplies: one that the device multiplies fast.
+    Muon multiplies in the precision `dtype`: one that the device multiplies fast.
     """
     betas = (settings.adam_beta1, settings.adam_beta2)
 
@@ -66,10 +63,7 @@ class Muon(torch.optim.Optimizer):
     instructions an update of a model of three million parameters then takes many seconds. Here the
     precision can be chosen, and matrices of the same shape are computed together.
 
-    Args:
-        matrices: the parameters for Muon, each with two dimensions.
-        adam: the optimizer of all other parameters.
-        dtype: the precision of the products.
+    `adam` is the optimizer of all parameters besides these matrices.
     """
 
     def __init__(
@@ -125,11 +119,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     each s becomes a·s + b·s³ + c·s⁵, five times (a Newton-Schulz iteration), which moves all from
     0.002 upwards to between 0.68 and 1.20; a decomposition would take much longer.
 
-    Args:
-        matrices: (N, R, C).
-
-    Returns:
-        (N, R, C), in the same precision.
+    The matrices (N, R, C) may have any precision.
     """
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonal(matrices.mT).mT

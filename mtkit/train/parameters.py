@@ -31,9 +31,7 @@ class TrainedParameters:
     composing W in the forward pass, W is composed after each update, and the gradient of W gives
     those of A and B by the chain rule, which is the same: dA = (α/r)·Bᵀ·dW, dB = (α/r)·dW·Aᵀ.
 
-    Args:
-        model: with its initial weights; parameters that are not trained lose their gradient.
-        settings: of the training.
+    The model has its initial weights. Parameters that are not trained lose their gradient.
 
     Raises:
         MtkitError: for a name in `train.freeze` or `train.lora_matrices` that no parameter has, and
@@ -88,11 +86,7 @@ class TrainedParameters:
 
     @torch.no_grad()
     def after_update(self, step: int) -> None:
-        """Change the weights of the model as the optimizer changed what it trains.
-
-        Args:
-            step: updates made, this one included.
-        """
+        """Change the weights of the model as the optimizer changed what it trains, at `step`."""
         for low_rank in self._low_rank.values():
             low_rank.compose()
         if self._ema:
@@ -226,11 +220,7 @@ class _LowRank:
 
 
 def _matching(names: Iterable[str], patterns: Sequence[str], *, key: str) -> set[str]:
-    """The names that a pattern matches, or that begin with a pattern as whole parts.
-
-    Raises:
-        MtkitError: for a pattern without any name.
-    """
+    """The names that a pattern matches, or that begin with a pattern as whole parts."""
     names = list(names)
     found: set[str] = set()
     for pattern in patterns:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from mtkit.batches import TokenBatches
 from mtkit.data import IntArray
 from mtkit.train.micro_batches import RankMicroBatches
 
 
-@dataclass(frozen=True)
-class Update:
-    """What an optimizer step is computed from.
-
-    Attributes:
-        batches: the pairs of the update, batch by batch.
-        own: the micro-batches of this worker.
-        position: of the stream after this update, for a checkpoint.
-    """
+class Update(NamedTuple):
+    """What an optimizer step is computed from, and the position of the stream after it."""
 
     batches: Sequence[IntArray]
     own: RankMicroBatches
@@ -43,7 +35,6 @@ class Prefetcher:
         prepare: gives the micro-batches of this worker, from the batches of an update and its
             number, counted from 1.
         done: updates before the first one here.
-        last: the last update that is wanted.
     """
 
     def __init__(

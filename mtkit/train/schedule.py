@@ -33,10 +33,6 @@ class Schedule:
 
     With `train.finish_steps` the planned rates are used up to `train.finish_after`. The rate of the
     next update then falls linearly over that many updates: the one after them would have zero.
-
-    Attributes:
-        settings: of the training.
-        d_model: D of the model, for the formula.
     """
 
     settings: TrainConfig
@@ -93,16 +89,11 @@ class Schedule:
         return min(found, default=None)
 
     def check_end(self, old: int, step: int, *, name: Path) -> None:
-        """Refuse another `train.max_steps` if the decay of the learning rate has begun.
-
-        Args:
-            old: `train.max_steps` before.
-            step: updates made so far.
-            name: of the run, for the error.
+        """Refuse another `train.max_steps` than the old one if the rate has begun to decay.
 
         Raises:
-            MtkitError: if some of these updates had a rate that decays towards the old end, or
-                would have had one that decays towards the new end.
+            MtkitError: if an update up to `step` had a rate that decays towards the old end, or
+                would have had one that decays towards the new end; it names the run.
         """
         new = self.settings.max_steps
         if old == new:

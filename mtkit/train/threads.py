@@ -28,11 +28,9 @@ GradientList = list[Tensor | None]
 
 
 class GradientThreads:
-    """Threads that compute the gradients of several losses at the same time.
+    """Threads that compute the gradients of several losses, by these parameters, at the same time.
 
-    Args:
-        parameters: by which the losses are differentiated.
-        count: of threads; PyTorch's own threads are divided among them.
+    PyTorch's own threads are divided among them.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, count: int) -> None:
@@ -70,11 +68,7 @@ class GradientThreads:
     def differentiate(self, tasks: Sequence[LossTask[T]]) -> list[T]:
         """Add the gradients of all losses to those of the parameters.
 
-        Args:
-            tasks: each computes a loss, and is called in one of the threads.
-
-        Returns:
-            The results of the tasks, in their order.
+        Each task computes a loss in one of the threads; their results are returned in their order.
 
         Raises:
             Exception: what a task raised, as soon as the tasks that were begun are done.

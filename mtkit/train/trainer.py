@@ -321,7 +321,8 @@ class Trainer:
             "precision": self.precision,
             "batches": self._position,
             "cost": asdict(self.cost),
-            "validations": self.history.rows,
+            # A copy, because training goes on while it is written.
+            "validations": [*self.history.rows],
         }
         if validation is not None:
             state |= validation.row()
@@ -460,7 +461,7 @@ class Trainer:
                 epochs=self.cost.tokens / self.pairs.epoch_tokens(),
                 frequency_loss=self._frequency_loss,
                 losses=metrics.losses(),
-                valid_losses=self.history.losses(),
+                valid_losses=[row["valid_loss"] for row in self.history.rows],
                 initial_valid_loss=metrics.initial_loss(),
             )
             translations = [one.text for one in validation.translations]

@@ -303,7 +303,7 @@ class ValidationHistory:
         return True
 
     def report(self, findings: Sequence[str], *, finished: bool) -> None:
-        """Warn of possible problems after the last validation, or if training no longer improves."""
+        """Warn of possible problems at the end, and when training no longer improves."""
         # BLEU for any `best_metric`, because the threshold of `is_flat` is for BLEU; or F1.
         metric = "valid_f1" if self.rows and "valid_f1" in self.rows[-1] else "valid_bleu"
         flat = is_flat([row[metric] for row in self.rows])
