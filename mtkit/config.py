@@ -60,12 +60,6 @@ Names = Annotated[
 ]
 
 
-# How the checkpoints of a run are averaged depends on its own training.
-_OF_CHECKPOINTS = {"average_checkpoints"}
-# Settings of the model that do not change what its weights mean.
-_NOT_OF_WEIGHTS = ("dropout", "attention_dropout", "activation_dropout")
-
-
 class Section(BaseModel):
     """A group of settings."""
 
@@ -414,23 +408,20 @@ class Config(Section):
         here must agree with it, except dropout, which is not part of the weights. Settings of
         decoding that are given here stay.
 
-        Args:
-            other: the configuration of the run.
-            origin: the name of the run, for the message.
-
         Raises:
             MtkitError: naming the setting that contradicts those of the run.
         """
         model = other.model.model_dump()
         for key in sorted(self.model.model_fields_set):
             value = getattr(self.model, key)
-            if key not in _NOT_OF_WEIGHTS and value != model[key]:
+            if not key.endswith("dropout") and value != model[key]:
                 raise MtkitError(
                     f"model.{key}: {value} contradicts {origin}, where it is {model[key]}; leave "
                     "it out: the model section comes from there"
                 )
             model[key] = value
-        given = self.decode.model_fields_set | _OF_CHECKPOINTS
+        # How the checkpoints of a run are averaged depends on its own training.
+        given = self.decode.model_fields_set | {"average_checkpoints"}
         decode = other.decode.model_dump() | self.decode.model_dump(include=given)
         tree = self.model_dump() | {"model": model, "decode": decode}
         return parse_config(tree, origin=f"with the settings of {origin}")
@@ -484,9 +475,7 @@ def config_name(path_or_preset: str) -> str:
 def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
     """The configuration of an existing file, otherwise of the preset with that name.
 
-    Args:
-        path_or_preset: `my/config.yaml`, or `base`, or `base.yaml`.
-        overrides: ``section.key=value``, applied in order; the value is read as YAML.
+    Overrides, ``section.key=value`` with a value in YAML, are applied in their order.
 
     Raises:
         MtkitError: naming the file or override, the dotted key and the value.
@@ -497,9 +486,9 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise MtkitError(f"{path}: cannot be read as a configuration: {error}") from error
-        tree = _parse_yaml(text, where=str(path))
     else:
-        tree = _parse_yaml(_preset_text(path_or_preset), where=f"preset {path_or_preset}")
+        text = _preset_text(path_or_preset)
+    tree = _parse_yaml(text, where=path_or_preset)
     overrides = list(overrides)
     for override in overrides:
         _apply_override(tree, override)
@@ -509,10 +498,7 @@ def load_config(path_or_preset: str, overrides: Iterable[str] = ()) -> Config:
 def parse_config(tree: Any, *, origin: str, overrides: Sequence[str] = ()) -> Config:
     """The configuration in a plain tree of dictionaries.
 
-    Args:
-        tree: sections with their settings.
-        origin: the place that error messages name.
-        overrides: those applied to the tree; error messages name them for their settings.
+    Error messages name its origin, or the override, of those applied to it, that is wrong.
     """
     try:
         return Config.model_validate(tree)

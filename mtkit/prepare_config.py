@@ -171,11 +171,9 @@ FOR_TREES = (*NO_CLEANING, "shared_vocab=false", "max_chars=1000000000")
 
 
 def prepare_config(settings: Mapping[str, Any], overrides: Iterable[str] = ()) -> PrepareConfig:
-    """The settings of a preparation: the defaults, then settings, then overrides.
+    """The settings of a preparation: the defaults, then settings that are not None, then overrides.
 
-    Args:
-        settings: by name; None leaves the default.
-        overrides: ``key=value`` or ``noise.key=value``, the value read as YAML.
+    An override is ``key=value`` or ``noise.key=value`` with a value in YAML.
 
     Raises:
         MtkitError: naming the setting and the value.

@@ -111,10 +111,7 @@ class Run:
         self._held = held
 
     def check_held(self) -> None:
-        """Refuse to write if the folder is no longer the one that was locked.
-
-        It was then moved or deleted during training.
-        """
+        """Refuse to write if the locked folder was moved or deleted."""
         if self._held is not None and not self._held.is_in_place():
             raise MtkitError(
                 f"{self.path}: the folder or its lock file {_LOCK} was moved or deleted while "
@@ -289,12 +286,7 @@ class Run:
         return Vocabularies.load(self.path, is_joint=is_joint)
 
     def restore_tokenizers(self, vocabularies: Vocabularies, source: Path) -> None:
-        """Write a missing or damaged copy of a vocabulary again.
-
-        Args:
-            vocabularies: of the training data.
-            source: the folder that they are from, for messages.
-        """
+        """Write missing or damaged copies of vocabularies again, which are from a folder."""
         _, names = self._tokenizer_files()
         for name, tokenizer in zip(names, vocabularies.distinct, strict=True):
             if self._is_tokenizer_intact(name):
@@ -375,7 +367,6 @@ class Run:
         """Add a checkpoint; a crash or a full disk does not change the older ones.
 
         Args:
-            step: updates made so far.
             weights, optimizer: tensors by name; None for a model that is not trained further.
             state: counters, as plain values.
             extra: whether it is saved outside the schedule, as the best so far or after a signal.
@@ -396,10 +387,10 @@ class Run:
         return self.checkpoint(path, step)
 
     def select(self, which: str | None) -> tuple[Tensors, str]:
-        """The weights that `chosen` names, and their description; raises as `chosen`.
+        """The weights that `chosen` names, and their description.
 
         Raises:
-            MtkitError: also if a checkpoint is damaged, or of another size than the model.
+            MtkitError: as `chosen`, and if a checkpoint is damaged, or does not fit the model.
         """
         chosen = self.chosen(which)
         if which is None or which.startswith("average:"):
@@ -471,9 +462,8 @@ def find_run(root: Path) -> Run:
     folders = sorted(path.parent for path in root.glob(f"[!.]*/{_MANIFEST}"))
     saved = [(one, folder) for folder in folders for one in (folder / _CHECKPOINTS).glob(COMPLETE)]
     if not saved:
-        what = (
-            f"the runs under {root}/ have no checkpoint yet" if folders else f"no run under {root}/"
-        )
+        what = f"the runs under {root}/ have no checkpoint yet"
+        what = what if folders else f"no run under {root}/"
         raise MtkitError(f"{what}; run mtkit train first, or give --run")
     _, newest = max(saved, key=lambda one: one[0].stat().st_mtime_ns)  # the first of equal ones
     return Run.open(newest)

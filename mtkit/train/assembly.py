@@ -50,8 +50,6 @@ def run(
     """Train in a run folder, from its last checkpoint if it has one.
 
     Args:
-        config: the configuration.
-        data: the training data.
         run_path: the run folder, created if needed.
         device: `auto`, `cpu` or `cuda`.
         restart: delete existing checkpoints.
@@ -103,7 +101,7 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
     workers.barrier()
     folder = existing.with_config(config) if existing else Run(run_path, config, RunManifest())
     if workers.is_rank_zero:
-        _report_start(job, trainer, device)
+        _report_start(job, trainer)
         if existing is None:
             first = min(config.train.valid_every, config.train.last_step)
             log.info("the first validation is after %s updates", f"{first:,}")
@@ -127,42 +125,32 @@ def _run_locked(job: Job, device: torch.device, workers: Workers, held: FileLock
         if workers.is_rank_zero:
             folder.write_config()
             if config.train.finish_steps:
-                log.info(
-                    "the learning rate falls to zero from update %d on; the run ends at step %d "
-                    "(--finish-in)",
-                    config.train.finish_after + 1,
-                    config.train.last_step,
-                )
+                first, last = config.train.finish_after + 1, config.train.last_step
+                falls = f"the learning rate falls to zero from update {first} on"
+                log.info("%s; the run ends at step %d (--finish-in)", falls, last)
     if workers.is_rank_zero and (warning := unusual_rate(config)) is not None:
         log.warning("%s", warning)
     trainer.check_memory()
     finished = trainer.fit(folder)
     cost = trainer.cost
     if workers.is_rank_zero:
-        log.info(
-            "trained on %s target tokens in %s: %s",
-            f"{cost.tokens:,}",
-            clock(cost.seconds),
-            cost_in_words(cost.flops, cost.seconds, config),
-        )
+        tokens, seconds = f"{cost.tokens:,}", clock(cost.seconds)
+        spent = cost_in_words(cost.flops, cost.seconds, config)
+        log.info("trained on %s target tokens in %s: %s", tokens, seconds, spent)
     return finished
 
 
-def _report_start(job: Job, trainer: Trainer, device: torch.device) -> None:
+def _report_start(job: Job, trainer: Trainer) -> None:
     count, at_once = trainer.workers.world_size, trainer.micro_batches.at_once
-    parallel = f", {count} workers" if count > 1 else ""
-    if at_once > 1:
-        parallel += f", {at_once} micro-batches at a time"
-    log.info(
-        "training %s on %s: %s%s, %s, matrices by %s, %s",
-        job.run_path,
-        job.data.path,
-        describe_device(device),
-        parallel,
+    facts = [
+        describe_device(trainer.device),
+        *([f"{count} workers"] if count > 1 else []),
+        *([f"{at_once} micro-batches at a time"] if at_once > 1 else []),
         trainer.precision,
-        trainer.matmul_backend,
+        f"matrices by {trainer.matmul_backend}",
         parameters_in_words(trainer),
-    )
+    ]
+    log.info("training %s on %s: %s", job.run_path, job.data.path, ", ".join(facts))
     log.info("report: %s", job.run_path / PAGE)
 
 

@@ -56,13 +56,7 @@ class Workers:
     """The group of processes that train one model, as seen by one of them.
 
     Every worker must make the same calls in the same order. Each call marks that this worker waits
-    for the others; `Watch` uses this and `progress`.
-
-    Attributes:
-        rank: of this process, from 0.
-        world_size: number of workers.
-        moves: increases with all progress of this worker.
-        is_waiting: whether this worker waits for the others.
+    for the others; `Watch` uses this and `moves`, which increases with all progress.
     """
 
     def __init__(self, rank: int = 0, world_size: int = 1) -> None:
@@ -399,19 +393,17 @@ class Watch:
                 # The process that started the workers was killed; no other process would stop them.
                 os.kill(os.getpid(), signal.SIGINT)
                 return
-            if self._workers.is_rank_zero:
+            if self._workers.world_size > 1:
                 self._check_all()
-            elif self._workers.world_size > 1 and self._seen[0].since_beat() > self._patience:
-                self._give_up("worker 0 sent no heartbeat", self._seen[0].since_beat())
 
     def _check_all(self) -> None:
-        if self._workers.world_size == 1:
-            return
+        """The first worker checks all, the others only that one."""
         for rank, record in self._seen.items():
-            if record.since_beat() > self._patience:
-                self._give_up(
-                    f"worker {rank}{record.on_host} sent no heartbeat", record.since_beat()
-                )
+            silence = record.since_beat()
+            if silence > self._patience and (self._workers.is_rank_zero or rank == 0):
+                self._give_up(f"worker {rank}{record.on_host} sent no heartbeat", silence)
+        if not self._workers.is_rank_zero:
+            return
         stuck = min(record.since_progress() for record in self._seen.values())
         if stuck > self._patience:
             working = [rank for rank, record in self._seen.items() if not record.waiting]

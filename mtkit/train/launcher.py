@@ -91,12 +91,8 @@ def launch(arguments: Sequence[str], count: int, *, max_restarts: int = 0) -> in
         # One of each kind; without a cause it is unknown which came first.
         what = "; ".join({f.exitcode: _how(f) for f in reversed(causes)}.values())
         if again < max_restarts:
-            log.warning(
-                "%s; restarting from the last checkpoint (%d of %d)",
-                what,
-                again + 1,
-                max_restarts,
-            )
+            turn = f"{again + 1} of {max_restarts}"
+            log.warning("%s; restarting from the last checkpoint (%s)", what, turn)
         else:
             log.error("%s; the same command continues from the last checkpoint", what)
     return 1

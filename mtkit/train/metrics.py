@@ -151,15 +151,12 @@ class MetricsLogger:
 
     def _open_board(self) -> None:
         # Files differ by second and step. TensorBoard's own have the name of the host before that.
-        now = int(time.time())
-        self._board = f"events.out.tfevents.{now}.mtkit.{self._step}"
-        first = {"file_version": "brain.Event:2"}
-        if not self._step:
-            self._write_events(first)
-            return
-        # Rows after the step from which a run resumes are written again.
-        again = self._step + 1
-        self._write_events(first, {"step": again, "session_log": {"status": "START"}})
+        self._board = f"events.out.tfevents.{int(time.time())}.mtkit.{self._step}"
+        events: list[Mapping[str, Any]] = [{"file_version": "brain.Event:2"}]
+        if self._step:
+            # Rows after the step from which a run resumes are written again.
+            events.append({"step": self._step + 1, "session_log": {"status": "START"}})
+        self._write_events(*events)
 
     def _write_events(self, *events: Mapping[str, Any]) -> None:
         """Write events for TensorBoard, unless that has failed before."""

@@ -81,12 +81,13 @@ def run_page(facts: RunFacts) -> str:
 
 def _best(rows: Sequence[Mapping[str, Any]], best_step: int | None) -> tuple[str, str] | None:
     """The name and the value of the score of the best validation, if there is one."""
-    for row in rows:
-        if row["step"] == best_step:
-            for key, label in (("valid_f1", "F1"), ("valid_bleu", "BLEU")):
-                if row.get(key) is not None:
-                    return label, f"{row[key]:.1f}"
-    return None
+    found = (
+        (label, f"{row[key]:.1f}")
+        for row in rows
+        for key, label in (("valid_f1", "F1"), ("valid_bleu", "BLEU"))
+        if row["step"] == best_step and row.get(key) is not None
+    )
+    return next(found, None)
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,22 +142,15 @@ def _charts(
             left_out += len(values) - len(points)
             if points:
                 lines.append(Line(label, points, color, marker, dashed=marker == "s"))
-        steps = [step for line in lines for step, _ in line.points]
-        has_best = best_step is not None and any(line.marker for line in lines)
-        if lines or left_out:
-            charts.append(
-                Chart(
-                    title,
-                    " ".join(map(_in_words, lines)),
-                    lines,
-                    "step",
-                    scale,
-                    mark=(best_step, "best checkpoint")
-                    if has_best and best_step is not None and best_step <= max(steps)
-                    else None,
-                    note=f"{left_out:,} not shown: not a finite number." if left_out else "",
-                )
-            )
+        if not lines and not left_out:
+            continue
+        mark = None
+        if best_step is not None and any(line.marker for line in lines):
+            last = max(step for line in lines for step, _ in line.points)
+            mark = (best_step, "best checkpoint") if best_step <= last else None
+        note = f"{left_out:,} not shown: not a finite number." if left_out else ""
+        text = " ".join(map(_in_words, lines))
+        charts.append(Chart(title, text, lines, "step", scale, mark=mark, note=note))
     return charts
 
 

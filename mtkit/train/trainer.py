@@ -149,7 +149,15 @@ class Trainer:
         # What a validation needs.
         self.valid_text = data.text("valid")
         self._validator = Validator(
-            config, self.vocabularies, ValidationSet.all_of(data), device=device, task=data.task
+            config,
+            self.vocabularies,
+            ValidationSet.all_of(data),
+            device=device,
+            task=data.task,
+            precision=self.precision,
+            loss=partial(self._gradients.translation_loss, label_smoothing=0.0),
+            budget=min(self.batches.budget, self.micro_batches.limit),
+            progress=self.workers.progress,
         )
 
     def fit(self, run: Run) -> bool:
@@ -272,14 +280,7 @@ class Trainer:
                 self.workers.barrier()
                 return Validation(math.nan, {}, [])
         with self.trained.averaged(), torch.inference_mode():
-            validation = self._validator.run(
-                model.eval(),
-                workers,
-                precision=self.precision,
-                loss=partial(self._gradients.translation_loss, label_smoothing=0.0),
-                budget=min(self.batches.budget, self.micro_batches.limit),
-                progress=self.workers.progress,
-            )
+            validation = self._validator.run(model.eval(), workers)
         if self.settings.fsdp:
             self.workers.barrier()
         return validation
@@ -355,15 +356,11 @@ class Trainer:
             except MtkitError as error:
                 log.warning("%s; its rows after step %d stay", error, self.step)
             if state.precision not in (None, self.precision):
-                log.warning(
-                    "%s: was trained in %s up to step %d, and continues in %s "
-                    "(train.precision: %s)",
-                    run.path,
-                    state.precision,
-                    self.step,
-                    self.precision,
-                    self.settings.precision,
+                change = (
+                    f"in {state.precision} up to step {step}, and continues in {self.precision}"
                 )
+                setting = self.settings.precision
+                log.warning("%s: was trained %s (train.precision: %s)", run.path, change, setting)
             renamed = f"; set aside: {', '.join(aside)}" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 

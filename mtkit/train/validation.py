@@ -116,7 +116,14 @@ SummedLoss = Callable[[Transformer, SentencePairs, IntArray], Tensor]
 
 
 class Validator:
-    """Computes the scores of a model on the validation sets; workers share the work."""
+    """Computes the scores of a model on the validation sets of a run.
+
+    Args:
+        precision: of training; on a CPU, translations are in float32 nevertheless.
+        loss: of a batch.
+        budget: padded tokens of a batch; more if the longest pair needs it.
+        progress: called after every batch and every line: a long validation is not a stall.
+    """
 
     def __init__(
         self,
@@ -125,50 +132,41 @@ class Validator:
         sets: Sequence[ValidationSet],
         *,
         device: torch.device,
-        task: Task = "translation",
+        task: Task,
+        precision: Precision,
+        loss: SummedLoss,
+        budget: int,
+        progress: Callable[[], None],
     ) -> None:
         # Greedy, because training should not wait for a beam; `mtkit score` uses one.
         self._decode = config.decode.greedy()
         self._vocabularies = vocabularies
         self._sets = sets
         self._device = device
+        self._precision = precision
+        self._loss = loss
+        self._budget = budget
+        self._progress = progress
         if task == "translation":
             for one in sets:
                 of = f" {one.name}" if one.name else ""
                 note_tokenised(f"the validation text{of}", one.tgt)
         self._task = make_task(task, vocabularies.tgt, tokenized=True)
 
-    def run(
-        self,
-        model: Transformer,
-        workers: Workers,
-        *,
-        precision: Precision,
-        loss: SummedLoss,
-        budget: int,
-        progress: Callable[[], None],
-    ) -> Validation:
-        """Validate a model that is in evaluation mode.
+    def run(self, model: Transformer, workers: Workers) -> Validation:
+        """Validate a whole model that is in evaluation mode.
 
-        Args:
-            model: the whole model.
-            workers: that call this at the same time, each with its copy of the model.
-            precision: of training; on a CPU, translations are in float32 nevertheless.
-            loss: of a batch.
-            budget: padded tokens of a batch; more if the longest pair needs it.
-            progress: called after every batch and every line: a long validation is not a stall.
+        Workers, each with its copy of the model, call this at the same time and share the work.
         """
-        device = self._device
+        device, precision = self._device, self._precision
         # Around all batches, so that autocast converts the weights once.
         with arithmetic(precision, device):
-            losses = [
-                self._mean_loss(model, workers, one, loss, budget, progress) for one in self._sets
-            ]
+            losses = [self._mean_loss(model, workers, one) for one in self._sets]
         # On a CPU bf16 saves little time with few rows, and oneDNN keeps a kernel for each shape of
         # attention: a hundred megabytes for each validation.
         on_cpu = device.type == "cpu"
         with float32_arithmetic(device) if on_cpu else arithmetic(precision, device):
-            translated = [self._translate(model, workers, one, progress) for one in self._sets]
+            translated = [self._translate(model, workers, one) for one in self._sets]
         found = {
             one: Validation(
                 mean_loss,
@@ -181,31 +179,19 @@ class Validator:
         also = {one.name: validation for one, validation in found.items() if one.name}
         return replace(_joined(main), also=also)
 
-    def _mean_loss(
-        self,
-        model: Transformer,
-        workers: Workers,
-        measured: ValidationSet,
-        loss: SummedLoss,
-        budget: int,
-        progress: Callable[[], None],
-    ) -> float:
+    def _mean_loss(self, model: Transformer, workers: Workers, measured: ValidationSet) -> float:
         pairs, rows = measured.pairs, measured.indices
         src, tgt = pairs.src.lengths[rows], pairs.tgt.lengths[rows]
         longest = int(max(src.max(), tgt.max()))
-        plan = plan_batches(src, tgt, budget=max(budget, longest))
+        plan = plan_batches(src, tgt, budget=max(self._budget, longest))
         summed = torch.zeros((), dtype=torch.float64)
         for indices in plan[workers.rank :: workers.world_size]:
-            summed += loss(model, pairs, rows[indices]).item()
-            progress()
+            summed += self._loss(model, pairs, rows[indices]).item()
+            self._progress()
         return workers.sum(summed).item() / int(tgt.sum())
 
     def _translate(
-        self,
-        model: Transformer,
-        workers: Workers,
-        measured: ValidationSet,
-        progress: Callable[[], None],
+        self, model: Transformer, workers: Workers, measured: ValidationSet
     ) -> list[Translation]:
         """The translation of every line."""
         tags = self._vocabularies.src.language_tags
@@ -221,7 +207,7 @@ class Validator:
         share = src[workers.rank :: workers.world_size]
         for (found,) in translator.translate_nbest(share, n_best=1):
             mine.append([found.text, found.score, found.log_prob, found.finished, found.repaired])
-            progress()
+            self._progress()
         translations = [Translation("", 0.0, 0.0)] * len(src)
         for rank, rows in enumerate(workers.gather(mine)):
             translations[rank :: workers.world_size] = [
@@ -248,18 +234,12 @@ def _joined(found: Mapping[ValidationSet, Validation]) -> Validation:
 def report_validation(step: int, validation: Validation) -> dict[str, Any]:
     """Print the results of a validation; returns its row of metrics."""
     for name, one in {"": validation, **validation.also}.items():
-        scores = ", ".join(f"{_NAMES[key]} {value:.1f}" for key, value in one.scores.items())
+        facts = [f"validation loss {one.loss:.3f}", f"perplexity {one.perplexity:.2f}"]
+        facts += [f"{_NAMES[key]} {value:.1f}" for key, value in one.scores.items()]
         repaired = [found.repaired for found in one.translations if found.repaired is not None]
         if repaired:
-            scores += f", repaired {sum(repaired) / len(repaired):.1%}"
-        log.info(
-            "step %d: %svalidation loss %.3f, perplexity %.2f, %s",
-            step,
-            name and f"{name}: ",
-            one.loss,
-            one.perplexity,
-            scores,
-        )
+            facts.append(f"repaired {sum(repaired) / len(repaired):.1%}")
+        log.info("step %d: %s%s", step, name and f"{name}: ", ", ".join(facts))
     return {"step": step, **validation.row()}
 
 

@@ -35,6 +35,8 @@ CURVE = LearningCurve(
     valid_losses=(4.428, 3.251, 2.857, 2.485, 2.228, 2.111, 1.991, 1.913),
 )
 SMALL = load_config("small")
+# A thousand different English sentences with their German.
+PAIRS = list(dict(pair for pair, _ in islice(sentences(7), 1500)).items())[:1000]
 
 
 def by_formula(*settings: str) -> Config:
@@ -47,13 +49,6 @@ def by_formula(*settings: str) -> Config:
     return load_config("small", ["model.d_model=256", *given])
 
 
-@pytest.fixture(scope="module")
-def pairs() -> list[tuple[str, str]]:
-    """A thousand different English sentences with their German."""
-    different = dict(pair for pair, _ in islice(sentences(7), 1500))
-    return list(different.items())[:1000]
-
-
 def mistaken(text: str, rng: random.Random, rate: float) -> str:
     """The text with some of its words replaced by others of it, or left out."""
     words = text.split()
@@ -61,7 +56,7 @@ def mistaken(text: str, rng: random.Random, rate: float) -> str:
     return " ".join(said[:-1] if rng.random() < rate else said)
 
 
-def healthy(pairs: Sequence[tuple[str, str]], *, seed: int = 0, rate: float = 0.3) -> Texts:
+def healthy(pairs: Sequence[tuple[str, str]] = PAIRS, *, seed: int = 0, rate: float = 0.3) -> Texts:
     """Sources, references, and translations by a model that gets most words right."""
     rng = random.Random(seed)
     src, tgt = zip(*pairs, strict=True)
@@ -73,8 +68,8 @@ def only(found: list[str]) -> str:
     return found[0]
 
 
-def test_the_runs_that_this_package_documents_give_no_finding(pairs: list[tuple[str, str]]) -> None:
-    texts = healthy(pairs)
+def test_the_runs_that_this_package_documents_give_no_finding() -> None:
+    texts = healthy()
     assert findings(SMALL, CURVE, *texts) == []
     demo = LearningCurve(1000, 4.8, 4.0, (1.50, 1.47, 1.44, 1.42), (0.975, 0.361, 0.202))
     assert findings(load_config("demo"), demo, *texts) == []
@@ -84,7 +79,7 @@ def test_the_runs_that_this_package_documents_give_no_finding(pairs: list[tuple[
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_every_preset_passes(preset: str, pairs: list[tuple[str, str]]) -> None:
+def test_every_preset_passes(preset: str) -> None:
     config = load_config(preset)
     # A mediocre model, for which its learning rate is looked at.
     curve = replace(
@@ -93,14 +88,12 @@ def test_every_preset_passes(preset: str, pairs: list[tuple[str, str]]) -> None:
         valid_losses=(6.0, 4.0, 3.1, 3.0),
         frequency_loss=6.9,
     )
-    assert findings(config, curve, *healthy(pairs)) == []
+    assert findings(config, curve, *healthy()) == []
 
 
 @given(st.integers(0, 2**32), st.integers(1, 400), st.floats(0.0, 0.5), st.floats(0.05, 4.0))
-def test_a_run_that_learns_gives_no_finding(
-    pairs: list[tuple[str, str]], seed: int, size: int, rate: float, loss: float
-) -> None:
-    some = random.Random(seed).sample(pairs, size)
+def test_a_run_that_learns_gives_no_finding(seed: int, size: int, rate: float, loss: float) -> None:
+    some = random.Random(seed).sample(PAIRS, size)
     curve = replace(CURVE, valid_losses=(loss + 1.5, loss + 0.4, loss - 0.05, loss))
     assert findings(SMALL, curve, *healthy(some, seed=seed, rate=rate)) == []
 
@@ -123,10 +116,8 @@ def test_each_finding_of_any_run_is_a_sentence_on_one_line(
         assert len(sentence.splitlines()) == 1
 
 
-def test_translations_that_are_their_source_are_reported_by_their_share(
-    pairs: list[tuple[str, str]],
-) -> None:
-    src, tgt, hyp = healthy(pairs)
+def test_translations_that_are_their_source_are_reported_by_their_share() -> None:
+    src, tgt, hyp = healthy()
     found = only(findings(SMALL, CURVE, src, tgt, [*src[:340], *hyp[340:]]))
     assert found.startswith("34 % of the translations are their source unchanged:")
     assert findings(SMALL, CURVE, src, tgt, [*src[:40], *hyp[40:]]) == []
@@ -139,11 +130,9 @@ def test_what_the_reference_copies_may_be_copied() -> None:
     assert findings(SMALL, CURVE, src, tgt, tgt) == []
 
 
-def test_one_translation_for_many_sources_is_reported_with_its_text(
-    pairs: list[tuple[str, str]],
-) -> None:
-    src, tgt, hyp = healthy(pairs)
-    found = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * len(pairs)))
+def test_one_translation_for_many_sources_is_reported_with_its_text() -> None:
+    src, tgt, hyp = healthy()
+    found = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * len(PAIRS)))
     assert found.startswith('1,000 different sources have "Ein Mann .":')
     found = only(findings(SMALL, CURVE, src, tgt, ["Ein Mann ."] * 500 + ["Ja ."] * 500))
     assert "1,000 different sources have only 2 translations, 50 % of them" in found
@@ -169,19 +158,17 @@ def test_the_same_translation_may_be_right_for_many_lines(src: list[str], tgt: l
 @pytest.mark.parametrize(
     "loop", [" nein nein nein nein", " ein Hund" + " auf dem roten Sofa" * 4, "的" * 30]
 )
-def test_translations_that_loop_are_reported(loop: str, pairs: list[tuple[str, str]]) -> None:
-    src, tgt, hyp = healthy(pairs)
+def test_translations_that_loop_are_reported(loop: str) -> None:
+    src, tgt, hyp = healthy()
     looping = [f"{text[:2]}{loop}" for text in hyp[:60]] + list(hyp[60:])
     found = only(findings(SMALL, CURVE, src, tgt, looping))
     assert found.startswith("6.0 % of the translations repeat the same few words again and again:")
 
 
-def test_three_times_the_same_word_is_not_a_loop_and_neither_is_one_in_the_reference(
-    pairs: list[tuple[str, str]],
-) -> None:
-    src, tgt, hyp = healthy(pairs)
+def test_three_times_the_same_word_is_not_a_loop_and_neither_is_one_in_the_reference() -> None:
+    src, tgt, hyp = healthy()
     assert findings(SMALL, CURVE, src, tgt, [f"{text} sehr sehr sehr" for text in hyp]) == []
-    counted = [f"{i} {'7 ' * 9}" for i in range(len(pairs))]
+    counted = [f"{i} {'7 ' * 9}" for i in range(len(PAIRS))]
     assert findings(SMALL, CURVE, src, counted, counted) == []
 
 
@@ -209,43 +196,39 @@ def test_in_a_handful_of_sentences_nothing_is_reported() -> None:
     ],
 )
 def test_a_learning_rate_far_from_the_formula_is_reported_with_its_value(
-    overrides: list[str], steps: int, expected: str, pairs: list[tuple[str, str]]
+    overrides: list[str], steps: int, expected: str
 ) -> None:
     config = by_formula(*overrides)
-    found = only(findings(config, replace(CURVE, steps=steps), *healthy(pairs)))
+    found = only(findings(config, replace(CURVE, steps=steps), *healthy()))
     assert expected in found
     assert "train." in found
 
 
-def test_the_share_of_the_peak_is_known_where_the_decay_begins_in_the_warm_up(
-    pairs: list[tuple[str, str]],
-) -> None:
+def test_the_share_of_the_peak_is_known_where_the_decay_begins_in_the_warm_up() -> None:
     # The rate rises over 200 updates and falls over these 40, from the 1st on. Both lines together
     # are highest in the middle: a tenth of the warm-up, times 21 / 40 (update 20) of the decay.
     config = load_config("demo", ["train.max_steps=40"])
-    found = only(findings(config, replace(CURVE, steps=40), *healthy(pairs)))
+    found = only(findings(config, replace(CURVE, steps=40), *healthy()))
     assert found.startswith("The learning rate has reached 5.2 % of its peak, after 40 of 200")
 
 
 @pytest.mark.parametrize("steps", [100, 2400])
-def test_a_learning_rate_of_zero_is_reported(steps: int, pairs: list[tuple[str, str]]) -> None:
+def test_a_learning_rate_of_zero_is_reported(steps: int) -> None:
     config = by_formula("schedule=linear", "learning_rate=0")
-    found = only(findings(config, replace(CURVE, steps=steps), *healthy(pairs)))
+    found = only(findings(config, replace(CURVE, steps=steps), *healthy()))
     assert (
         found == "The learning rate is 0, so the weights do not change: raise train.learning_rate."
     )
 
 
-def test_the_learning_rate_of_a_model_that_has_learned_is_not_reported(
-    pairs: list[tuple[str, str]],
-) -> None:
+def test_the_learning_rate_of_a_model_that_has_learned_is_not_reported() -> None:
     high = by_formula("learning_rate_scale=4.0", "warmup_steps=500")
     # Perplexity 4: whatever its settings, they suited it.
     learned = replace(CURVE, valid_losses=(math.log(4.0),))
-    assert findings(high, learned, *healthy(pairs)) == []
+    assert findings(high, learned, *healthy()) == []
     # Perplexity 4 of ten digits has not been learned.
     digits = replace(learned, frequency_loss=math.log(10.0))
-    assert only(findings(high, digits, *healthy(pairs))).startswith("The learning rate reached")
+    assert only(findings(high, digits, *healthy())).startswith("The learning rate reached")
 
 
 # 95 % of 6.18 is 5.87.
@@ -258,11 +241,9 @@ def test_the_learning_rate_of_a_model_that_has_learned_is_not_reported(
         (math.nan, "nothing"),
     ],
 )
-def test_a_loss_like_that_of_guessing_is_reported_beside_it(
-    loss: float, learned: str, pairs: list[tuple[str, str]]
-) -> None:
+def test_a_loss_like_that_of_guessing_is_reported_beside_it(loss: float, learned: str) -> None:
     nothing = replace(CURVE, steps=1200, epochs=4.4, valid_losses=(loss,))
-    found = only(findings(SMALL, nothing, *healthy(pairs)))
+    found = only(findings(SMALL, nothing, *healthy()))
     assert f"{loss:.2f} after 1,200 updates (4.4 epochs), and guessing by frequency" in found
     assert f"would have 6.18: {learned} has been learned yet" in found
 
@@ -286,27 +267,25 @@ def test_a_loss_like_that_of_guessing_is_reported_beside_it(
     ],
 )
 def test_a_bad_loss_of_fine_tuning_is_compared_with_that_of_step_0(
-    initial: float, lora_rank: int, expected: tuple[str, str], pairs: list[tuple[str, str]]
+    initial: float, lora_rank: int, expected: tuple[str, str]
 ) -> None:
     config = load_config("fine-tune", [f"train.lora_rank={lora_rank}"])
     tuned = replace(CURVE, steps=60, valid_losses=(6.36,), initial_valid_loss=initial)
-    found = only(findings(config, tuned, *healthy(pairs)))
+    found = only(findings(config, tuned, *healthy()))
     assert found.startswith(f"The validation loss {expected[0]} (8.9 epochs), and guessing")
     assert f"or else {expected[1]} and check" in found
     assert ("nothing has been learned" in found) == ("fell" not in found)
 
 
-def test_the_higher_rate_that_low_rank_changes_need_is_not_reported(
-    pairs: list[tuple[str, str]],
-) -> None:
+def test_the_higher_rate_that_low_rank_changes_need_is_not_reported() -> None:
     # 8.8 times 512^-0.5 · 4000^-0.5 = 7.0e-4.
     override = ["train.learning_rate=6.2e-3"]
     config = load_config("fine-tune", override)
     assert "lower train.learning_rate" in (unusual_rate(config) or "")
-    assert "8.9 times" in only(findings(config, CURVE, *healthy(pairs)))
+    assert "8.9 times" in only(findings(config, CURVE, *healthy()))
     config = load_config("fine-tune", [*override, "train.lora_rank=8"])
     assert unusual_rate(config) is None
-    assert findings(config, CURVE, *healthy(pairs)) == []
+    assert findings(config, CURVE, *healthy()) == []
 
 
 def test_the_rate_in_words_says_only_what_holds() -> None:
@@ -328,9 +307,9 @@ def test_the_rate_in_words_says_only_what_holds() -> None:
     assert "2 times the paper's" in rate_in_words(by_paper, is_fine_tuning=True)
 
 
-def test_a_training_loss_that_rises_is_reported(pairs: list[tuple[str, str]]) -> None:
+def test_a_training_loss_that_rises_is_reported() -> None:
     fell_apart = replace(CURVE, losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
-    found = only(findings(SMALL, fell_apart, *healthy(pairs)))
+    found = only(findings(SMALL, fell_apart, *healthy()))
     assert found.startswith("The training loss rose from 4.10 to 6.80:")
 
 
@@ -342,24 +321,22 @@ def test_a_training_loss_that_rises_is_reported(pairs: list[tuple[str, str]]) ->
     ],
 )
 def test_the_setting_to_lower_is_the_one_that_the_schedule_uses(
-    config: Config, setting: str, pairs: list[tuple[str, str]]
+    config: Config, setting: str
 ) -> None:
     sick = replace(CURVE, valid_losses=(6.5,), losses=(5.0, 4.1, 4.3, 6.9, 7.0, 6.8))
-    src, tgt, _ = healthy(pairs)
-    found = findings(config, sick, src, tgt, ["nein nein nein nein"] * len(pairs))
+    src, tgt, _ = healthy()
+    found = findings(config, sick, src, tgt, ["nein nein nein nein"] * len(PAIRS))
     named = [name for text in found for name in re.findall(r"lower (train\.learn\w+)", text)]
     assert named == [setting] * 3
 
 
-def test_learning_by_heart_is_reported_only_while_the_training_loss_falls(
-    pairs: list[tuple[str, str]],
-) -> None:
+def test_learning_by_heart_is_reported_only_while_the_training_loss_falls() -> None:
     by_heart = replace(CURVE, valid_losses=(3.0, 2.1, 2.2, 2.45), epochs=37.0)
-    found = only(findings(SMALL, by_heart, *healthy(pairs)))
+    found = only(findings(SMALL, by_heart, *healthy()))
     assert found.startswith("The validation loss rose from 2.10 to 2.45 while the training loss")
     assert "37.0 epochs" in found
     rising = replace(by_heart, losses=CURVE.losses[::-1])
-    assert findings(SMALL, rising, *healthy(pairs)) == []
+    assert findings(SMALL, rising, *healthy()) == []
 
 
 def test_guessing_by_frequency_costs_the_entropy_of_the_pieces() -> None:
@@ -400,10 +377,10 @@ def test_wavering_by_a_quarter_point_is_flat(level: float, noise: list[float]) -
     assert is_flat([level + off for off in noise])
 
 
-def test_unusual_settings_come_before_what_they_cause(pairs: list[tuple[str, str]]) -> None:
+def test_unusual_settings_come_before_what_they_cause() -> None:
     short = by_formula("max_steps=40")
     began = replace(CURVE, steps=40, valid_losses=(8.5,))
-    rate, loss = findings(short, began, *healthy(pairs))
+    rate, loss = findings(short, began, *healthy())
     assert rate.startswith("The learning rate has reached 10 % of its peak, after 40 of 400")
     assert "nothing has been learned yet" in loss
 
