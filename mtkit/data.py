@@ -17,13 +17,7 @@ from pydantic import ConfigDict, Field
 
 from mtkit.base.arrays import concat_ranges, pad_rows
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import (
-    Record,
-    parse_record,
-    read_record,
-    sha256_of,
-    sha256_of_json,
-)
+from mtkit.base.files import Record, parse_record, read_record, sha256_of, sha256_of_json
 from mtkit.base.sentences import LineFacts
 from mtkit.base.text import read_lines
 from mtkit.tokenizer import PAD_ID, VOCABULARY_FILES, Vocabularies
@@ -114,9 +108,7 @@ class TokenArray:
 class Weighted:
     """The adjacent sentence pairs of one source.
 
-    Attributes:
-        pairs: their number.
-        weight: the oversampling factor; the fraction is a random part of them once more.
+    Of an oversampling factor `weight`, the fraction is a random part of them once more.
     """
 
     pairs: int
@@ -128,7 +120,6 @@ class SentencePairs:
     """Encoded sentence pairs: `tgt[i]` is the translation of `src[i]`.
 
     Attributes:
-        src, tgt: the two sides.
         sources: the sources of the pairs, in their order, if some are oversampled; if empty, every
             pair occurs once in an epoch.
         links: word alignments, if there are any: for each pair the numbers of a source word and a
@@ -188,7 +179,7 @@ class Direction(Record):
 class PreparedDirection(Direction):
     """A direction of a prepared folder, whose pairs are together, in the order of the directions.
 
-    It has the number of its pairs in two sets, and the names of its further validation sets.
+    `valid` and `test` are numbers of pairs, `also` names its further validation sets.
     """
 
     valid: int = Field(ge=1)
@@ -201,11 +192,8 @@ class DataManifest(Record):
 
     Attributes:
         src_lang, tgt_lang: language codes; of multilingual data all of them, with commas.
-        temperature: of sampling between the directions.
         sources: of each split, where its pairs come from.
-        counts: pairs read, kept and dropped.
         lines: what the training lines are like; None for trees and in earlier folders.
-        misaligned: segments of the training files whose lines are misaligned.
         tokenizer_from: the folder that the vocabularies were copied from, and their checksums.
         token_type: how ids are stored, as numpy names it.
         files: all files but the manifest, by their names.
@@ -391,10 +379,9 @@ class PreparedData:
 
     def _weighted(self) -> tuple[Weighted, ...]:
         """The sources of the training pairs; empty if all weights are 1."""
+        name = str(self.path / MANIFEST)
         sources = [
-            parse_record(
-                facts, _SourceFacts, name=str(self.path / MANIFEST), advice="prepare again"
-            )
+            parse_record(facts, _SourceFacts, name=name, advice="prepare again")
             for facts in self.manifest.sources.get("train", [])
         ]
         if all(source.weight == 1.0 for source in sources):

@@ -21,7 +21,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
@@ -55,10 +54,8 @@ ModelType = Literal["bpe", "unigram"]
 class Tokenizer:
     """A joint BPE of source and target language (Section 5.1), or a unigram model.
 
-    Attributes:
-        pad_id, bos_id, eos_id, unk_id: the special ids. `encode` returns none of them, except
-            `unk_id` if the vocabulary has no bytes.
-        model: the SentencePiece model, as written by `save`.
+    `encode` returns no special ids, except `unk_id` if the vocabulary has no bytes. `model` is the
+    SentencePiece model, as written by `save`.
     """
 
     pad_id = PAD_ID
@@ -83,18 +80,10 @@ class Tokenizer:
         model_type: ModelType = "bpe",
         symbols: Sequence[str] = (),
     ) -> Tokenizer:
-        """Learn `vocab_size` subwords from lines of text.
-
-        Args:
-            lines: sentences of both languages, read once.
-            vocab_size, model_type, symbols: as in `learn_from_counts`.
-
-        Raises:
-            MtkitError: as in `learn_from_counts`.
-        """
+        """Learn `vocab_size` subwords from sentences of both languages, as `learn_from_counts`."""
         counts = WordCounts()
         rest = iter(lines)
-        while block := list(islice(rest, BLOCK)):
+        while block := list(itertools.islice(rest, BLOCK)):
             counts.add(count_words(block))
         return cls.learn_from_counts(
             counts.items(), vocab_size, model_type=model_type, symbols=symbols
@@ -117,11 +106,9 @@ class Tokenizer:
             counts: words of both languages without spaces, each once, as from `WordCounts`.
             vocab_size: V, including the 4 special and 256 byte subwords; None, for BPE of a text
                 with few different words, makes each of them one subword.
-            model_type: `bpe`, or the unigram language model of Kudo (2018).
             symbols: strings that are always one subword, even if the normalisation would change
                 them. Of several that match at one position, the longest is used.
-            languages: the codes of `language_tags`.
-            corpus_tags: the names of `corpus_tags`.
+            languages, corpus_tags: the keys of `language_tags` and `corpus_tags`.
 
         Returns:
             The tokenizer; it does not depend on the order of the words.
@@ -217,9 +204,9 @@ class Tokenizer:
         ids: list[int] = self._pieces.encode(text)
         return self._with_listed(ids, text)
 
-    def encode_batch(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line, as from `encode`."""
-        ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=threads)
+        ids: list[list[int]] = self._pieces.encode(list(lines), num_threads=1)
         if self.has_bytes:
             # Nothing is unknown.
             return ids
@@ -373,12 +360,7 @@ class SpannedIds(NamedTuple):
 
 
 class VocabularyFiles(NamedTuple):
-    """The file names of vocabularies in a folder.
-
-    Attributes:
-        joint: for a joint vocabulary.
-        src, tgt: for one vocabulary per side.
-    """
+    """The file names of vocabularies in a folder: of a joint one, or of one per side."""
 
     joint: str
     src: str
@@ -436,12 +418,7 @@ class Vocabularies(NamedTuple):
         *,
         is_joint: bool | None = None,
     ) -> Self:
-        """Load the vocabularies of a folder.
-
-        Args:
-            folder: the folder.
-            files: their file names.
-            is_joint: whether the vocabulary is joint; None to decide by the existing files.
+        """Load the vocabularies of a folder; without `is_joint`, its files decide.
 
         Raises:
             MtkitError: if a file is missing or damaged.

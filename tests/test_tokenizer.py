@@ -117,7 +117,7 @@ def test_special_ids_are_skipped_by_decode(tokenizer: Tokenizer) -> None:
 
 def test_a_batch_is_encoded_as_its_lines_are(tokenizer: Tokenizer) -> None:
     lines = [*TEXT[:2], "", "x"]
-    assert tokenizer.encode_batch(lines, threads=2) == [tokenizer.encode(line) for line in lines]
+    assert tokenizer.encode_batch(lines) == [tokenizer.encode(line) for line in lines]
 
 
 @pytest.mark.parametrize("size", [8000, 265])

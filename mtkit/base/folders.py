@@ -30,7 +30,7 @@ def check_writable(
     """Refuse, before any work is done, a folder that exists or cannot be created.
 
     Args:
-        path: the output folder.
+        path: the folder.
         force: allow it to replace another folder of its kind, or an empty one.
         kind: the kind of folder, in words.
         place: the option or argument that names it.
@@ -66,10 +66,8 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
     After an error nothing is changed, and also not after an interrupt, unless there is a key and
     `keep` is set; then the hidden folder stays.
 
-    Args:
-        path: the output folder.
-        key: with the same key, the hidden folder is the one that a stopped run left.
-        keep: whether to keep the result.
+    With the same key, the hidden folder is the one that a stopped run left. Without `keep`, the
+    result is deleted.
 
     Raises:
         MtkitError: if it cannot be written, or another process is writing it.

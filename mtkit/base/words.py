@@ -37,9 +37,6 @@ class WordCounts:
     have exact counts, and rare words are an even sample of the corpus with the weight of all of
     them, also if nearly every word is a sentence because the language has no spaces. The result is
     a pure function of the added blocks and their order.
-
-    Args:
-        max_bytes: memory for words and counts.
     """
 
     def __init__(self, *, max_bytes: int = 128 << 20) -> None:
@@ -124,11 +121,8 @@ class Words:
 
     A word is identified by its length and two numbers, `heads` and `tails`. Up to 16 bytes these
     are the bytes of the word; for longer words they are checksums with 128 bits together, which are
-    different for all words of a corpus.
-
-    Args:
-        text: the words.
-        longest: words of more bytes are not `short` and have no such numbers.
+    different for all words of a corpus. Words of more than `longest` bytes are not `short` and have
+    no such numbers.
     """
 
     def __init__(self, text: str, *, longest: int) -> None:

@@ -41,8 +41,6 @@ class PairBlock:
     Attributes:
         direction, source: their numbers, from 0.
         lines: (n,): the number of each pair in its source, from 1.
-        pairs: both sides.
-        links: the word alignments of the pairs, if there are any.
         codes: (n,): the reason codes of the first stage; before it, all are `KEPT`.
     """
 
@@ -104,13 +102,9 @@ def count_block(
 
 
 class EncodedBlock(NamedTuple):
-    """The kept pairs of a block, and a reason code for each of its pairs.
+    """The ids of the kept pairs of a block, their links if there are any, and noise by kind.
 
-    Attributes:
-        src, tgt: the ids of both sides of the kept pairs.
-        links: their links, if there are any.
-        codes: of all pairs.
-        noise: number of kept pairs with each kind of noise.
+    `codes` has the reason code of each of its pairs.
     """
 
     src: list[bytes]
@@ -125,10 +119,7 @@ class BlockEncoder:
 
     Some pairs then get noise, which the filters do not see.
 
-    Args:
-        odds: of the two sides of each direction.
-        dtype: of an id.
-        prefixes: the tags that encoded sources begin with, of each training source.
+    `prefixes` are the tags that encoded sources begin with, of each training source.
     """
 
     def __init__(

@@ -24,12 +24,8 @@ _PLACE_BYTES = 40
 class CachedEncoder:
     """Encodes many lines fast, to the same ids as `Tokenizer.encode`.
 
-    The text between two spaces is encoded once and then cached.
-
-    Args:
-        tokenizer: the tokenizer.
-        dtype: the type of an id, `<u2` or `<u4`.
-        max_bytes: size of the cache.
+    The text between two spaces is encoded once and then cached, in a cache of `max_bytes`. An id
+    has the type `dtype`, `<u2` or `<u4`.
     """
 
     def __init__(

@@ -105,10 +105,6 @@ class _Treebank(_Part):
 def load_corpus(path: Path, *, name: str) -> CorpusFile:
     """Read a corpus file and open its sources.
 
-    Args:
-        path: the file.
-        name: of the data.
-
     Raises:
         MtkitError: naming the file and the key that must be fixed.
     """

@@ -166,14 +166,11 @@ class Clause:
     """Who does what to whom, when and where; the functions below turn it into words.
 
     Attributes:
-        subject: the subject.
-        verb: the verb.
         tense: "present" or "past".
         objects: each with its case; a dative comes before an accusative.
         phrases: prepositional phrases, at the end in both languages.
-        time: an adverbial of time.
-        modal: a modal verb; in the present only.
-        negated: whether it is negated, with *nicht* or *kein*.
+        modal: in the present only.
+        negated: with *nicht* or *kein*.
     """
 
     subject: Phrase

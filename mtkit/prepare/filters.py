@@ -93,10 +93,8 @@ class PairChecks:
 class Cleaner:
     """Applies the per-pair filters to a block of pairs.
 
-    Args:
-        config: the rules.
-        src_lang, tgt_lang: language codes, which determine the expected scripts.
-        held_out: keys of the sources, and of the targets, of the validation and test sets.
+    The languages determine the expected scripts. `held_out` are the keys of the sources, and of the
+    targets, of the validation and test sets.
     """
 
     def __init__(
@@ -346,12 +344,7 @@ class PairRecords:
 
 
 def kept_pairs_among(records: PairRecords, pairs: Sequence[tuple[Keys, Keys]]) -> list[int]:
-    """How many of each set of pairs are kept training pairs too.
-
-    Args:
-        records: of all training pairs.
-        pairs: the sets, each as the keys of its sources and of its targets.
-    """
+    """How many of each set of pairs, given by the keys of both sides, are kept training pairs."""
 
     def of_pairs(src_keys: Keys, tgt_keys: Keys) -> Keys:
         return src_keys * np.uint64(_GOLDEN) + tgt_keys
@@ -372,12 +365,8 @@ def find_repeats(
 ) -> None:
     """Drop repeated pairs, and pairs whose source or target occurs more often than a limit.
 
-    The first ones in the order of the corpus are kept.
-
-    Args:
-        records: the records of all pairs.
-        config: the rules.
-        advance: called with progress; the values add up to the number of pairs.
+    The first ones in the order of the corpus are kept. `advance` is called with progress; the
+    values add up to the number of pairs.
     """
     rules: list[tuple[str, int, tuple[str, ...]]] = []
     if config.drop_duplicates:

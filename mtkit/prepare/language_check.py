@@ -57,8 +57,7 @@ def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
 class LanguageCheck:
     """Samples pairs of each training source, and identifies the languages of both sides.
 
-    Args:
-        corpus: of trees, nothing is checked.
+    Of trees, nothing is checked.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -132,12 +131,7 @@ class _PairSample:
 
 
 def findings(corpus: Corpus, found: Sequence[LanguageCounts]) -> list[str]:
-    """A sentence for each training source whose languages are not those that were given.
-
-    Args:
-        corpus: the sources.
-        found: from `LanguageCheck`.
-    """
+    """A sentence for each training source whose languages, from `LanguageCheck`, are not right."""
     sentences = []
     for label, counts, given in zip(corpus.labels, found, _given(corpus), strict=True):
         if wrong := _wrong(counts, *given):

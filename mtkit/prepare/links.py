@@ -26,13 +26,7 @@ from mtkit.tokenizer import Tokenizer, Vocabularies
 
 
 class LinkLines(NamedTuple):
-    """The lines of a file of links that belong to a block of pairs.
-
-    Attributes:
-        file: its name.
-        first: the number of the first line, from 1.
-        lines: the links of each pair.
-    """
+    """The lines of a file of links that belong to a block of pairs, from number `first` on."""
 
     file: str
     first: int
@@ -71,10 +65,7 @@ class LinkLines(NamedTuple):
 
 
 class LinkFile:
-    """The word alignments of a training corpus: line n has the links of pair n.
-
-    Args:
-        path: plain or compressed.
+    """The word alignments of a training corpus: line n of the file has the links of pair n.
 
     Raises:
         MtkitError: if the file is missing, or can be read only once.

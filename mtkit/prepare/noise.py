@@ -57,12 +57,9 @@ class Noise:
     def __call__(
         self, texts: Sequence[Sequence[str]], *, source: int, lines: IntArray
     ) -> NoisyPairs:
-        """The pairs that get noise.
+        """The pairs that get noise, of n sources and targets.
 
-        Args:
-            texts: sources and targets, n each.
-            source: the number of the training source.
-            lines: (n,), the number of each pair there.
+        `lines` (n,) are the numbers of the pairs in the training source of this number.
         """
         keys = self._keys(source, lines)
         # In 53 bits, which a float has.

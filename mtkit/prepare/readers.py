@@ -60,11 +60,7 @@ def parallel_files(
     r"""Two files, plain or compressed, in which line n of one translates line n of the other.
 
     Lines end only at \n. A byte-order mark at the start and the \r of a \r\n are not part of a
-    line; the last line may lack its line end.
-
-    Args:
-        src, tgt: the files.
-        weight, tag: as in `parse_source`.
+    line; the last line may lack its line end. Weight and tag are as in `parse_source`.
 
     Raises:
         MtkitError: for a file that is missing, or that cannot be read more than once. While

@@ -31,7 +31,6 @@ class Report:
     """The result of `prepare`.
 
     Attributes:
-        path: the prepared folder.
         pairs: number of pairs read, by split.
         dropped: number of training pairs dropped, by reason.
         overlaps: number of training pairs whose source, target, or both are in the validation or
@@ -83,10 +82,8 @@ class CheckResult:
         pairs: number of pairs.
         digests: SHA-256 of the source side and of the target side, as lines of text.
         blocks: checksums of the blocks, to detect a source that changes later.
-        fixed: number of lines that were fixed, by kind.
-        overlaps, misaligned: as in `Report`.
+        fixed, overlaps, misaligned, in_training: as in `Report`.
         languages: from `LanguageCheck`.
-        in_training: as in `Report`.
     """
 
     pairs: list[int]
@@ -106,12 +103,9 @@ class EncodeResult:
     Attributes:
         blocks: number of finished blocks.
         sizes: sizes of the files so far.
-        kept: number of kept pairs.
-        dropped: number of dropped pairs, by reason.
-        tokens: tokens of source and target side, with EOS.
+        kept, dropped: numbers of pairs; those that were dropped by reason.
+        tokens, noise: as in `Report`.
         samples: dropped pairs, by reason, each with the number that selected it.
-        noise: as in `Report`.
-        lines: of translations, what the training lines are like.
     """
 
     blocks: int = 0

@@ -102,11 +102,7 @@ def data_page(
 ) -> str:
     """The page about a finished folder, as HTML in UTF-8.
 
-    Args:
-        data: the folder.
-        report: the report of its preparation.
-        block_pairs: number of pairs read at a time.
-        max_pairs: the most pairs to count, within a block.
+    Pairs are read `block_pairs` at a time, and at most about `max_pairs` are counted.
     """
     train, valid = (_Counts(data, split, block_pairs, max_pairs) for split in ("train", "valid"))
     # How often each subword occurs in training, on both sides together if they share it.

@@ -57,14 +57,7 @@ class _Manifest(_Origin):
 
 @dataclass(frozen=True)
 class ExistingVocabularies:
-    """The vocabularies of a folder, for other text.
-
-    Attributes:
-        path: the folder.
-        task: of the text.
-        vocabularies: for the source and the target of the text.
-        facts: the entry in the manifest of the prepared folder.
-    """
+    """The vocabularies of a folder, for other text; `facts` is their entry in its manifest."""
 
     path: Path
     task: Task

@@ -21,10 +21,6 @@ class Treebank(Source):
     The source of a pair is the words of a sentence, separated by spaces, as they are in the tree;
     its target is the tree on one line.
 
-    Args:
-        path: the file.
-        weight: the oversampling factor.
-
     Raises:
         MtkitError: for a file that is missing, or that cannot be read more than once. While
             reading: for damaged compression, text that is not UTF-8, and malformed trees, with
@@ -53,11 +49,7 @@ class Treebank(Source):
 
 @dataclass(frozen=True)
 class Linearisation:
-    """The form of a tree that a model learns to write.
-
-    Attributes:
-        tags: as in `linearise`.
-    """
+    """The form of a tree that a model learns to write; `tags` is as in `linearise`."""
 
     tags: bool
 

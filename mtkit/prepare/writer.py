@@ -37,9 +37,7 @@ _DROPPED_HEADING = "file\tline\treason\n"
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse, before any work is done, an output folder that exists or cannot be created.
 
-    Args:
-        path: the output folder.
-        force: allow it to replace a prepared folder, or an empty one.
+    With `force`, it may be a prepared folder, or an empty one.
 
     Raises:
         MtkitError: with the reason, and what to do.
@@ -58,7 +56,7 @@ def create_prepared(
     interrupt or a kill it is kept if there is a key.
 
     Args:
-        path: the output folder.
+        path: the folder.
         force: replace an existing folder.
         key: a hash of all that the folder depends on: with the same key, the writer continues
             with the files of a stopped run.
