@@ -250,7 +250,6 @@ def test_with_room_for_all_words_their_counts_are_the_sums(blocks: list[dict[str
     for block in blocks:
         counts.add(block)
     assert dict(counts.items()) == sum(map(Counter, blocks), Counter())
-    assert not counts.sampled
 
 
 def thinned(blocks: int, max_bytes: int) -> WordCounts:
@@ -273,7 +272,6 @@ def test_rare_words_that_are_left_are_an_even_sample_that_stands_for_all() -> No
     counts = thinned(2000, 1 << 19)
     left = {word: n for word, n in counts.items() if word.startswith("einmal")}
     # Of 200,000 words some two thousand, whose number is by chance 2 % more or less.
-    assert counts.sampled
     assert 1000 < len(left) < 5000
     assert sum(left.values()) == pytest.approx(200_000, rel=0.1)
     of_tenth = Counter(int(word[6:].split("-")[0]) // 200 for word in left)

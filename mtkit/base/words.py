@@ -46,11 +46,6 @@ class WordCounts:
         # Of the words whose count has n binary digits, one in 2 ** levels[n] is kept.
         self._levels = [0] * 65
 
-    @property
-    def sampled(self) -> bool:
-        """Whether words were dropped to save memory."""
-        return any(self._levels)
-
     def add(self, words: Mapping[str, int]) -> None:
         """Add the counts of a block of the corpus, as from `count_words`."""
         counts, size, room = self._counts, self._bytes, self.max_bytes

@@ -114,6 +114,7 @@ class EncodedBlock(NamedTuple):
     noise: dict[str, int]
 
 
+@dataclass(frozen=True)
 class BlockEncoder:
     """Segments the kept pairs of a block into subwords, and applies the subword-level filters.
 
@@ -122,40 +123,30 @@ class BlockEncoder:
     `prefixes` are the tags that encoded sources begin with, of each training source.
     """
 
-    def __init__(
-        self,
-        vocabularies: Vocabularies,
-        odds: Sequence[tuple[LanguageOdds, LanguageOdds]],
-        config: PrepareConfig,
-        dtype: np.dtype[Any],
-        linearisation: Linearisation | None,
-        prefixes: Sequence[Sequence[int]],
-        noise: Noise | None,
-    ) -> None:
-        self._noise = noise
-        self._prefixes = [as_bytes(prefix, dtype) for prefix in prefixes]
-        self._linearisation = linearisation
-        self._vocabularies = vocabularies
-        self._odds = odds
-        self._config = config
-        self._dtype = dtype
+    vocabularies: Vocabularies
+    odds: Sequence[tuple[LanguageOdds, LanguageOdds]]
+    config: PrepareConfig
+    dtype: np.dtype[Any]
+    linearisation: Linearisation | None
+    prefixes: Sequence[bytes]
+    noise: Noise | None
 
     @functools.cached_property
     def _encoders(self) -> list[CachedEncoder]:
         # Each process has its own encoders, which are not sent.
-        return block_encoders(self._vocabularies, self._dtype)
+        return block_encoders(self.vocabularies, self.dtype)
 
     def __call__(self, block: PairBlock) -> EncodedBlock:
         """The kept pairs of a block, encoded."""
         codes, chosen = block.codes.copy(), block.kept
         pairs = taken(block.pairs, chosen.tolist())
-        texts = model_texts(decoded(pairs), self._linearisation)
+        texts = model_texts(decoded(pairs), self.linearisation)
         ids, codes[chosen] = self._encode(texts, block)
         is_kept = codes[chosen] == KEPT
         src, tgt = (list(itertools.compress(side, is_kept)) for side in ids)
         texts = [list(itertools.compress(side, is_kept)) for side in texts]
         kept = chosen[is_kept]
-        noise = self._add_noise(self._noise, block, kept, texts, (src, tgt)) if self._noise else {}
+        noise = self._add_noise(self.noise, block, kept, texts, (src, tgt)) if self.noise else {}
         links = self._links(texts, block.links, kept.tolist())
         return EncodedBlock(src, tgt, links, codes, noise)
 
@@ -173,12 +164,12 @@ class BlockEncoder:
             encoder.encode(lines)
             for encoder, lines in zip(self._encoders, found.texts, strict=True)
         ]
-        size = self._dtype.itemsize
-        prefix = self._prefixes[block.source]
+        size = self.dtype.itemsize
+        prefix = self.prefixes[block.source]
         counts: Counter[str] = Counter()
         for number, (index, kind) in enumerate(zip(found.places, found.kinds, strict=True)):
             src, tgt = encoded[0][number], encoded[1][number]
-            most = self._config.max_tokens * size
+            most = self.config.max_tokens * size
             if max(len(prefix + src), len(tgt)) > most or min(len(src), len(tgt)) == size:
                 # Capitals have more subwords; the pair is kept without them.
                 continue
@@ -192,13 +183,13 @@ class BlockEncoder:
         self, texts: list[list[str]], lines: LinkLines | None, indices: list[int]
     ) -> list[bytes]:
         """The links of kept pairs, which had these indices in `lines`."""
-        if self._linearisation is not None:
-            links = [self._linearisation.links(text) for text in texts[1]]
+        if self.linearisation is not None:
+            links = [self.linearisation.links(text) for text in texts[1]]
         elif lines is not None:
             links = lines.parsed(indices)
         else:
             return []
-        return encode_links(self._vocabularies, texts, links)
+        return encode_links(self.vocabularies, texts, links)
 
     def _encode(
         self, texts: list[list[str]], block: PairBlock
@@ -206,18 +197,18 @@ class BlockEncoder:
         """The ids of both sides, and the reason codes of the filters on subwords."""
         ids = [encoder.encode(lines) for encoder, lines in zip(self._encoders, texts, strict=True)]
         # With EOS; tags, which are not text, count for the limit of tokens alone.
-        prefix = self._prefixes[block.source]
+        prefix = self.prefixes[block.source]
         lengths = np.array([[len(of_line) for of_line in side] for side in ids], np.int64)
-        lengths //= self._dtype.itemsize
+        lengths //= self.dtype.itemsize
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         codes = np.zeros(len(longer), np.uint8)
-        if self._config.drop_wrong_language:
-            for odds, side, of_side in zip(self._odds[block.direction], ids, lengths, strict=True):
-                foreign = odds.foreign(np.frombuffer(b"".join(side), self._dtype), of_side)
+        if self.config.drop_wrong_language:
+            for odds, side, of_side in zip(self.odds[block.direction], ids, lengths, strict=True):
+                foreign = odds.foreign(np.frombuffer(b"".join(side), self.dtype), of_side)
                 codes[foreign] = reason_code("wrong language")
-        codes[longer > self._config.max_ratio * shorter] = reason_code("length ratio")
-        most = self._config.max_tokens
-        tags = len(prefix) // self._dtype.itemsize
+        codes[longer > self.config.max_ratio * shorter] = reason_code("length ratio")
+        most = self.config.max_tokens
+        tags = len(prefix) // self.dtype.itemsize
         codes[(lengths[0] + tags > most) | (lengths[1] > most)] = reason_code("too long")
         codes[shorter == 1] = reason_code("empty")
         return [[prefix + of_line for of_line in ids[0]], ids[1]], codes

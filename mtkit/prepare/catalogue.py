@@ -50,13 +50,13 @@ class CatalogueEntry:
         """Whether `demo` generates this corpus, so that nothing is downloaded."""
         return self.source == BUILT_IN
 
-    def reversed(self) -> CatalogueEntry:
-        """The same corpus in the other direction."""
-        return replace(self, src_lang=self.tgt_lang, tgt_lang=self.src_lang)
-
 
 def _both_directions(*corpora: CatalogueEntry) -> tuple[CatalogueEntry, ...]:
-    return tuple(way for corpus in corpora for way in (corpus, corpus.reversed()))
+    return tuple(
+        way
+        for one in corpora
+        for way in (one, replace(one, src_lang=one.tgt_lang, tgt_lang=one.src_lang))
+    )
 
 
 # newstest2013 is the validation set and newstest2014 (all 3,003 sentences) the test set of WMT14.

@@ -90,6 +90,7 @@ class PairChecks:
     overlaps: tuple[int, int, int]
 
 
+@dataclass(frozen=True)
 class Cleaner:
     """Applies the per-pair filters to a block of pairs.
 
@@ -97,21 +98,17 @@ class Cleaner:
     targets, of the validation and test sets.
     """
 
-    def __init__(
-        self, config: PrepareConfig, src_lang: str, tgt_lang: str, held_out: tuple[Keys, Keys]
-    ) -> None:
-        self._config = config
-        self._languages = src_lang, tgt_lang
-        self._held_out = held_out
+    config: PrepareConfig
+    src_lang: str
+    tgt_lang: str
+    held_out: tuple[Keys, Keys]
 
     def __call__(self, block: tuple[list[bytes], list[bytes]]) -> PairChecks:
         """The reason codes for a block of source and target sentences."""
-        config = self._config
-        sides = [
-            _Side(lines, language, config)
-            for lines, language in zip(block, self._languages, strict=True)
-        ]
-        src, tgt = sides
+        config = self.config
+        src = _Side(block[0], self.src_lang, config)
+        tgt = _Side(block[1], self.tgt_lang, config)
+        sides = src, tgt
         codes = np.zeros(len(block[0]), np.uint8)
 
         def drop(reason: str, where: npt.NDArray[np.bool_]) -> None:
@@ -133,17 +130,13 @@ class Cleaner:
             drop("identical sides", (src.keys == tgt.keys) & (src.letters > 0))
         in_held_out = [
             np.isin(side.keys, keys) & (side.visible > 0)
-            for side, keys in zip(sides, self._held_out, strict=True)
+            for side, keys in zip(sides, self.held_out, strict=True)
         ]
-        of_src, of_tgt, of_both = (
-            int(np.count_nonzero(found))
-            for found in (*in_held_out, in_held_out[0] & in_held_out[1])
-        )
+        of_src, of_tgt = in_held_out
+        overlaps = int(of_src.sum()), int(of_tgt.sum()), int((of_src & of_tgt).sum())
         if config.drop_overlap:
-            drop("overlap", in_held_out[0] | in_held_out[1])
-        return PairChecks(
-            codes, src.keys, tgt.keys, src.chars, tgt.chars, (of_src, of_tgt, of_both)
-        )
+            drop("overlap", of_src | of_tgt)
+        return PairChecks(codes, src.keys, tgt.keys, src.chars, tgt.chars, overlaps)
 
 
 class _Side:
@@ -159,11 +152,12 @@ class _Side:
         try:
             text = b"\n".join(lines).decode()
         except UnicodeDecodeError:
+            lines = lines.copy()
             for index, line in enumerate(lines):
-                self.is_undecodable[index] = not _is_utf8(line)
-            lines = [
-                b"" if bad else line for line, bad in zip(lines, self.is_undecodable, strict=True)
-            ]
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    self.is_undecodable[index], lines[index] = True, b""
             text = b"\n".join(lines).decode()
         self.keys = keys_of(lines)
         codes = np.frombuffer(text.encode("utf-32-le") + b"\n\0\0\0", np.uint32)
@@ -188,14 +182,6 @@ class _Side:
         table = _script_table(language) if config.min_script else None
         if table is not None:
             self.of_script = count(is_letter & table[codes])
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def keys_of(lines: Iterable[bytes]) -> Keys:

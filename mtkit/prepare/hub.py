@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from mtkit.base.errors import MtkitError, reason_of
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
+from mtkit.data import Split
 from mtkit.prepare.catalogue import CatalogueEntry, Pair
 
 if TYPE_CHECKING:
@@ -72,15 +73,6 @@ class HubSplit:
 
 
 @dataclass(frozen=True)
-class HubCorpus:
-    """A downloaded corpus, with its sides in the requested direction."""
-
-    train: HubSplit
-    valid: HubSplit
-    test: HubSplit
-
-
-@dataclass(frozen=True)
 class _Wanted:
     """The part of a repository to download, and its layout.
 
@@ -103,8 +95,8 @@ class _Wanted:
         return f"{self.repository} ({self.config})" if self.config else self.repository
 
 
-def fetch(corpus: CatalogueEntry) -> HubCorpus:
-    """The pairs of a corpus on the hub, from the cache if this revision is there.
+def fetch(corpus: CatalogueEntry) -> dict[Split, HubSplit]:
+    """The splits of a corpus on the hub, from the cache if this revision is there.
 
     New files are compared with the checksums on the hub. With HF_HUB_OFFLINE set, the last
     downloaded copy is used.
@@ -125,8 +117,8 @@ def fetch(corpus: CatalogueEntry) -> HubCorpus:
         alone=False,
         advice="it has changed since this version of mtkit; a newer version may support it",
     )
-    train, valid, test = _fetch(wanted)
-    return HubCorpus(train=train, valid=valid, test=test)
+    names: tuple[Split, ...] = ("train", "valid", "test")
+    return dict(zip(names, _fetch(wanted), strict=True))
 
 
 def fetch_split(

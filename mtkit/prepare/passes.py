@@ -406,13 +406,15 @@ class Passes:
             done = EncodeResult(**found | {"lines": LineCounts(**found.get("lines", {}))})
         self._writer.back_to(done.sizes)
         records = PairRecords(self._writer.scratch)
+        dtype = self._writer.token_type
+        prefixes = self._corpus.train_prefixes(vocabularies.src)
         encoder = BlockEncoder(
             vocabularies,
             odds,
             self._config,
-            self._writer.token_type,
+            dtype,
             self._linearisation,
-            self._corpus.train_prefixes(vocabularies.src),
+            [as_bytes(prefix, dtype) for prefix in prefixes],
             self._noise,
         )
         rest = itertools.islice(self._blocks(check, records), done.blocks, None)
@@ -433,7 +435,7 @@ class Passes:
                 done.kept[block.source] += len(encoded.src)
                 for side, sentences in enumerate((encoded.src, encoded.tgt)):
                     size = sum(map(len, sentences))
-                    done.tokens[side] += size // self._writer.token_type.itemsize
+                    done.tokens[side] += size // dtype.itemsize
                 done.blocks += 1
                 bar.update(len(block))
                 if done.blocks % PART == 0:

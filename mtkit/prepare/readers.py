@@ -132,11 +132,10 @@ def catalogue_sources(corpus: CatalogueEntry) -> dict[Split, Source]:
     Raises:
         MtkitError: as `hub.fetch`.
     """
-    names: tuple[Split, ...] = ("train", "valid", "test")
     if not corpus.built_in:
-        hub = fetch(corpus)
-        return {name: _HubSource(getattr(hub, name)) for name in names}
+        return {name: _HubSource(split) for name, split in fetch(corpus).items()}
     demo = demo_corpus()
+    names: tuple[Split, ...] = ("train", "valid", "test")
     sources: dict[Split, Source] = {}
     for name in names:
         pairs = getattr(demo, name)

@@ -88,7 +88,6 @@ class PreparedWriter:
         self._token_type: np.dtype[Any] = np.dtype("<u2")
         self._open: dict[str, IO[bytes]] = {}
         self._dropped = [_DROPPED_HEADING]
-        self._finished: PreparedData | None = None
 
     @property
     def scratch(self) -> Path:
@@ -185,8 +184,6 @@ class PreparedWriter:
 
     def finish(self) -> PreparedData:
         """Complete every file and write the manifest last; call it only once."""
-        if self._finished is not None:
-            return self._finished
         self.end_part()
         self.close()
         names = {*os.listdir(self._folder)} - {SCRATCH, MANIFEST}
@@ -209,8 +206,7 @@ class PreparedWriter:
         # Delete the key first, because a kill may come in between.
         (self._folder / SCRATCH / KEY).unlink(missing_ok=True)
         shutil.rmtree(self._folder / SCRATCH, ignore_errors=True)
-        self._finished = PreparedData(self._folder, manifest)
-        return self._finished
+        return PreparedData(self._folder, manifest)
 
     def _file(self, name: str) -> IO[bytes]:
         if name not in self._open:

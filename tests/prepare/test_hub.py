@@ -57,7 +57,7 @@ for name, _, source in (argument.partition("@") for argument in sys.argv[1:]):
         corpus = dataclasses.replace(corpus, source=source)
     try:
         answer = {}
-        for part, split in vars(fetch(corpus)).items():
+        for part, split in fetch(corpus).items():
             tracemalloc.start()
             read = sum(1 for _ in split)
             peak = tracemalloc.get_traced_memory()[1]
@@ -521,12 +521,11 @@ def test_the_catalogue_knows_every_corpus_in_both_directions() -> None:
     }
 
 
-def test_reversing_a_corpus_twice_gives_it_back() -> None:
+def test_every_corpus_is_there_in_both_directions() -> None:
     for corpus in CATALOGUE:
-        other = corpus.reversed()
+        other = dataclasses.replace(corpus, src_lang=corpus.tgt_lang, tgt_lang=corpus.src_lang)
+        assert other != corpus
         assert other in CATALOGUE
-        assert (other.src_lang, other.tgt_lang) == (corpus.tgt_lang, corpus.src_lang)
-        assert other != corpus == other.reversed()
 
 
 def test_the_vocabularies_of_wmt14_are_those_of_the_paper() -> None:
