@@ -115,9 +115,7 @@ class Corpus:
         if not (math.isfinite(self.temperature) and self.temperature >= 1):
             raise MtkitError(f"temperature: must be at least 1, not {self.temperature}")
         _check_set_names(self.directions, is_multilingual=self.is_multilingual)
-        if any(one.links for one in self.directions) and not all(
-            one.links for one in self.directions
-        ):
+        if len({bool(one.links) for one in self.directions}) > 1:
             raise MtkitError("alignments: give them for all directions, or for none")
 
     @property

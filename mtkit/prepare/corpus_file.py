@@ -128,58 +128,55 @@ def load_corpus(path: Path, *, name: str) -> CorpusFile:
     try:
         # Whether they fit together is checked when all options are known.
         prepare_config(content.settings, ["shared_vocab=false"])
-        corpus = _Reader(path.parent).corpus(name, content)
+        corpus = _corpus(name, content, path.parent)
         corpus.check()
     except MtkitError as error:
         raise MtkitError(f"{path}: {error}") from error
     return CorpusFile(corpus, content.settings)
 
 
-class _Reader:
-    """Opens what a corpus file in this folder names."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def corpus(self, name: str, content: _OneDirection | _SeveralDirections | _Treebank) -> Corpus:
-        if isinstance(content, _Treebank):
-            trees = DirectionSources(
-                content.src_lang,
-                TREES,
-                [Treebank(self._folder / one.source, weight=one.weight) for one in content.train],
-                Treebank(self._folder / content.valid),
-                Treebank(self._folder / content.test) if content.test else None,
-            )
-            return Corpus(name, [trees], task="parsing")
-        if isinstance(content, _OneDirection):
-            return Corpus(name, [self._direction(content)])
-        return Corpus(
-            name,
-            [self._direction(one) for one in content.directions],
-            is_multilingual=True,
-            temperature=content.temperature,
-        )
-
-    def _direction(self, content: _Direction) -> DirectionSources:
-        def source(place: list[str], **more: Any) -> Source:
-            paths = [str(self._folder / one) for one in place]
-            if len(place) == 2:
-                return parallel_files(*paths, **more)
-            text = place[0] if place[0].startswith(HUB_PREFIX) else paths[0]
-            return parse_source(text, src_lang=content.src_lang, tgt_lang=content.tgt_lang, **more)
-
-        links = [one.alignments for one in content.train if one.alignments is not None]
-        if links and len(links) < len(content.train):
-            raise MtkitError("alignments: give them for every source under train, or for none")
-        return DirectionSources(
+def _corpus(
+    name: str, content: _OneDirection | _SeveralDirections | _Treebank, folder: Path
+) -> Corpus:
+    if isinstance(content, _Treebank):
+        trees = DirectionSources(
             content.src_lang,
-            content.tgt_lang,
-            [source(one.source, weight=one.weight, tag=one.tag) for one in content.train],
-            source(content.valid),
-            source(content.test) if content.test else None,
-            {name: source(place) for name, place in content.valid_also.items()},
-            [LinkFile(self._folder / file) for file in links],
+            TREES,
+            [Treebank(folder / one.source, weight=one.weight) for one in content.train],
+            Treebank(folder / content.valid),
+            Treebank(folder / content.test) if content.test else None,
         )
+        return Corpus(name, [trees], task="parsing")
+    if isinstance(content, _OneDirection):
+        return Corpus(name, [_direction(content, folder)])
+    return Corpus(
+        name,
+        [_direction(one, folder) for one in content.directions],
+        is_multilingual=True,
+        temperature=content.temperature,
+    )
+
+
+def _direction(content: _Direction, folder: Path) -> DirectionSources:
+    def source(place: list[str], **more: Any) -> Source:
+        paths = [str(folder / one) for one in place]
+        if len(place) == 2:
+            return parallel_files(*paths, **more)
+        text = place[0] if place[0].startswith(HUB_PREFIX) else paths[0]
+        return parse_source(text, src_lang=content.src_lang, tgt_lang=content.tgt_lang, **more)
+
+    links = [one.alignments for one in content.train if one.alignments is not None]
+    if links and len(links) < len(content.train):
+        raise MtkitError("alignments: give them for every source under train, or for none")
+    return DirectionSources(
+        content.src_lang,
+        content.tgt_lang,
+        [source(one.source, weight=one.weight, tag=one.tag) for one in content.train],
+        source(content.valid),
+        source(content.test) if content.test else None,
+        {name: source(place) for name, place in content.valid_also.items()},
+        [LinkFile(folder / file) for file in links],
+    )
 
 
 def _explain(error: ValidationError) -> str:

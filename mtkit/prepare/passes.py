@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import operator
 import os
 import time
 import zlib
@@ -119,8 +120,8 @@ class Passes:
         self._existing = existing
         self._seconds: dict[str, float] = {}
         self._linearisation = Linearisation(config.tree_tags) if corpus.is_parsing else None
-        noise = config.noise
-        self._noise = Noise(noise, config.user_defined_symbols) if noise.is_on else None
+        symbols = config.user_defined_symbols
+        self._noise = Noise(config.noise, symbols) if config.noise.is_on else None
 
     def run(self, out: Path, origins: dict[str, list[dict[str, Any]]]) -> Report:
         """Run all stages, and give the writer the contents of the manifest."""
@@ -233,9 +234,8 @@ class Passes:
         for number, facts in zip(corpus.direction_of, origins, strict=True):
             facts["weight"] *= factors[number]
         of_epoch = sizes * factors
-        names = [one.name for one in corpus.directions]
-        shares = (of_epoch / of_epoch.sum()).tolist()
-        return dict(zip(names, zip(kept.tolist(), shares, strict=True), strict=True))
+        shares = zip(kept.tolist(), (of_epoch / of_epoch.sum()).tolist(), strict=True)
+        return dict(zip((one.name for one in corpus.directions), shares, strict=True))
 
     # -- Check
 
@@ -315,9 +315,7 @@ class Passes:
                 # After a few blocks, because all damaged lines may be at the beginning.
                 if check.pairs[number] >= PART * BLOCK:
                     refuse_encoding(number)
-                check.overlaps = [
-                    a + b for a, b in zip(check.overlaps, checks.overlaps, strict=True)
-                ]
+                check.overlaps = list(map(operator.add, check.overlaps, checks.overlaps))
                 yield checks
                 if number == len(self._corpus.train) - 1 and (share := source.reading.progress):
                     bar.total = sum(check.pairs[:-1]) + round(check.pairs[-1] / share)
