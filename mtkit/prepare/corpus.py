@@ -32,7 +32,6 @@ class DirectionSources:
 
     Attributes:
         src_lang, tgt_lang: language codes; of a treebank the language and `TREES`.
-        train: the vocabulary of the source has the tags of these, `Tokenizer.corpus_tags`.
         valid_also: further validation sets by name, which training measures too. They do not select
             the best checkpoint.
         links: for each training source the word alignments of its pairs, for
@@ -74,11 +73,8 @@ class Corpus:
     own, with one subword for each bracket and each tag.
 
     Attributes:
-        name: of the data.
-        directions: one, or several of a multilingual model.
         temperature: of sampling between the directions, at least 1: an epoch has pairs of each in
             proportion to ``size ** (1 / temperature)``; all pairs of the largest direction once.
-        licence: of the text, if it is known.
     """
 
     name: str

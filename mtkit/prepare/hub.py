@@ -105,8 +105,6 @@ def fetch(corpus: CatalogueEntry) -> dict[Split, HubSplit]:
         MtkitError: if the hub cannot be reached (within about 15 seconds) or refuses access, if the
             cache cannot be written, or if the repository has another layout than the catalogue.
     """
-    if corpus.built_in:
-        raise ValueError(f"{corpus.name} is built in: there is nothing to fetch")
     wanted = _Wanted(
         repository=corpus.source,
         config=corpus.config,

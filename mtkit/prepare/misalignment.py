@@ -15,12 +15,7 @@ from mtkit.prepare.filters import PairRecords
 
 @dataclass(frozen=True)
 class Misalignment:
-    """A segment of pairs whose sides are misaligned.
-
-    Attributes:
-        start, end: indices of pairs, from 0; `end` is exclusive.
-        offset: how many lines after its own the translation of a source is.
-    """
+    """The pairs from `start` to before `end`, whose translations are `offset` lines later."""
 
     start: int
     end: int
@@ -48,12 +43,8 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
     pairs, the lengths fit better with targets one to three lines off, the pairs are misaligned.
     Nothing is found if pairs are in random order or all have the same length.
 
-    Args:
-        records: the records of all pairs.
-        start, end: the pairs of one source; `end` is exclusive.
-
-    Returns:
-        The segments, in order. Pairs at their ends that may belong to them are included.
+    The pairs of the source are those from `start` to before `end`. Pairs at the ends of the
+    segments that may belong to them are included.
     """
     model = _LengthModel.fit(records, start, end)
     if model is None:
@@ -76,12 +67,7 @@ _OFFSETS = range(-_FARTHEST, _FARTHEST + 1)
 
 @dataclass(frozen=True)
 class _LengthModel:
-    """The distribution of the lengths of translations, given those of their sources.
-
-    Attributes:
-        mean, deviation: of the logarithm of target over source length, at the offset that fits
-            best.
-    """
+    """The distribution of the logarithm of target over source length, at the best offset."""
 
     mean: float
     deviation: float

@@ -82,11 +82,7 @@ class PrepareOptions:
 
 
 def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = None) -> Report:
-    """Prepare a corpus.
-
-    Args:
-        corpus: the name of one in the catalogue, such as `wmt14-en-de`, or your own.
-        out: the folder to write.
+    """Prepare your own corpus, or one of the catalogue by its name, into the folder `out`.
 
     Raises:
         MtkitError: for an unknown name, a hub that cannot be reached, a folder that cannot be

@@ -30,7 +30,7 @@ from support.hub import (
 
 from mtkit.base.errors import MtkitError
 from mtkit.prepare.catalogue import CATALOGUE, find_corpus
-from mtkit.prepare.hub import fetch, waiting_noted
+from mtkit.prepare.hub import waiting_noted
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -561,11 +561,6 @@ def test_an_unknown_name_suggests_the_nearest(typed: str, meant: str) -> None:
 def test_a_name_like_no_other_suggests_nothing() -> None:
     with pytest.raises(MtkitError, match="unknown corpus 'qqq': `mtkit prepare --list`"):
         find_corpus("qqq")
-
-
-def test_the_demo_corpus_is_not_to_be_fetched() -> None:
-    with pytest.raises(ValueError, match="built in"):
-        fetch(find_corpus("demo-en-de"))
 
 
 def test_reading_the_catalogue_does_not_load_the_datasets_library() -> None:
