@@ -21,6 +21,7 @@ import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from pyarrow import parquet
 from support.prepared import prepare_files
+from support.runs import contents
 
 from mtkit.base.errors import MtkitError
 from mtkit.prepare import readers
@@ -33,10 +34,6 @@ Pair = tuple[str, str]
 SIDES = ("en", "de")
 # The first reads and checks, the second counts words, the third encodes.
 PASSES = (1, 2, 3)
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
 def turned(pairs: list[Pair]) -> list[Pair]:

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.prepared import prepare_files, prepare_several, prepare_trees
+from support.runs import contents
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
 from mtkit.data import PreparedData
-from mtkit.prepare import passes
+from mtkit.prepare import Treebank, passes
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import write_page
@@ -219,19 +220,11 @@ def pairs_of(folder: Path, split: Any = "train") -> list[tuple[str, str]]:
     ]
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in folder.rglob("*")
-        if file.is_file()
-    }
-
-
 def test_without_noise_the_seed_changes_nothing_but_the_manifest(
     tiny_text: TinyText, tiny_data: PreparedData, tmp_path: Path
 ):
     report = prepare(tiny_text, tmp_path / "out", "noise.seed=7", "noise.case=0", vocab_size=300)
-    before, after = files_of(tiny_data.path), files_of(tmp_path / "out")
+    before, after = contents(tiny_data.path), contents(tmp_path / "out")
     assert {name for name in after if before.get(name) != after[name]} == {"manifest.json"}
     assert before.keys() == after.keys()
     assert report.noise == {}
@@ -293,7 +286,7 @@ def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(
         with pytest.raises(KeyboardInterrupt):
             prepare(tiny_text, tmp_path / "2", workers=1, **noise)
     second = prepare(tiny_text, tmp_path / "2", workers=1, **noise)
-    assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
     assert first.noise == second.noise
 
 
@@ -417,18 +410,10 @@ def test_a_noise_that_no_pair_can_have_is_said(
 
 
 def test_trees_have_no_noise(tree_files: dict[str, Path], tmp_path: Path):
-    from mtkit.prepare import Treebank
-
-    trees = {split: Treebank(tree_files[split]) for split in ("train", "valid")}
-    with pytest.raises(MtkitError, match=r"^noise: is a setting for sentence pairs, ") as caught:
-        prepare_trees(
-            "trees",
-            tmp_path / "trees",
-            train=[trees["train"]],
-            valid=trees["valid"],
-            overrides=["noise.typos=0.1"],
-        )
-    assert "\n" not in str(caught.value)
+    train, valid = (Treebank(tree_files[split]) for split in ("train", "valid"))
+    arguments = {"train": [train], "valid": valid, "overrides": ["noise.typos=0.1"]}
+    with pytest.raises(MtkitError, match=r"^noise: is a setting for sentence pairs, "):
+        prepare_trees("trees", tmp_path / "trees", **arguments)
     assert not (tmp_path / "trees").exists()
 
 

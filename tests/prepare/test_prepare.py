@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.prepared import prepare_files
+from support.runs import contents
 
 import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
 # than the 256 tokens allowed, and 40 words are more than four times the tokens of "one".
 TOO_LONG = "one " * 300
 LONGISH = "one " * 40
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
 def dropped_rows(data: Path) -> list[list[str]]:
@@ -401,13 +398,6 @@ def test_files_of_unequal_length_are_refused_with_both_counts(lines: int, corpus
     assert f"{src} has {lines} lines and {tgt} has 200;" in corpus.refused()
 
 
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_the_other_splits_must_be_of_equal_length_too(split: str, corpus: Corpus):
-    src, tgt = corpus.arguments[split]
-    tgt.write_bytes(b"eins\n")
-    assert f"{src} has 20 lines and {tgt} has 1;" in corpus.refused()
-
-
 def test_lines_that_are_not_utf8_are_dropped_and_reported(corpus: Corpus):
     tgt = corpus.train[1]
     lines = tgt.read_bytes().split(b"\n")
@@ -474,30 +464,6 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused(size: int, corpus:
     assert str(size) in corpus.refused(vocab_size=size)
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_a_file_that_is_missing_or_a_folder_is_refused_by_name(side: int, corpus: Corpus):
-    file = corpus.train[side]
-    file.unlink()
-    assert str(file) in corpus.refused()
-    file.mkdir()
-    assert str(file) in corpus.refused()
-
-
-@pytest.mark.timeout(5)
-def test_a_pipe_is_refused_because_it_can_be_read_only_once(corpus: Corpus):
-    # Nobody writes into it: whoever opens it first and asks later waits for ever.
-    pipe = corpus.folder / "pipe"
-    os.mkfifo(pipe)
-    message = corpus.refused(train=[(pipe, corpus.train[1])])
-    assert f"{pipe}: not a regular file" in message
-
-
-def test_a_damaged_compressed_file_is_refused_by_name(corpus: Corpus):
-    wrapped = Path(f"{corpus.train[0]}.gz")
-    wrapped.write_bytes(gzip.compress(corpus.train[0].read_bytes())[:-20])
-    assert str(wrapped) in corpus.refused(train=[(wrapped, corpus.train[1])])
-
-
 def test_a_folder_that_exists_is_refused_before_anything_is_read(corpus: Corpus):
     corpus.prepare()
     before = contents(corpus.folder / "out")
@@ -524,11 +490,6 @@ def test_a_name_that_no_folder_can_have_is_refused(name: str, dry_run: bool, cor
     with pytest.raises(MtkitError, match="cannot be written"):
         corpus.prepare(name, dry_run=dry_run)
     assert sorted(corpus.folder.rglob("*")) == before
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
-def test_a_name_that_no_file_can_have_is_refused(name: str, corpus: Corpus):
-    corpus.refused(train=[(Path(name), corpus.train[1])])
 
 
 @pytest.mark.parametrize("code", ["", " ", "en us", "\n", "\udcff", "\0", "x" * 101, None, 5])
