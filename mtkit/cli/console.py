@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -133,13 +132,6 @@ def standard_input() -> io.BufferedIOBase:
 def print_text(text: str) -> None:
     """Print text that ends in a newline already."""
     click.echo(text, nl=False)
-
-
-def width() -> int:
-    """Width of standard output in characters; a file or pipe has no limit."""
-    from mtkit.cli.tables import UNBROKEN
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
 
 
 def say(message: str) -> None:

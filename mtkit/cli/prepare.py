@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.cli.console import print_text, say, width
+from mtkit.cli.console import print_text, say
 from mtkit.cli.options import (
     DATA_ROOT,
     Command,
@@ -153,7 +153,7 @@ def prepare(
 
     if list_corpora or list_settings:
         printed = tables.catalogue if list_corpora else tables.preparation_settings
-        print_text(printed(width=width()))
+        print_text(printed())
         return
     if name is None:
         raise click.UsageError("give the NAME of a corpus; mtkit prepare --list prints them")

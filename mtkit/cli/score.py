@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.base.errors import MtkitError, one_line
-from mtkit.cli.console import print_text, width
+from mtkit.cli.console import print_text
 from mtkit.cli.options import (
     Command,
     PathArgument,
@@ -30,9 +30,14 @@ from mtkit.cli.options import (
     search_option,
     well_formed_option,
 )
-from mtkit.cli.score_data import ScoreOptions, is_multilingual
-from mtkit.cli.score_text import score_files, score_runs
-from mtkit.cli.score_trees import score_parsers, score_tree_files
+from mtkit.cli.score_systems import (
+    ScoreOptions,
+    is_multilingual,
+    score_files,
+    score_parsers,
+    score_runs,
+    score_tree_files,
+)
 
 if TYPE_CHECKING:
     from mtkit.run_folder import Run
@@ -287,7 +292,7 @@ def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
         ]
         scores.append(alignment_score(list(map(swapped, links)) if swap_links else links, golds))
     names = [one_line(str(path)) for path in options.hypotheses]
-    print_text(tables.alignment_scores(names, scores, as_json=options.as_json, width=width()))
+    print_text(tables.alignment_scores(names, scores, as_json=options.as_json))
 
 
 def _print_log_probabilities(src_path: Path, hyp_path: Path, options: ScoreOptions) -> None:

@@ -1,17 +1,18 @@
 """The results that the commands print: tables for people, rows and JSON for programs.
 
-Every function returns text that ends in a newline; the commands decide where it goes. `width` is
-that of a line, in characters.
+Every function returns text that ends in a newline; the commands decide where it goes.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,19 +24,17 @@ if TYPE_CHECKING:
     from mtkit.align import AlignmentScore
     from mtkit.parsing import Scores
     from mtkit.prepare import Report
-    from mtkit.score import Score, System
+    from mtkit.score import Score
     from mtkit.translate import Scored
 
-# In a file or pipe a row of a table stays on one line, however long it is.
-UNBROKEN = 1000
 
-
-def catalogue(*, width: int = UNBROKEN) -> str:
+def catalogue() -> str:
     """The corpora that `prepare` knows by name."""
     from mtkit.prepare import CATALOGUE
 
-    numbers = ("PAIRS", "VOCABULARY")
-    table = _listing("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE", right=numbers)
+    table = _table("NAME", "PAIRS", "DOWNLOAD", "VOCABULARY", "LICENCE", "SOURCE")
+    for index in (1, 3):
+        table.columns[index].justify = "right"
     for corpus in CATALOGUE:
         table.add_row(
             corpus.name,
@@ -45,45 +44,47 @@ def catalogue(*, width: int = UNBROKEN) -> str:
             corpus.licence,
             corpus.source,
         )
-    return _render(table, width)
+    return _render(table)
 
 
-def preparation(report: Report, *, width: int = UNBROKEN) -> str:
+def preparation(report: Report) -> str:
     """Counts of the pairs of a corpus that were read, dropped and kept, and times."""
-    read = report.pairs["train"]
-    kept = read - sum(report.dropped.values())
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column(justify="right")
-    table.add_row("training pairs read", f"{read:,}")
+
+    def add(name: str, count: int, whole: int | None = None) -> None:
+        table.add_row(name, f"{count:,}", None if whole is None else f"{count / whole:.2%}")
+
+    read = report.pairs["train"]
+    kept = read - sum(report.dropped.values())
+    add("training pairs read", read)
     for reason, count in report.dropped.items():
-        table.add_row(f"  dropped: {reason}", f"{count:,}", f"{count / read:.2%}")
-    table.add_row("training pairs kept", f"{kept:,}", f"{kept / read:.2%}")
+        add(f"  dropped: {reason}", count, read)
+    add("training pairs kept", kept, read)
     for direction, (count, share) in report.shares.items():
         table.add_row(f"  {direction}", f"{count:,}", f"{share:.1%} of an epoch")
     for kind, count in report.noise.items():
-        table.add_row(f"  with noise: {kind}", f"{count:,}", f"{count / kept:.2%}")
+        add(f"  with noise: {kind}", count, kept)
     for tag, count in report.tags.items():
-        table.add_row(f"  with tag {tag}", f"{count:,}", f"{count / kept:.2%}")
-    table.add_row("  source tokens", f"{report.tokens[0]:,}")
-    table.add_row("  target tokens", f"{report.tokens[1]:,}")
+        add(f"  with tag {tag}", count, kept)
+    add("  source tokens", report.tokens[0])
+    add("  target tokens", report.tokens[1])
     for what, count in zip(("source", "target", "both"), report.overlaps, strict=True):
         if count:
-            table.add_row(
-                f"  with {what} in validation or test", f"{count:,}", f"{count / read:.2%}"
-            )
+            add(f"  with {what} in validation or test", count, read)
     also = [split for split in report.pairs if split not in ("train", "valid", "test")]
     for split in ("valid", *also, "test"):
-        name, total = "validation" if split == "valid" else split, report.pairs[split]
-        table.add_row(f"{name} pairs", f"{total:,}")
+        total = report.pairs[split]
+        add(f"{'validation' if split == 'valid' else split} pairs", total)
         if known := report.in_training.get(split):
-            table.add_row("  also in training", f"{known:,}", f"{known / total:.2%}")
+            add("  also in training", known, total)
     table.add_row("vocabulary", report.vocabulary)
     for stage, seconds in report.seconds.items():
         rate = f"{read / seconds:,.0f} pairs/s" if seconds else ""
         table.add_row(stage, f"{seconds:.1f} s", rate)
-    text = _render(table, width)
+    text = _render(table)
     for found, count in report.fixed.items():
         text += f"fixed: {found}, {count:,} times\n"
     for source, first, last, offset in report.misaligned:
@@ -100,30 +101,29 @@ def dropped_samples(report: Report) -> str:
     return "".join(_row(one.reason, one.file, one.line, one.src, one.tgt) for one in report.samples)
 
 
-def presets(*, width: int = UNBROKEN) -> str:
+def presets() -> str:
     """The configurations that ship with mtkit, with a line about each."""
-    table = _listing("PRESET", "DESCRIPTION")
+    table = _table("PRESET", "DESCRIPTION")
     for name in config.presets():
         table.add_row(name, escape(config.describe_preset(name)))
-    return _render(table, width)
+    return _render(table)
 
 
-def preparation_settings(*, width: int = UNBROKEN) -> str:
+def preparation_settings() -> str:
     """The settings of `prepare`, with their defaults and descriptions."""
-    return _settings(config.setting_fields(prepare_config.PrepareConfig), width)
+    return _settings(prepare_config.PrepareConfig)
 
 
-def training_settings(*, width: int = UNBROKEN) -> str:
+def training_settings() -> str:
     """The settings of a run, by section, with their defaults and descriptions."""
-    return _settings(config.setting_fields(config.Config), width)
+    return _settings(config.Config)
 
 
-def _settings(fields: Mapping[str, Any], width: int) -> str:
-    """A table of settings: the fields of pydantic by their keys."""
-    table = _listing("KEY", "DEFAULT", "DESCRIPTION")
-    for key, field in fields.items():
+def _settings(model: Any) -> str:
+    table = _table("KEY", "DEFAULT", "DESCRIPTION")
+    for key, field in config.setting_fields(model).items():
         table.add_row(key, json.dumps(field.default), escape(field.description or ""))
-    return _render(table, width)
+    return _render(table)
 
 
 def scores(
@@ -132,7 +132,6 @@ def scores(
     groups: Sequence[Sequence[int]] = (),
     *,
     as_json: bool = False,
-    width: int = UNBROKEN,
 ) -> str:
     """A line per metric for one system; for several a table, and then the signatures.
 
@@ -144,14 +143,13 @@ def scores(
     """
     if as_json:
         return _scores_as_json(names, by_metric, groups)
-    signatures = "".join(f"{metric[0].name} {metric[0].signature}\n" for metric in by_metric)
     if len(names) == 1:
         return "".join(f"{metric[0]}\n" for metric in by_metric)
-    if by_metric[0][0].mean is None:
-        return _table_of_scores(names, by_metric, groups, width) + signatures
     # With intervals and p-values, each metric gets its own table.
-    tables = [_table_of_scores(names, [metric], groups, width) for metric in by_metric]
-    return "".join(tables) + signatures
+    is_compared = by_metric[0][0].mean is not None
+    tables = [[metric] for metric in by_metric] if is_compared else [by_metric]
+    signatures = [f"{metric[0].name} {metric[0].signature}\n" for metric in by_metric]
+    return "".join([*(_table_of_scores(names, one, groups) for one in tables), *signatures])
 
 
 def by_direction(printed: Mapping[str, str], *, as_json: bool) -> str:
@@ -166,7 +164,7 @@ def by_direction(printed: Mapping[str, str], *, as_json: bool) -> str:
 
 
 def sentences(
-    system: System,
+    translations: Sequence[str],
     references: Sequence[Sequence[str]],
     by_metric: Sequence[Sequence[Score]],
     *,
@@ -174,7 +172,7 @@ def sentences(
     as_json: bool = False,
 ) -> str:
     """A row for every sentence: line number, scores, translation and first reference."""
-    order = list(range(len(system.translations)))
+    order = list(range(len(translations)))
     if worst_first:
         # TER is an error rate: higher is worse.
         sign = -1.0 if by_metric[0][0].name == "TER" else 1.0
@@ -185,7 +183,7 @@ def sentences(
                 {
                     "line": line + 1,
                     "scores": [_facts(metric[line]) for metric in by_metric],
-                    "translation": system.translations[line],
+                    "translation": translations[line],
                     "references": [lines[line] for lines in references],
                 }
                 for line in order
@@ -195,7 +193,7 @@ def sentences(
         _row(
             line + 1,
             *(f"{metric[line].value:.2f}" for metric in by_metric),
-            system.translations[line],
+            translations[line],
             references[0][line],
         )
         for line in order
@@ -208,40 +206,32 @@ def tree_scores(
     repaired: Sequence[int | None],
     *,
     as_json: bool = False,
-    width: int = UNBROKEN,
 ) -> str:
     """Precision, recall, F1 and exact match of trees: of all sentences, short ones and S roots.
 
     `repaired` is the number of trees of each system that were repaired; None if it is not known.
     """
+    systems = list(zip(names, scores, repaired, strict=True))
     if as_json:
         rows = [
-            {"system": name, **{k: v for k, v in asdict(one).items() if v is not None}}
-            | ({} if count is None else {"repaired": count})
-            for name, one, count in zip(names, scores, repaired, strict=True)
+            {"system": name, **_facts(one), **({} if count is None else {"repaired": count})}
+            for name, one, count in systems
         ]
         return _json({"systems": rows, "signature": scores[0].signature})
-    table = Table(box=None, pad_edge=False)
-    table.add_column("SYSTEM", overflow="fold")
-    table.add_column("SENTENCES")
-    for heading in ("NUMBER", "PRECISION", "RECALL", "F1", "EXACT", "FAILED", "REPAIRED"):
-        table.add_column(heading, justify="right")
+    headings = ["NUMBER", "PRECISION", "RECALL", "F1", "EXACT", "FAILED", "REPAIRED"]
     is_compared = any(one.p_value is not None for one in scores)
-    if is_compared:
-        table.add_column("P BOOTSTRAP", justify="right")
-    for name, one, count in zip(names, scores, repaired, strict=True):
+    table = _table_of_numbers("SYSTEM", "SENTENCES", *headings, *["P BOOTSTRAP"] * is_compared)
+    table.columns[1].justify = "left"
+    for name, one, count in systems:
         of_all = [f"{one.failures:,}", "" if count is None else f"{count:,}"]
         if is_compared:
-            of_all.append("baseline" if one.p_value is None else f"{one.p_value:.4f}")
-        kinds = (("all", one.all), ("40 words or less", one.short), ("S roots", one.s_roots))
-        for kind, part in kinds:
+            of_all.append(_p_value(one.p_value))
+        kinds = {"all": one.all, "40 words or less": one.short, "S roots": one.s_roots}
+        for kind, part in kinds.items():
             values = (part.precision, part.recall, part.f1, part.exact)
-            cells = [f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
-            is_first = part is one.all
-            table.add_row(
-                escape(name) if is_first else "", kind, *cells, *(of_all if is_first else [])
-            )
-    return _render(table, width) + f"{scores[0].signature}\n"
+            cells = [kind, f"{part.sentences:,}", *(f"{value:.2f}" for value in values)]
+            table.add_row(*([escape(name), *cells, *of_all] if kind == "all" else ["", *cells]))
+    return _render(table) + f"{scores[0].signature}\n"
 
 
 def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:
@@ -268,11 +258,7 @@ def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:
 
 
 def alignment_scores(
-    names: Sequence[str],
-    scores: Sequence[AlignmentScore],
-    *,
-    as_json: bool = False,
-    width: int = UNBROKEN,
+    names: Sequence[str], scores: Sequence[AlignmentScore], *, as_json: bool = False
 ) -> str:
     """Alignment error rate, precision and recall of each file, in percent."""
     rows = [
@@ -283,20 +269,24 @@ def alignment_scores(
         }
         for score in scores
     ]
+    named = list(zip(names, rows, strict=True))
     if as_json:
-        named = zip(names, rows, strict=True)
         return _json({"alignments": [{"file": name, **row} for name, row in named]})
     if len(rows) == 1:
         return "AER {aer:.1f} precision {precision:.1f} recall {recall:.1f}\n".format(**rows[0])
-    table = _listing("FILE", "AER", "PRECISION", "RECALL")
-    for name, row in zip(names, rows, strict=True):
+    table = _table_of_numbers("FILE", "AER", "PRECISION", "RECALL")
+    for name, row in named:
         table.add_row(escape(name), *(f"{value:.1f}" for value in row.values()))
-    return _render(table, width)
+    return _render(table)
 
 
-def _facts(value: Score) -> dict[str, Any]:
+def _facts(value: Any) -> dict[str, Any]:
     # Without a comparison there is no interval, and the baseline has no p-value.
     return {key: fact for key, fact in asdict(value).items() if fact is not None}
+
+
+def _p_value(value: float | None) -> str:
+    return "baseline" if value is None else f"{value:.4f}"
 
 
 def _scores_as_json(
@@ -330,32 +320,27 @@ def _table_of_scores(
     names: Sequence[str],
     by_metric: Sequence[Sequence[Score]],
     groups: Sequence[Sequence[int]],
-    width: int,
 ) -> str:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("SYSTEM", overflow="fold")
-    for metric in by_metric:
-        table.add_column(metric[0].name, justify="right")
-        if metric[0].mean is not None:
-            for heading in ("95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"):
-                table.add_column(heading, justify="right")
-    for index, name in enumerate(names):
+    is_compared = by_metric[0][0].mean is not None
+    more = ["95 % INTERVAL", "P BOOTSTRAP", "P RANDOMISATION"] if is_compared else []
+    headings = [heading for metric in by_metric for heading in (metric[0].name, *more)]
+    table = _table_of_numbers("SYSTEM", *headings)
+    for name, *of_system in zip(names, *by_metric, strict=True):
         cells = []
-        for value in (metric[index] for metric in by_metric):
+        for value in of_system:
             cells.append(f"{value.value:.2f}")
-            if value.mean is not None:
+            if is_compared:
                 cells.append(f"{value.mean:.2f} ± {value.interval:.2f}")
-                for p in (value.p_bootstrap, value.p_randomisation):
-                    cells.append("baseline" if p is None else f"{p:.4f}")
-        table.add_row(name, *cells)
+                cells += map(_p_value, (value.p_bootstrap, value.p_randomisation))
+        table.add_row(escape(name), *cells)
     for group in groups:
         cells = []
         for metric in by_metric:
             values = [metric[index].value for index in group]
-            cells.append(f"{mean(values):.2f} ± {stdev(values):.2f}")
-            cells += [""] * (0 if metric[0].mean is None else 3)
-        table.add_row(f"mean ± deviation of {', '.join(names[index] for index in group)}", *cells)
-    return _render(table, width)
+            cells += [f"{mean(values):.2f} ± {stdev(values):.2f}", *[""] * len(more)]
+        members = escape(", ".join(names[index] for index in group))
+        table.add_row(f"mean ± deviation of {members}", *cells)
+    return _render(table)
 
 
 def _row(*fields: object) -> str:
@@ -366,16 +351,26 @@ def _json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _listing(*headings: str, right: Sequence[str] = ()) -> Table:
-    """A table; only the last column is broken into lines, and those in `right` are numbers."""
+def _table(*headings: str) -> Table:
+    """A table of which only the last column is broken into lines."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
-        justify: Literal["left", "right"] = "right" if heading in right else "left"
-        table.add_column(heading, no_wrap=heading != headings[-1], justify=justify)
+        table.add_column(heading, no_wrap=heading != headings[-1])
     return table
 
 
-def _render(table: Table, width: int) -> str:
+def _table_of_numbers(name: str, *headings: str) -> Table:
+    """A table of numbers, behind a column of names."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name, overflow="fold")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _render(table: Table) -> str:
     text = io.StringIO()
+    # In a file or pipe a row stays on one line, however long it is.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1000
     Console(file=text, width=width).print(table)
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtkit.base.errors import MtkitError
-from mtkit.cli.console import is_later_worker, print_text, say, width
+from mtkit.cli.console import is_later_worker, print_text, say
 from mtkit.cli.options import (
     DATA_ROOT,
     RUNS_ROOT,
@@ -152,7 +152,7 @@ def train(
         from mtkit.cli import tables
 
         printed = tables.presets if list_presets else tables.training_settings
-        print_text(printed(width=width()))
+        print_text(printed())
         return 0
     if finish_in and (restart or dry_run):
         other = "--restart" if restart else "--dry-run"

@@ -1,0 +1,399 @@
+"""What `mtkit score` compares: translations and trees, those in files and those of runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import click
+
+from mtkit.base.errors import MtkitError, one_line
+from mtkit.cli.console import print_text
+from mtkit.cli.options import DecodeOptions, lines_of, name_of, refuse_stdin_twice
+
+if TYPE_CHECKING:
+    from mtkit.data import DirectionText, PreparedData
+    from mtkit.parsing import Tree
+    from mtkit.run_folder import Run
+    from mtkit.score import Metric, Score, System
+
+log = logging.getLogger(__name__)
+
+# How other parsers write that they have found no tree.
+_FAILURES = ("", "()", "(())")
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """The values of the options, by their names in the program; `decode` has those of a run."""
+
+    hypotheses: tuple[Path, ...]
+    references: tuple[Path, ...]
+    run_paths: tuple[Path, ...]
+    data_path: Path | None
+    split: Literal["valid", "test"]
+    metrics: tuple[Literal["bleu", "chrf", "ter", "parseval"], ...]
+    protocol: str
+    src_lang: str | None
+    tgt_lang: str | None
+    paired: bool
+    sentence: bool
+    worst_first: bool
+    as_json: bool
+    decode: DecodeOptions
+
+    @classmethod
+    def parse(cls, **values: Any) -> ScoreOptions:
+        """From the values of all options."""
+        own = {one.name: values.pop(one.name) for one in fields(cls) if one.name != "decode"}
+        return cls(**own, decode=DecodeOptions.parse(**values))
+
+
+def is_multilingual(run: Run) -> bool:
+    """Whether the sources of a run begin with the tag of a language."""
+    return bool(run.tokenizers().src.language_tags)
+
+
+# ---------------------------------------------------------------------------------------------
+# Translations
+
+
+class _Compared(NamedTuple):
+    """Translations of one text by all systems; the language is None if it is not known."""
+
+    systems: Sequence[System]
+    references: Sequence[Sequence[str]]
+    tgt_lang: str | None
+
+
+def score_files(options: ScoreOptions) -> None:
+    """Print the scores of files of translations."""
+    from mtkit.score import System, refuse_unequal
+
+    if not options.references:
+        raise click.UsageError("HYP requires at least one --reference")
+    _check(options, options.tgt_lang)
+    refuse_stdin_twice([*options.hypotheses, *options.references])
+    systems = [
+        System(str(path), list(lines_of(path, keeps_mark=True))) for path in options.hypotheses
+    ]
+    references = [list(lines_of(path, keeps_mark=True)) for path in options.references]
+    for system in systems:
+        for path, lines in zip(options.references, references, strict=True):
+            refuse_unequal(system.name, system.translations, str(path), lines)
+    _print({"": _Compared(systems, references, options.tgt_lang)}, options)
+
+
+def score_runs(runs: Sequence[Run], options: ScoreOptions) -> None:
+    """Translate the test set with each run, and print the scores, for each direction."""
+    from mtkit.base.sentences import split as sentences_of
+    from mtkit.score import System
+
+    _check(options, options.tgt_lang or runs[0].manifest.data.tgt_lang)
+    texts = _common_texts(runs, options)
+    if options.sentence and len(texts) > 1:
+        raise click.UsageError(
+            f"--sentence requires one direction, not {', '.join(texts)}: give --src-lang and "
+            "--tgt-lang"
+        )
+    whole = "; they are translated whole (--split-sentences: one by one)"
+    compared = {}
+    for name, text in texts.items():
+        if several := sum(len(sentences_of(line, text.src_lang)) > 1 for line in text.src):
+            log.info(
+                "%s of %s source lines have several sentences%s",
+                f"{several:,}",
+                f"{len(text.src):,}",
+                "" if options.decode.changes.get("split_sentences") else whole,
+            )
+        systems = []
+        for run in runs:
+            # A bilingual model is not asked for languages, because they may be codes of regions.
+            languages: dict[str, Any] = {}
+            if name or is_multilingual(run):
+                languages = {"src_lang": text.src_lang or None, "tgt_lang": text.tgt_lang or None}
+            translations = replace(options.decode, **languages).translations(run, text.src)
+            systems.append(System(str(run.path), [best.text for best in translations]))
+        compared[name] = _Compared(systems, [text.tgt], text.tgt_lang or None)
+    _print(compared, options, _seed_groups(runs))
+
+
+def _check(options: ScoreOptions, tgt_lang: str | None) -> None:
+    """Refuse what cannot be scored, before anything is translated."""
+    from mtkit.score import check_seed
+
+    if options.protocol == "paper" and tgt_lang is None:
+        raise click.UsageError("--protocol paper requires --tgt-lang, for its tokeniser")
+    if options.paired:
+        check_seed()
+
+
+def _print(
+    compared: Mapping[str, _Compared], options: ScoreOptions, groups: Sequence[Sequence[int]] = ()
+) -> None:
+    """Print the scores of each direction, or of the sentences of the only one."""
+    from mtkit import score
+    from mtkit.cli import tables
+
+    metrics: list[Metric] = [one for one in dict.fromkeys(options.metrics) if one != "parseval"]
+    metrics = metrics or ["bleu"]
+    if options.protocol == "paper":
+        # Both kinds of BLEU come first.
+        metrics = ["bleu", "paper", *(metric for metric in metrics if metric != "bleu")]
+        log.info("%s", score.PAPER_NOTE)
+    printed = {}
+    for direction, (systems, references, tgt_lang) in compared.items():
+        if "bleu" in metrics:
+            for system in systems:
+                score.note_tokenised(system.name, system.translations)
+        if options.sentence:
+            (system,) = systems
+            by_metric = [
+                score.sentence_scores(
+                    system.translations, references, metric=metric, tgt_lang=tgt_lang
+                )
+                for metric in metrics
+            ]
+            _print_sentences(system.translations, references, by_metric, options)
+            return
+        if options.paired:
+            score.note_twins(systems)
+        by_metric = [
+            score.compare(systems, references, metric=metric, tgt_lang=tgt_lang)
+            if options.paired
+            else [
+                score.score(one.translations, references, metric=metric, tgt_lang=tgt_lang)
+                for one in systems
+            ]
+            for metric in metrics
+        ]
+        names = [one_line(system.name) for system in systems]
+        printed[direction] = tables.scores(names, by_metric, groups, as_json=options.as_json)
+    if len(printed) > 1:
+        print_text(tables.by_direction(printed, as_json=options.as_json))
+    else:
+        print_text(*printed.values())
+
+
+def _print_sentences(
+    translations: Sequence[str],
+    references: Sequence[Sequence[str]],
+    by_metric: Sequence[Sequence[Score]],
+    options: ScoreOptions,
+) -> None:
+    """Print the scores of each sentence, and the signatures as notes."""
+    from mtkit.cli import tables
+
+    for scores in by_metric:
+        log.info("%s %s", scores[0].name, scores[0].signature)
+    worst_first, as_json = options.worst_first, options.as_json
+    print_text(
+        tables.sentences(
+            translations, references, by_metric, worst_first=worst_first, as_json=as_json
+        )
+    )
+
+
+def _seed_groups(runs: Sequence[Run]) -> list[list[int]]:
+    """The indices of runs with the same configuration and data but different seeds, in groups."""
+    from mtkit.run_manifest import MAY_CHANGE, differences
+
+    # Of the settings that may change, only the length of training and the search are compared.
+    compared = ("train.max_steps", "train.finish_", "decode.")
+    ignore = [key for key in MAY_CHANGE if not key.startswith(compared)]
+    ignore += ["train.seed", "decode.seed", "decode.batch_tokens"]
+    groups: list[list[int]] = []
+    for index, run in enumerate(runs):
+        for group in groups:
+            first = runs[group[0]]
+            seeds = [runs[other].config.train.seed for other in group]
+            if (
+                run.config.train.seed not in seeds
+                and first.data_fingerprint == run.data_fingerprint
+                and not differences(first.config, run.config, ignore=ignore)
+            ):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return [group for group in groups if len(group) > 1]
+
+
+# ---------------------------------------------------------------------------------------------
+# Trees
+
+
+class _TreeSystem(NamedTuple):
+    """The trees of a system, None for a sentence without one, and how many were repaired."""
+
+    name: str
+    trees: Sequence[Tree | None]
+    repaired: int | None = None
+
+
+def score_tree_files(options: ScoreOptions) -> None:
+    """Print the scores of files with a tree on each line; the gold trees may have any layout."""
+    from mtkit.parsing import parse_trees
+
+    if len(options.references) != 1:
+        raise click.UsageError("--metric parseval requires one --reference, a file of gold trees")
+    refuse_stdin_twice([*options.hypotheses, *options.references])
+    (path,) = options.references
+    golds = list(parse_trees(lines_of(path), name=name_of(path)))
+    systems = []
+    for file in options.hypotheses:
+        trees = list(_trees_of_file(file, golds, gold_name=name_of(path)))
+        if len(trees) != len(golds):
+            raise MtkitError(
+                f"{name_of(file)} has {len(trees)} lines and {name_of(path)} has {len(golds)} "
+                "trees; line n of one must be the tree of sentence n of the other, or blank"
+            )
+        systems.append(_TreeSystem(str(file), trees))
+    _print_trees(systems, golds, options)
+
+
+def _trees_of_file(path: Path, golds: Sequence[Tree], *, gold_name: str) -> Iterator[Tree | None]:
+    """The tree on each line, of the words of the gold tree."""
+    from mtkit.parsing import different_words, parse_trees
+
+    for number, line in enumerate(lines_of(path), 1):
+        place = f"{name_of(path)}, line {number}"
+        if line.strip() in _FAILURES:
+            yield None
+            continue
+        tree, *more = parse_trees([line], name=name_of(path), first_line=number)
+        if more:
+            raise MtkitError(f"{place}: {1 + len(more)} trees; write one per line")
+        if number <= len(golds) and tree.words != golds[number - 1].words:
+            difference = different_words(tree, golds[number - 1])
+            raise MtkitError(f"{place}: {difference} ({gold_name}, tree {number})")
+        yield tree
+
+
+def score_parsers(runs: Sequence[Run], options: ScoreOptions) -> None:
+    """Parse the test set with each run, and print the scores."""
+    from mtkit.parsing import parse_trees
+
+    ((_, _, sentences, lines),) = _common_texts(runs, options).values()
+    golds = list(parse_trees(lines, name=f"{options.split} trees"))
+    systems = []
+    for run in runs:
+        found = options.decode.translations(run, sentences, tokenized=True)
+        trees = [next(parse_trees([best.text], name="tree"), None) for best in found]
+        systems.append(_TreeSystem(str(run.path), trees, sum(bool(one.repaired) for one in found)))
+    _print_trees(systems, golds, options)
+
+
+def _print_trees(
+    systems: Sequence[_TreeSystem], golds: Sequence[Tree], options: ScoreOptions
+) -> None:
+    """Print the F1 of each sentence, or the scores of all systems."""
+    from mtkit.cli import tables
+    from mtkit.parsing import compare_trees, score_trees
+    from mtkit.score import Score
+
+    names, of_systems, repaired = zip(*systems, strict=True)
+    if options.sentence:
+        (trees,) = of_systems
+        signature = score_trees(trees, golds).signature
+        by_sentence = [
+            Score("F1", score_trees([tree], [gold]).all.f1, signature)
+            for tree, gold in zip(trees, golds, strict=True)
+        ]
+        texts = [str(tree or "") for tree in trees]
+        _print_sentences(texts, [[str(gold) for gold in golds]], [by_sentence], options)
+        return
+    if options.paired:
+        scores = compare_trees(of_systems, golds)
+    else:
+        scores = [score_trees(trees, golds) for trees in of_systems]
+    printed = tables.tree_scores(
+        list(map(one_line, names)), scores, repaired, as_json=options.as_json
+    )
+    print_text(printed)
+
+
+# ---------------------------------------------------------------------------------------------
+# Test sets of runs
+
+
+def _common_texts(runs: Sequence[Run], options: ScoreOptions) -> dict[str, DirectionText]:
+    """The sentences and references that all runs are scored on.
+
+    Returns:
+        The text of each direction that is asked for, by its name, which is empty if the data has
+        only one.
+
+    Raises:
+        MtkitError: if the runs have other test sets, or data for another task.
+    """
+    found: list[dict[str, DirectionText]] = []
+    for run in runs:
+        data = _data_of(run, options.data_path)
+        if data.task != run.manifest.data.task:
+            raise MtkitError(
+                f"{data.path}: is data for {data.task}, and {run.path} is for "
+                f"{run.manifest.data.task}; give another --data"
+            )
+        texts = data.texts(options.split)
+        if data.directions:
+            found.append(_wanted(data, texts, options, has_notes=not found))
+        else:
+            src_lang = options.src_lang or texts[0].src_lang
+            tgt_lang = options.tgt_lang or texts[0].tgt_lang
+            found.append({"": texts[0]._replace(src_lang=src_lang, tgt_lang=tgt_lang)})
+        first, last = ([(one.src, one.tgt) for one in found[i].values()] for i in (0, -1))
+        if first != last:
+            raise MtkitError(
+                f"{run.path} was trained on data with another {options.split} text than "
+                f"{runs[0].path}, so their scores cannot be compared; give --data to translate the "
+                "same text with all"
+            )
+    return found[0]
+
+
+def _wanted(
+    data: PreparedData, texts: Sequence[DirectionText], options: ScoreOptions, *, has_notes: bool
+) -> dict[str, DirectionText]:
+    """The texts of the directions that are asked for, by their names."""
+    by_name = {f"{text.src_lang}-{text.tgt_lang}": text for text in texts}
+    names = [
+        one.name
+        for one in data.directions
+        if options.src_lang in (None, one.src_lang) and options.tgt_lang in (None, one.tgt_lang)
+    ]
+    lacking = [name for name in names if name not in by_name]
+    if len(lacking) == len(names):
+        raise MtkitError(
+            f"{data.path}: no {options.split} set for this direction; "
+            f"available: {', '.join(by_name)}"
+        )
+    if lacking and has_notes:
+        log.info(
+            "%s: no %s set for %s, so not scored", data.path, options.split, ", ".join(lacking)
+        )
+    return {name: by_name[name] for name in names if name in by_name}
+
+
+def _data_of(run: Run, path: Path | None) -> PreparedData:
+    """The data at a path, or else the data that a run was trained on, unchanged since then."""
+    from mtkit.data import PreparedData
+
+    if path is not None:
+        return PreparedData.open(path)
+    advice = "give --data, or HYP and --reference"
+    if run.manifest.imported is not None:
+        raise MtkitError(f"{run.path}: was imported, so it has no test set; {advice}")
+    try:
+        data = PreparedData.open(run.data_path)
+    except MtkitError as error:
+        raise MtkitError(f"the test set of {run.path} is missing ({error}); {advice}") from error
+    if data.fingerprint != run.data_fingerprint:
+        raise MtkitError(
+            f"{data.path}: was prepared anew after {run.path} was trained on it; "
+            "give --data to score on it nevertheless"
+        )
+    return data
