@@ -23,6 +23,7 @@ from mtkit.cli.options import (
     device_option,
     examples,
     hardware_option,
+    identity,
     in_out_option,
     language_options,
     lines_of,
@@ -99,7 +100,6 @@ FEW_PAIRS = 100
     "--reference",
     "reference_path",
     type=PathArgument,
-    metavar="FILE",
     help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
     " takes the alignments of --reverse.",
 )
@@ -110,7 +110,6 @@ FEW_PAIRS = 100
 @hardware_option(
     "--batch-tokens",
     type=click.IntRange(1),
-    metavar="N",
     help="Batch size in tokens of either side. Lower it if memory runs out.",
 )
 def align(
@@ -119,6 +118,7 @@ def align(
     output_path: Path | None,
     as_json: bool,
     restart: bool,
+    shard: tuple[int, int] | None,
     reverse_path: Path | None,
     method: Method,
     tune: bool,
@@ -133,18 +133,21 @@ def align(
     between spaces. SRC or TGT may be -, standard input.
 
     With --output, partial results are kept next to the output file until it is complete. To resume
-    an interrupted run, run the same command again.
+    an interrupted run, run the same command again. To divide files among processes, give each
+    another --shard I/N of the same files, and join the outputs.
     """
-    refuse_torchrun("mtkit align")
+    refuse_torchrun("mtkit align", advice="give each process another --shard I/N")
     refuse_stdin_twice([src_path, tgt_path, reference_path])
     output = output_of(output_path)
     if tune:
-        refuse_given(["output_path", "as_json", "restart", "method"], "has no effect with --tune")
+        useless = ["output_path", "as_json", "restart", "shard", "method"]
+        refuse_given(useless, "has no effect with --tune")
         if (reference_path is None) == (reverse_path is None):
             raise click.UsageError("--tune requires --reference or --reverse, one of them")
     else:
         refuse_given(["reference_path"], "requires --tune")
-        check_output(output, {"SRC": src_path, "TGT": tgt_path}, restart=restart)
+        inputs = {"SRC": src_path, "TGT": tgt_path}
+        check_output(output, inputs, restart=restart, shard=shard)
     run = open_run(run_path)
     if run.manifest.data.task == "parsing":
         raise MtkitError(
@@ -165,11 +168,10 @@ def align(
         if tune:
             _tune(run, translator, backward, list(pairs), src_path, reference_path)
             return
-        from mtkit.cli.progress import lines_to_show, shown_progress
+        from mtkit.cli.progress import part_with_progress
 
-        total = lines_to_show(src_path, output)
-        progress = stack.enter_context(
-            shown_progress(total, what="aligning", is_wanted=total is not None)
+        part, progress = stack.enter_context(
+            part_with_progress(pairs, src_path, output, shard, what="aligning")
         )
         aligner = _PairAligner(
             translator.aligner(),
@@ -178,22 +180,22 @@ def align(
             as_json,
             progress,
         )
-        runs = [(run, translator)]
-        if reverse is not None and backward is not None:
-            runs.append((reverse, backward))
+        settings = {
+            "--symmetrize": method,
+            "--json": str(as_json),
+            **_settings("--run", run, translator),
+            **(_settings("--reverse", reverse, backward) if reverse and backward else {}),
+            **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
+        }
         write_output(
             output,
             # No line has a line end in it.
-            map("\n".join, pairs),
+            map("\n".join, part),
             aligner.outputs,
             progress,
-            settings=_settings(runs, aligner),
+            settings=settings,
             restart=restart,
         )
-
-
-# ---------------------------------------------------------------------------------------------
-# Input
 
 
 def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Translator) -> None:
@@ -207,34 +209,6 @@ def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Tran
         f"{reverse.path}: translates {backward.src_lang} to {backward.tgt_lang}, which is "
         f"not the reverse of {run.path}, {forward.src_lang} to {forward.tgt_lang}{advice}"
     )
-
-
-def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
-    """The gold alignment of each pair; the path of the sources is for messages.
-
-    Raises:
-        MtkitError: if there are not as many, or if a link is outside of its pair.
-    """
-    from mtkit.align import parse_gold, word_spans
-
-    name = name_of(path)
-    golds = []
-    both = zip_lines(pairs, lines_of(path), names=(name_of(src_path), name))
-    for number, ((source, target), line) in enumerate(both, start=1):
-        gold = parse_gold(line, place=f"{name}, line {number}")
-        sizes = len(word_spans(source)), len(word_spans(target))
-        for link in sorted(gold.possible):
-            if link[0] >= sizes[0] or link[1] >= sizes[1]:
-                raise MtkitError(
-                    f"{name}, line {number}: links the words {link[0]} and {link[1]}, but the pair "
-                    f"has {sizes[0]} and {sizes[1]} words (indices start at 0)"
-                )
-        golds.append(gold)
-    return golds
-
-
-# ---------------------------------------------------------------------------------------------
-# Output
 
 
 @dataclass(frozen=True)
@@ -268,22 +242,15 @@ class _PairAligner:
             self.progress.finish(numbers[-1])
 
 
-def _settings(runs: Sequence[tuple[Run, Translator]], aligner: _PairAligner) -> dict[str, str]:
-    """Everything that the output depends on besides its input; a resumed run must have the same."""
-    from mtkit.base.files import sha256_of_json
-
-    settings = {"--symmetrize": aligner.method, "--json": str(aligner.as_json)}
-    aligners = filter(None, (aligner.aligner, aligner.reverse))
-    for name, (run, translator), one in zip(("--run", "--reverse"), runs, aligners, strict=False):
-        settings[name] = f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}"
-        settings[f"checkpoint of {name}"] = translator.checkpoint
-        if translator.src_prefix:
-            settings[f"target language of {name}"] = translator.tgt_lang
-        settings[f"heads of {name}"] = ", ".join(map(str, one.heads))
-        for setting in ("max_source_tokens", "precision"):
-            value = getattr(translator.config, setting)
-            settings[f"decode.{setting} of {name}"] = str(value)
-    return settings
+def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
+    """All that the output depends on of one of the runs; a resumed run must have the same."""
+    found = {name: identity(run), f"checkpoint of {name}": translator.checkpoint}
+    if translator.src_prefix:
+        found[f"target language of {name}"] = translator.tgt_lang
+    found[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
+    for setting in ("max_source_tokens", "precision"):
+        found[f"decode.{setting} of {name}"] = str(getattr(translator.config, setting))
+    return found
 
 
 # ---------------------------------------------------------------------------------------------
@@ -313,7 +280,17 @@ def _tune(
     if not os.access(run.path, os.W_OK):
         raise MtkitError(f"{run.path}: is not writable, so the choice cannot be stored")
     golds = None if reference_path is None else _golds(reference_path, pairs, src_path)
-    usable = _usable(pairs)
+    usable = [
+        i
+        for i, pair in enumerate(pairs)
+        if all(0 < len(line.split()) <= MOST_WORDS for line in pair)
+    ]
+    if not usable:
+        raise MtkitError(
+            "no pair can be used to choose heads: each has a blank line, or more than "
+            f"{MOST_WORDS} words on a side"
+        )
+    del usable[MOST_PAIRS:]
     sources, targets = ([pairs[i][side] for i in usable] for side in (0, 1))
     if golds is not None:
         golds = [golds[i] for i in usable]
@@ -356,20 +333,21 @@ def _tune(
     )
 
 
-def _usable(pairs: Sequence[tuple[str, str]]) -> list[int]:
-    """The indices of the pairs to tune on: none is blank or long, and there are not too many.
+def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list[Gold]:
+    """The gold alignment of each pair, with every link inside it."""
+    from mtkit.align import parse_gold, word_spans
 
-    Raises:
-        MtkitError: if there is none.
-    """
-    found = [
-        i
-        for i, pair in enumerate(pairs)
-        if all(0 < len(line.split()) <= MOST_WORDS for line in pair)
-    ]
-    if not found:
-        raise MtkitError(
-            "no pair can be used to choose heads: each has a blank line, or more than "
-            f"{MOST_WORDS} words on a side"
-        )
-    return found[:MOST_PAIRS]
+    golds = []
+    both = zip_lines(pairs, lines_of(path), names=(name_of(src_path), name_of(path)))
+    for number, (pair, line) in enumerate(both, start=1):
+        place = f"{name_of(path)}, line {number}"
+        gold = parse_gold(line, place=place)
+        sizes = [len(word_spans(text)) for text in pair]
+        for link in sorted(gold.possible):
+            if link[0] >= sizes[0] or link[1] >= sizes[1]:
+                raise MtkitError(
+                    f"{place}: links the words {link[0]} and {link[1]}, but the pair has "
+                    f"{sizes[0]} and {sizes[1]} words (indices start at 0)"
+                )
+        golds.append(gold)
+    return golds

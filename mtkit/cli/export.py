@@ -53,7 +53,6 @@ check_option = option_group("Check")
 @check_option(
     "--check",
     type=PathArgument,
-    metavar="FILE",
     help="Source text to compare translations on. Default: the validation text of the run's data.",
 )
 def export(

@@ -55,7 +55,6 @@ MOST_SENTENCES = 1000
     "--input",
     "input_path",
     type=PathArgument,
-    metavar="FILE",
     help="File of sentences, one per line, instead of TEXT. -: standard input.",
 )
 @in_out_option(
@@ -69,7 +68,6 @@ MOST_SENTENCES = 1000
     "--target-file",
     "target_path",
     type=PathArgument,
-    metavar="FILE",
     help="File of translations to inspect, one per line of --input.",
 )
 @in_out_option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,6 +58,9 @@ class GroupedOption(click.Option):
     """An option that is printed in a group of the help, under this heading."""
 
     def __init__(self, *declarations: Any, group: str, **attributes: Any) -> None:
+        # What stands for a value in the help, unless the option says it.
+        names: dict[Any, str] = {click.IntRange: "N", _GivenPath: "FILE"}
+        attributes.setdefault("metavar", names.get(type(attributes.get("type"))))
         super().__init__(*declarations, **attributes)
         self.group = group
 
@@ -149,6 +153,21 @@ def refuse_given(names: Iterable[str], why: str) -> None:
 # Shared options
 
 
+def _shard(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> tuple[int, int] | None:
+    """The numbers of `I/N`."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise click.UsageError(
+            f"--shard: expected I/N with I from 1 to N, as in 2/8, not {value!r}"
+        )
+    return index, count
+
+
 def _one_run(
     _context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
 ) -> Path | None:
@@ -195,7 +214,6 @@ output_options = _together(
         "--output",
         "output_path",
         type=PathArgument,
-        metavar="FILE",
         help="Output file, compressed if its name ends in .gz, .bz2, .xz or .zst. Default, or -:"
         " standard output.",
     ),
@@ -204,12 +222,17 @@ output_options = _together(
         is_flag=True,
         help="With --output: discard the partial results of an interrupted run and start over.",
     ),
+    in_out_option(
+        "--shard",
+        metavar="I/N",
+        callback=_shard,
+        help="Only the I-th of N parts of the lines of the input file. The outputs of all parts, in"
+        " order, are the output of the whole file.",
+    ),
 )
 
 beam_options = _together(
-    search_option(
-        "--beam-size", type=click.IntRange(1), metavar="N", help="Beam size. 1: greedy search."
-    ),
+    search_option("--beam-size", type=click.IntRange(1), help="Beam size. 1: greedy search."),
     search_option(
         "--length-penalty",
         type=float,
@@ -237,7 +260,6 @@ hardware_options = _together(
     hardware_option(
         "--workers",
         type=click.IntRange(1),
-        metavar="N",
         help="Worker processes on this machine. Default: one per GPU, or one on the CPU.",
     ),
     hardware_option(
@@ -249,7 +271,6 @@ hardware_options = _together(
     hardware_option(
         "--batch-tokens",
         type=click.IntRange(1),
-        metavar="N",
         help="Batch size in source tokens. Lower it if memory runs out.",
     ),
 )
@@ -371,6 +392,13 @@ def open_run(path: Path | None) -> Run:
             last,
         )
     return run
+
+
+def identity(run: Run) -> str:
+    """The name of a run, and what tells it from others of this name."""
+    from mtkit.base.files import sha256_of_json
+
+    return f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}"
 
 
 def name_of(path: Path) -> str:

@@ -47,14 +47,19 @@ def output_of(output: Path | None) -> Path | None:
 
 
 def check_output(
-    output: Path | None, inputs: Mapping[str, Path | None], *, restart: bool = False
+    output: Path | None,
+    inputs: Mapping[str, Path | None],
+    *,
+    restart: bool = False,
+    shard: tuple[int, int] | None = None,
 ) -> None:
     """Refuse an output that is a folder, in no folder, or one of the inputs.
 
     Args:
         output: the file; None for standard output.
-        inputs: by option or argument; `-` is standard input.
+        inputs: by option or argument, that of the lines first; `-` is standard input.
         restart: refuse an output that cannot be resumed, too.
+        shard: if there is one, refuse lines that are not in a file.
     """
     if output is not None and output.is_file():
         for name, path in inputs.items():
@@ -70,6 +75,9 @@ def check_output(
         raise MtkitError(f"{output}: the folder {output.parent} does not exist")
     if restart and not (output is not None and is_resumable(output)):
         raise click.UsageError("--restart requires --output, and a file there")
+    name, source = next(iter(inputs.items()))
+    if shard and (source is None or str(source) == "-" or not is_resumable(source)):
+        raise click.UsageError(f"--shard requires {name}, and a file there")
 
 
 def refuse_torchrun(command: str, *, advice: str = "run it without") -> None:

@@ -76,7 +76,6 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
 @cleaning_option(
     "--vocab-size",
     type=click.IntRange(1),
-    metavar="N",
     help="Vocabulary size of the BPE. Default: that of the catalogue, or 37,000 for your data. For"
     " trees, that of their sentences, by default 16,000.",
 )
@@ -108,12 +107,9 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
     "--report",
     "page_path",
     type=PathArgument,
-    metavar="FILE",
     help="Write statistics of the corpus to an HTML page.",
 )
-@hardware_option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Processes. Default: one per core."
-)
+@hardware_option("--workers", type=click.IntRange(1), help="Processes. Default: one per core.")
 @information_option(
     "--dry-run",
     is_flag=True,

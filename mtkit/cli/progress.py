@@ -5,12 +5,13 @@ A progress bar, and a count for the message on Ctrl-C.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import damage_reported, open_binary
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
+
+Line = TypeVar("Line")
 
 
 class Progress:
@@ -77,20 +80,10 @@ def shown_progress(
     first_line: int = 1,
     what: str = "translating",
     unit: str = " lines",
-    is_wanted: bool | None = None,
+    is_wanted: bool = True,
 ) -> Iterator[Progress]:
-    """Progress with a bar, if standard error is a terminal and a bar is wanted.
-
-    Args:
-        total: number of lines, if it is known.
-        first_line: number of the first.
-        what: is done.
-        unit: of what is counted.
-        is_wanted: whether to show a bar; by default, if notes are shown (without `-q`).
-    """
-    if is_wanted is None:
-        is_wanted = log.isEnabledFor(logging.INFO)
-    if not is_wanted or not sys.stderr.isatty():
+    """Progress of so many lines, with a bar if notes are shown, and that on a terminal."""
+    if not (is_wanted and log.isEnabledFor(logging.INFO) and sys.stderr.isatty()):
         yield Progress(first_line)
         return
     from tqdm import tqdm
@@ -110,18 +103,37 @@ def shown_progress(
         yield Progress(first_line, bar)
 
 
-def lines_to_show(source: Path | None, output: Path | None) -> int | None:
-    """Lines of the input, for a progress bar; None where no bar is wanted or possible.
+@contextmanager
+def part_with_progress(
+    lines: Iterable[Line],
+    source: Path | None,
+    output: Path | None,
+    shard: tuple[int, int] | None,
+    *,
+    what: str = "translating",
+) -> Iterator[tuple[Iterable[Line], Progress]]:
+    """The lines of the shard, which are all lines without one, and their progress.
 
     Args:
+        lines: of the source.
         source, output: files; None for a standard stream.
+        shard: the number of a part, from 1, and the number of parts.
     """
+    first_line, total = 1, None
     # A bar would be in the way of results that are printed on the same terminal.
     is_wanted = sys.stderr.isatty() and (output is not None or not sys.stdout.isatty())
-    if is_wanted and log.isEnabledFor(logging.INFO) and source is not None and source.is_file():
+    if shard and source:
+        whole, (index, count) = count_lines(source), shard
+        before, end = (whole * number // count for number in (index - 1, index))
+        first_line, total = before + 1, end - before
+        # The last part reads to the end, for an error of another input there.
+        lines = itertools.islice(lines, before, None if index == count else end)
+    elif is_wanted and source is not None and source.is_file():
         with suppress(MtkitError):  # which its reader reports
-            return count_lines(source)
-    return None
+            total = count_lines(source)
+    is_wanted &= total is not None
+    with shown_progress(total, first_line=first_line, what=what, is_wanted=is_wanted) as progress:
+        yield lines, progress
 
 
 def count_lines(path: Path) -> int:

@@ -76,7 +76,6 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
     "references",
     type=PathArgument,
     multiple=True,
-    metavar="FILE",
     help="Reference translations for HYP. Repeatable, for several references per sentence.",
 )
 @in_out_option(
@@ -150,10 +149,8 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
     " log-probability, and score (with the length penalty), tab-separated. With --json, also of"
     " each token.",
 )
-@force_decoding_option("--src", "src_path", type=PathArgument, metavar="FILE", help="Source text.")
-@force_decoding_option(
-    "--hyp", "hyp_path", type=PathArgument, metavar="FILE", help="Translations of --src."
-)
+@force_decoding_option("--src", "src_path", type=PathArgument, help="Source text.")
+@force_decoding_option("--hyp", "hyp_path", type=PathArgument, help="Translations of --src.")
 @model_option(
     "--run",
     "run_paths",

@@ -93,7 +93,6 @@ configuration_option = option_group("Configuration")
 @in_out_option(
     "--finish-in",
     type=click.IntRange(1),
-    metavar="N",
     help="Let the learning rate of a run that continues fall to zero over the next N updates, and"
     " end there.",
 )
@@ -101,7 +100,6 @@ configuration_option = option_group("Configuration")
 @hardware_option(
     "--workers",
     type=click.IntRange(1),
-    metavar="N",
     help="Worker processes that train together on this machine. Default: one per GPU, or one on "
     "the CPU.",
 )
@@ -109,7 +107,6 @@ configuration_option = option_group("Configuration")
     "--max-restarts",
     type=click.IntRange(0),
     default=0,
-    metavar="N",
     help="If a worker fails, restart all workers, at most N times. Default: 0.",
 )
 @information_option(

@@ -8,7 +8,6 @@ import itertools
 import json
 import logging
 import os
-import re
 import shlex
 import sys
 from collections import Counter
@@ -28,6 +27,7 @@ from mtkit.cli.options import (
     checkpoint_option,
     examples,
     hardware_options,
+    identity,
     in_out_option,
     language_options,
     lines_of,
@@ -56,21 +56,6 @@ log = logging.getLogger(__name__)
 sampling_option = option_group("Sampling")
 
 
-def _shard(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> tuple[int, int] | None:
-    """The numbers of `I/N`."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
-    index, count = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= index <= count:
-        raise click.UsageError(
-            f"--shard: expected I/N with I from 1 to N, as in 2/8, not {value!r}"
-        )
-    return index, count
-
-
 @click.command(
     cls=Command,
     short_help="Translate text, one line in, one line out.",
@@ -87,21 +72,12 @@ def _shard(
     "--input",
     "input_path",
     type=PathArgument,
-    metavar="FILE",
     help="Input file, plain or compressed. Default, or -: standard input.",
 )
 @output_options
 @in_out_option(
-    "--shard",
-    metavar="I/N",
-    callback=_shard,
-    help="Translate the I-th of N parts of --input. The outputs of all parts, in order, are the"
-    " output of the whole file.",
-)
-@in_out_option(
     "--nbest",
     type=click.IntRange(1, 1000),
-    metavar="N",
     help="Print the N best translations of each line: line number, score and text, tab-separated.",
 )
 @in_out_option(
@@ -141,30 +117,23 @@ def _shard(
 @language_options
 @checkpoint_option
 @beam_options
-@search_option(
-    "--min-length", type=click.IntRange(0), metavar="N", help="Minimum output length in subwords."
-)
-@search_option(
-    "--max-length", type=click.IntRange(1), metavar="N", help="Maximum output length in subwords."
-)
+@search_option("--min-length", type=click.IntRange(0), help="Minimum output length in subwords.")
+@search_option("--max-length", type=click.IntRange(1), help="Maximum output length in subwords.")
 @search_option(
     "--no-repeat-ngram",
     type=click.IntRange(0),
-    metavar="N",
     help="Block repeated n-grams of this size, in subwords. 0: off.",
 )
 @search_option(
     "--target-prefix",
     "prefix_path",
     type=PathArgument,
-    metavar="FILE",
     help="Forced beginnings of the translations: a file with one per line of input.",
 )
 @search_option(
     "--glossary",
     "glossary_path",
     type=PathArgument,
-    metavar="FILE",
     help="Terms that the translation must contain: a file with a source term, a tab and its target"
     " term on each line.",
 )
@@ -174,7 +143,6 @@ def _shard(
 @sampling_option(
     "--mbr-samples",
     type=click.IntRange(0),
-    metavar="N",
     help="Minimum Bayes risk decoding: take N samples, and choose the one with the highest mean"
     " chrF to the others. 0: off.",
 )
@@ -200,7 +168,6 @@ def _shard(
 @sampling_option(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),
-    metavar="N",
     help="Random seed. The same seed and line number give the same sample.",
 )
 @parsing_option(
@@ -252,15 +219,13 @@ def translate(
         one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path", "shard")
         refuse_given(one_text_per_line, "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
-    if shard and not (input_path and (input_path.is_file() or not input_path.exists())):
-        raise click.UsageError("--shard requires --input, and a file there")
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
     files |= {"--glossary": glossary_path}
     refuse_stdin_twice(files.values(), advice="; give --input")
-    check_output(output_path, files, restart=restart)
+    check_output(output_path, files, restart=restart, shard=shard)
     from mtkit.base.text import decode_lines, open_binary
-    from mtkit.cli.progress import lines_to_show, shown_progress
+    from mtkit.cli.progress import part_with_progress
     from mtkit.translate import Doubts, markup_windows
 
     with ExitStack() as stack:
@@ -273,21 +238,14 @@ def translate(
         if prefixes is not None:
             names = name_of(input_path or Path("-")), str(prefix_path)
             lines = (line for line, _ in zip_lines(lines, prefixes, names=names))
-        first_line, total = 1, lines_to_show(input_path, output_path)
-        if shard and input_path:
-            first_line, count = _part(input_path, *shard)
-            # The last part reads to the end, for an error of --target-prefix there.
-            end = None if shard[0] == shard[1] else first_line - 1 + count
-            lines = itertools.islice(lines, first_line - 1, end)
-            total = None if total is None else count
         translator = stack.enter_context(
             options.load(runs, glossary=glossary_path, tokenized=tokenized)
         )
         is_typed = input_path is None and sys.stdin.isatty()
         if is_typed:
             log.info("translating what you type; end with Ctrl-D")
-        progress = stack.enter_context(
-            shown_progress(total, first_line=first_line, is_wanted=total is not None)
+        part, progress = stack.enter_context(
+            part_with_progress(lines, input_path, output_path, shard)
         )
         line_translator = _LineTranslator(
             translator,
@@ -305,10 +263,10 @@ def translate(
             typed = _typed_lines(f"{translator.src_lang or 'source'}> ")
         write_output(
             output_path,
-            lines,
+            part,
             line_translator.outputs,
             progress,
-            settings=_settings(runs, line_translator, shard),
+            settings=line_translator.settings(runs, shard),
             restart=restart,
             typed=typed,
             recut=markup_windows if format_ == "html" else iter,
@@ -357,15 +315,6 @@ def _check_task(run: Run) -> None:
         refuse_given(["tokenized", "well_formed_trees"], f"requires a parser, unlike {run.path}")
 
 
-def _part(path: Path, index: int, count: int) -> tuple[int, int]:
-    """The first line of the `index`-th of `count` parts of a file, and the number of its lines."""
-    from mtkit.cli.progress import count_lines
-
-    lines = count_lines(path)
-    before, end = (lines * number // count for number in (index - 1, index))
-    return before + 1, end - before
-
-
 # ---------------------------------------------------------------------------------------------
 # Translating and writing
 
@@ -375,12 +324,7 @@ class _LineTranslator:
     """Turns windows of lines into what the output has for them.
 
     Attributes:
-        translator: with the models loaded.
-        progress: counts the lines that are translated and written.
-        nbest: the value of --nbest.
-        as_json: whether the output is JSON.
         aligner: aligns the words of translations; None if that is not wanted.
-        is_html: whether the lines are HTML.
         prefixes: what the translation of each line begins with.
         doubts: collects the lines whose translations are probably incomplete.
         repaired: of a parser, how many of the best trees were repaired (True) and were not (False).
@@ -408,7 +352,7 @@ class _LineTranslator:
             doubts=self.doubts,
         ):
             self.repaired.update(best.repaired for best, *_ in found if best.repaired is not None)
-            yield window.first_line, self._formatted(found, window)
+            yield window.first_line, "".join(self._formatted(found, window)).encode()
             # Here the output is written: the next one is asked for.
             self.progress.finish(window.first_line - 1 + len(found))
 
@@ -440,27 +384,28 @@ class _LineTranslator:
                 first_line, lines, self.prefixes and self.prefixes[start : start + len(lines)]
             )
 
-    def _formatted(self, found: list[list[Translation]], window: Window) -> bytes:
-        links = None if self.aligner is None else self._aligned(self.aligner, found, window)
-        if self.as_json:
-            return _objects(
-                found,
-                links,
-                window.first_line,
-                has_glossary=self.translator.glossary is not None,
-            )
-        if self.nbest is not None:
-            return _rows(found, links, window.first_line)
-        columns = [[best.text for best, *_ in found]]
-        if links is not None:
-            columns.append([str(best) for best, *_ in links])
-        return "".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()
+    def _formatted(self, found: list[list[Translation]], window: Window) -> Iterator[str]:
+        """The lines of the output: objects, rows with a number and a score, or translations."""
+        alignments = self._aligned(found, window)
+        for number, translations in enumerate(found, window.first_line):
+            if self.as_json:
+                line = {
+                    "line": number,
+                    "translations": [self._object(one, next(alignments)) for one in translations],
+                    "seconds": round(translations[0].seconds, 6),
+                }
+                yield json.dumps(line, ensure_ascii=False) + "\n"
+                continue
+            for one in translations:
+                row = [] if self.nbest is None else [str(number), f"{one.score:.6f}"]
+                alignment = next(alignments)
+                row += [one.text, *([] if alignment is None else [str(alignment)])]
+                yield "\t".join(row) + "\n"
 
-    @staticmethod
     def _aligned(
-        aligner: Aligner, found: list[list[Translation]], window: Window
-    ) -> list[list[Alignment]]:
-        """The word alignment of each translation."""
+        self, found: list[list[Translation]], window: Window
+    ) -> Iterator[Alignment | None]:
+        """The word alignment of each translation, one after another."""
         from mtkit.translate import align_by_sentence
 
         given = [
@@ -470,9 +415,51 @@ class _LineTranslator:
             )
             for translation in translations
         ]
-        numbers, sources, texts = map(list, zip(*given, strict=True)) if given else ([], [], [])
-        aligned = iter(align_by_sentence(aligner, sources, texts, numbers=numbers))
-        return [[next(aligned) for _ in translations] for translations in found]
+        if self.aligner is None or not given:
+            return itertools.repeat(None)
+        numbers, sources, texts = map(list, zip(*given, strict=True))
+        return iter(align_by_sentence(self.aligner, sources, texts, numbers=numbers))
+
+    def _object(self, one: Translation, alignment: Alignment | None) -> dict[str, Any]:
+        tokens = zip(one.pieces, one.log_probs, strict=True)
+        return {
+            "text": one.text,
+            "score": round(one.score, 6),
+            "log_prob": round(one.log_prob, 6),
+            "finished": one.finished,
+            "tokens": [[piece, round(log_prob, 6)] for piece, log_prob in tokens],
+            **({"missing": one.missing} if self.translator.glossary is not None else {}),
+            **({} if one.repaired is None else {"repaired": one.repaired}),
+            **({} if alignment is None else {"alignment": alignment.as_dict()}),
+        }
+
+    def settings(self, runs: Sequence[Run], shard: tuple[int, int] | None) -> dict[str, str]:
+        """All that the output depends on besides its input; a resumed run must have the same."""
+        translator, glossary = self.translator, self.translator.glossary
+        heads = "False" if self.aligner is None else ", ".join(map(str, self.aligner.heads))
+        settings = translator.config.model_dump()
+        # The batch size changes no translation; the checkpoint is named below.
+        del settings["batch_tokens"], settings["average_checkpoints"]
+        languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
+        prefixes = "none" if self.prefixes is None else _digest("\n".join(self.prefixes))
+        return {
+            "run": ", ".join(map(identity, runs)),
+            **languages,
+            "checkpoint": translator.checkpoint,
+            **{f"decode.{name}": str(value) for name, value in settings.items()},
+            "--nbest": str(self.nbest),
+            "--json": str(self.as_json),
+            "--alignments": heads,
+            "--format": "html" if self.is_html else "text",
+            "--tokenized": str(translator.task.tokenized),
+            "--target-prefix": prefixes,
+            "--glossary": "none" if glossary is None else glossary.digest,
+            **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
+        }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _report_repaired(repaired: Counter[bool]) -> None:
@@ -502,94 +489,3 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
         yield [line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")]
         # An empty window: there may be no more lines for a while.
         yield []
-
-
-# ---------------------------------------------------------------------------------------------
-# Formats
-
-
-Alignments = Sequence[Sequence["Alignment"]]
-
-
-def _rows(found: Sequence[list[Translation]], links: Alignments | None, first_line: int) -> bytes:
-    """A row for each translation: number of the line, score, text, and alignment if wanted."""
-    rows = []
-    for index, translations in enumerate(found):
-        for rank, one in enumerate(translations):
-            row = [str(first_line + index), f"{one.score:.6f}", one.text]
-            if links is not None:
-                row.append(str(links[index][rank]))
-            rows.append("\t".join(row) + "\n")
-    return "".join(rows).encode()
-
-
-def _objects(
-    found: Sequence[list[Translation]],
-    links: Alignments | None,
-    first_line: int,
-    *,
-    has_glossary: bool,
-) -> bytes:
-    """A JSON object for each line."""
-    lines = []
-    for index, translations in enumerate(found):
-        objects = [_object(one, has_glossary=has_glossary) for one in translations]
-        if links is not None:
-            for one, alignment in zip(objects, links[index], strict=True):
-                one["alignment"] = alignment.as_dict()
-        line = {
-            "line": first_line + index,
-            "translations": objects,
-            "seconds": round(translations[0].seconds, 6),
-        }
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    return "".join(lines).encode()
-
-
-def _object(one: Translation, *, has_glossary: bool) -> dict[str, Any]:
-    return {
-        "text": one.text,
-        "score": round(one.score, 6),
-        "log_prob": round(one.log_prob, 6),
-        "finished": one.finished,
-        "tokens": [
-            [piece, round(log_prob, 6)]
-            for piece, log_prob in zip(one.pieces, one.log_probs, strict=True)
-        ],
-        **({"missing": one.missing} if has_glossary else {}),
-        **({} if one.repaired is None else {"repaired": one.repaired}),
-    }
-
-
-def _settings(
-    runs: Sequence[Run], line_translator: _LineTranslator, shard: tuple[int, int] | None
-) -> dict[str, str]:
-    """Everything that the output depends on besides its input; a resumed run must have the same."""
-    from mtkit.base.files import sha256_of_json
-
-    translator, prefixes = line_translator.translator, line_translator.prefixes
-    aligner = line_translator.aligner
-    heads = "False" if aligner is None else ", ".join(map(str, aligner.heads))
-    settings = translator.config.model_dump()
-    # The batch size changes no translation; the checkpoint is named below.
-    del settings["batch_tokens"], settings["average_checkpoints"]
-    names = [f"{run.path.name} {sha256_of_json(run.manifest.model_dump())[:16]}" for run in runs]
-    languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
-    return {
-        "run": ", ".join(names),
-        **languages,
-        "checkpoint": translator.checkpoint,
-        **{f"decode.{name}": str(value) for name, value in settings.items()},
-        "--nbest": str(line_translator.nbest),
-        "--json": str(line_translator.as_json),
-        "--alignments": heads,
-        "--format": "html" if line_translator.is_html else "text",
-        "--tokenized": str(translator.task.tokenized),
-        "--target-prefix": _digest("\n".join(prefixes)) if prefixes is not None else "none",
-        "--glossary": translator.glossary.digest if translator.glossary is not None else "none",
-        **({} if shard is None else {"--shard": "{}/{}".format(*shard)}),
-    }
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""`mtkit translate --shard I/N`: the parts of a file, which together are the whole."""
+"""`translate --shard I/N` and `align --shard I/N`: the parts of a file, which together are the whole."""
 
 from __future__ import annotations
 
@@ -49,6 +49,20 @@ def test_the_joined_parts_are_the_whole(
     assert whole.status == 0
     assert whole.out.count("\n") == len(LINES)
     assert joined(place, [*source, *options], count)[0] == whole.out
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=" ".join)
+def test_the_joined_parts_of_an_alignment_are_the_whole(
+    options: tuple[str, ...], place: Place, source: list[str]
+):
+    place.write("out.txt", "\n".join(LINES[::-1]))
+    command = ["-q", "align", "in.txt", "out.txt", *source[2:-1], *options]
+    whole = place.mtkit(*command)
+    assert (whole.status, whole.out.count("\n")) == (0, len(LINES))
+    for count in (1, 3, 20):
+        assert joined(place, command, count)[0] == whole.out
+    error = place.refused("align", "-", "out.txt", *source[2:-1], "--shard=1/2")
+    assert "--shard requires SRC, and a file there" in error
 
 
 @pytest.mark.parametrize("text", ["", "one\n"])
