@@ -1,4 +1,4 @@
-"""`translate --shard I/N` and `align --shard I/N`: the parts of a file, which together are the whole."""
+"""`--shard I/N` of translate and align: the parts of a file, which together are the whole."""
 
 from __future__ import annotations
 
