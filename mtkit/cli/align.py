@@ -15,27 +15,7 @@ import click
 
 from mtkit.align import METHODS
 from mtkit.base.errors import MtkitError
-from mtkit.cli.options import (
-    Command,
-    DecodeOptions,
-    PathArgument,
-    checkpoint_option,
-    device_option,
-    examples,
-    hardware_option,
-    identity,
-    in_out_option,
-    language_options,
-    lines_of,
-    name_of,
-    open_run,
-    option_group,
-    output_options,
-    refuse_given,
-    refuse_stdin_twice,
-    run_option,
-    zip_lines,
-)
+from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
@@ -46,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-align_option = option_group("Alignment")
-tune_option = option_group("Tuning")
+align_option = shared.option_group("Alignment")
+tune_option = shared.option_group("Tuning")
 
 # Of the pairs of --tune so many are used, with at most so many words on a side, because the
 # attention of all heads is kept in memory.
@@ -58,18 +38,18 @@ FEW_PAIRS = 100
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     short_help="Align the words of given translations.",
-    epilog=examples(
+    epilog=shared.examples(
         "mtkit align test.en test.de --run runs/mine",
         "mtkit align test.en test.de --run runs/mine --output links.txt",
         "mtkit align test.en test.de --run runs/mine --symmetrize union --json",
     ),
 )
-@click.argument("src_path", metavar="SRC", type=PathArgument)
-@click.argument("tgt_path", metavar="TGT", type=PathArgument)
-@output_options
-@in_out_option(
+@click.argument("src_path", metavar="SRC", type=shared.PathArgument)
+@click.argument("tgt_path", metavar="TGT", type=shared.PathArgument)
+@shared.output_options
+@shared.in_out_option(
     "--json",
     "as_json",
     is_flag=True,
@@ -78,7 +58,7 @@ FEW_PAIRS = 100
 @align_option(
     "--reverse",
     "reverse_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     metavar="FOLDER",
     help="Run of the reverse direction. The alignments of both directions are joined"
     " (--symmetrize).",
@@ -99,15 +79,15 @@ FEW_PAIRS = 100
 @tune_option(
     "--reference",
     "reference_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="Gold alignments of the pairs: sure links i-j and possible links ipj. Without it, --tune"
     " takes the alignments of --reverse.",
 )
-@run_option
-@language_options
-@checkpoint_option
-@device_option
-@hardware_option(
+@shared.run_option
+@shared.language_options
+@shared.checkpoint_option
+@shared.device_option
+@shared.hardware_option(
     "--batch-tokens",
     type=click.IntRange(1),
     help="Batch size in tokens of either side. Lower it if memory runs out.",
@@ -137,24 +117,24 @@ def align(
     another --shard I/N of the same files, and join the outputs.
     """
     refuse_torchrun("mtkit align", advice="give each process another --shard I/N")
-    refuse_stdin_twice([src_path, tgt_path, reference_path])
+    shared.refuse_stdin_twice([src_path, tgt_path, reference_path])
     output = output_of(output_path)
     if tune:
         useless = ["output_path", "as_json", "restart", "shard", "method"]
-        refuse_given(useless, "has no effect with --tune")
+        shared.refuse_given(useless, "has no effect with --tune")
         if (reference_path is None) == (reverse_path is None):
             raise click.UsageError("--tune requires --reference or --reverse, one of them")
     else:
-        refuse_given(["reference_path"], "requires --tune")
+        shared.refuse_given(["reference_path"], "requires --tune")
         inputs = {"SRC": src_path, "TGT": tgt_path}
         check_output(output, inputs, restart=restart, shard=shard)
-    run = open_run(run_path)
+    run = shared.open_run(run_path)
     if run.manifest.data.task == "parsing":
         raise MtkitError(
             f"{run.path}: is a parser, and mtkit align is for translations; give --run"
         )
-    reverse = None if reverse_path is None else open_run(reverse_path)
-    options = DecodeOptions.parse(workers=1, **decode)
+    reverse = None if reverse_path is None else shared.open_run(reverse_path)
+    options = shared.DecodeOptions.parse(workers=1, **decode)
     with ExitStack() as stack:
         translator = stack.enter_context(options.load([run]))
         backward = None
@@ -163,8 +143,8 @@ def align(
             back = replace(options, src_lang=options.tgt_lang, tgt_lang=options.src_lang)
             backward = stack.enter_context(back.load([reverse]))
             _check_languages(run, translator, reverse, backward)
-        names = name_of(src_path), name_of(tgt_path)
-        pairs = zip_lines(lines_of(src_path), lines_of(tgt_path), names=names)
+        names = shared.name_of(src_path), shared.name_of(tgt_path)
+        pairs = shared.zip_lines(shared.lines_of(src_path), shared.lines_of(tgt_path), names=names)
         if tune:
             _tune(run, translator, backward, list(pairs), src_path, reference_path)
             return
@@ -244,7 +224,7 @@ class _PairAligner:
 
 def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
     """All that the output depends on of one of the runs; a resumed run must have the same."""
-    found = {name: identity(run), f"checkpoint of {name}": translator.checkpoint}
+    found = {name: shared.identity(run), f"checkpoint of {name}": translator.checkpoint}
     if translator.src_prefix:
         found[f"target language of {name}"] = translator.tgt_lang
     found[f"heads of {name}"] = ", ".join(map(str, translator.aligner().heads))
@@ -298,7 +278,11 @@ def _tune(
         links = [swapped(one.links) for one in reverse.align(targets, sources)]
         golds = [Gold(one, one) for one in links]
     if not golds or not any(gold.sure for gold in golds):
-        name = "the alignments of --reverse" if reference_path is None else name_of(reference_path)
+        name = (
+            "the alignments of --reverse"
+            if reference_path is None
+            else shared.name_of(reference_path)
+        )
         raise MtkitError(f"{name}: no sure link (i-j) in the pairs that are used")
     if len(golds) < FEW_PAIRS:
         log.warning("pairs to choose heads with: only %d, %d are better", len(golds), FEW_PAIRS)
@@ -338,9 +322,11 @@ def _golds(path: Path, pairs: Sequence[tuple[str, str]], src_path: Path) -> list
     from mtkit.align import parse_gold, word_spans
 
     golds = []
-    both = zip_lines(pairs, lines_of(path), names=(name_of(src_path), name_of(path)))
+    both = shared.zip_lines(
+        pairs, shared.lines_of(path), names=(shared.name_of(src_path), shared.name_of(path))
+    )
     for number, (pair, line) in enumerate(both, start=1):
-        place = f"{name_of(path)}, line {number}"
+        place = f"{shared.name_of(path)}, line {number}"
         gold = parse_gold(line, place=place)
         sizes = [len(word_spans(text)) for text in pair]
         for link in sorted(gold.possible):

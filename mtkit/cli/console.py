@@ -7,6 +7,7 @@ raises, because a lost note must not change how a command ends.
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -69,6 +70,8 @@ class Output(io.BufferedWriter):
                 return
             if isinstance(error, BrokenPipeError):
                 raise
+            if error.errno == errno.EBADF:
+                raise MtkitError(f"{self._title} is closed; give a file, as in > FILE") from error
             raise MtkitError(f"{self._title}: {error.strerror}") from error
 
 
@@ -122,7 +125,7 @@ def standard_input() -> io.BufferedIOBase:
         MtkitError: if it is closed.
     """
     if sys.stdin is None:
-        raise MtkitError("standard input is closed")
+        raise MtkitError("standard input is closed; give a file, as in < FILE")
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     except OSError:  # it is no file

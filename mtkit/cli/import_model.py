@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import click
 
+from mtkit.cli import options as shared
 from mtkit.cli.console import say
-from mtkit.cli.options import Command, PathArgument, PathText, examples, option_group
 
 log = logging.getLogger(__name__)
 
-model_option = option_group("Model")
-language_option = option_group("Languages")
-output_option = option_group("Output")
-check_option = option_group("Check")
+model_option = shared.option_group("Model")
+language_option = shared.option_group("Languages")
+output_option = shared.option_group("Output")
+check_option = shared.option_group("Check")
 
 
 @click.command(
     "import",
-    cls=Command,
+    cls=shared.Command,
     short_help="Convert a Marian model to a run.",
-    epilog=examples(
+    epilog=shared.examples(
         "mtkit import Helsinki-NLP/opus-mt-en-de runs/opus-en-de",
         "mtkit import my-marian-model runs/mine --check input.txt",
         "mtkit import model.npz runs/mine --vocabs vocab.en.yml vocab.de.yml",
     ),
 )
-@click.argument("source", type=PathText)
-@click.argument("out", type=PathArgument)
+@click.argument("source", type=shared.PathText)
+@click.argument("out", type=shared.PathArgument)
 @model_option(
     "--revision",
     metavar="NAME",
@@ -38,8 +39,9 @@ check_option = option_group("Check")
 )
 @model_option(
     "--vocabs",
+    "vocabularies",
     nargs=2,
-    type=PathArgument,
+    type=shared.PathArgument,
     metavar="SRC TGT",
     help="Vocabularies of an .npz file (.yml or .spm). Default: those that decoder.yml names.",
 )
@@ -52,20 +54,11 @@ check_option = option_group("Check")
 @output_option("--force", is_flag=True, help="Replace OUT if it is an earlier import.")
 @check_option(
     "--check",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="Source text to compare translations on; the first line and its translation are printed."
     " Default: lines of random subwords.",
 )
-def import_(
-    source: str,
-    out: Path,
-    revision: str | None,
-    vocabs: tuple[Path, Path] | None,
-    src_lang: str | None,
-    tgt_lang: str | None,
-    force: bool,
-    check: Path | None,
-) -> None:
+def import_(source: str, out: Path, **options: Any) -> None:
     """Convert the Marian model SOURCE to the run folder OUT.
 
     SOURCE is the name of a model on the Hugging Face hub, a folder with such a model
@@ -77,16 +70,7 @@ def import_(
     """
     from mtkit.convert import import_model
 
-    imported = import_model(
-        source,
-        out,
-        revision=revision,
-        vocabularies=vocabs,
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
-        check=check,
-        force=force,
-    )
+    imported = import_model(source, out, **options)
     log.info("wrote %s", imported.run.path)
     for note in imported.notes:
         log.info("%s", note)

@@ -13,23 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.base.errors import MtkitError
+from mtkit.cli import options as shared
 from mtkit.cli.console import Output, print_text
-from mtkit.cli.options import (
-    Command,
-    DecodeOptions,
-    PathArgument,
-    checkpoint_option,
-    device_option,
-    examples,
-    in_out_option,
-    language_options,
-    lines_of,
-    name_of,
-    open_run,
-    refuse_stdin_twice,
-    run_option,
-    zip_lines,
-)
 from mtkit.cli.output import check_output, output_of, refuse_torchrun
 
 if TYPE_CHECKING:
@@ -42,53 +27,55 @@ MOST_SENTENCES = 1000
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     short_help="Look inside a model: its attention for a sentence.",
-    epilog=examples(
+    epilog=shared.examples(
         "mtkit inspect 'The old woman buys a red umbrella.' --output page.html",
         "mtkit inspect --input test.en --output pages",
         "mtkit inspect 'A red umbrella.' --svg --output figure.svg",
     ),
 )
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
-@in_out_option(
+@shared.in_out_option(
     "--input",
     "input_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="File of sentences, one per line, instead of TEXT. -: standard input.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--target",
     "targets",
     multiple=True,
     metavar="TEXT",
     help="Translation of TEXT to inspect, instead of the model's own. Repeatable, once per TEXT.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--target-file",
     "target_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="File of translations to inspect, one per line of --input.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--output",
     "output_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     metavar="PATH",
     help="HTML page to write; for --input or several TEXTs, a new folder of pages with an index."
     " With --json or --svg, a file; default: standard output.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--force", is_flag=True, help="Replace the folder --output if it is an earlier one of pages."
 )
-@in_out_option("--json", "as_json", is_flag=True, help="Print all numbers, as JSON per sentence.")
-@in_out_option(
+@shared.in_out_option(
+    "--json", "as_json", is_flag=True, help="Print all numbers, as JSON per sentence."
+)
+@shared.in_out_option(
     "--svg", "as_svg", is_flag=True, help="Print the word alignment (of a parser: the tree) as SVG."
 )
-@run_option
-@language_options
-@checkpoint_option
-@device_option
+@shared.run_option
+@shared.language_options
+@shared.checkpoint_option
+@shared.device_option
 def inspect(
     texts: tuple[str, ...],
     input_path: Path | None,
@@ -107,30 +94,58 @@ def inspect(
     TEXT is a sentence of the source language; it is translated first. The page is one file that
     loads nothing, and opens in every browser.
     """
-    _check_usage(texts, targets, input_path, target_path)
+    if bool(texts) == (input_path is not None):
+        raise click.UsageError("give the sentences as TEXT, or as a file with --input")
+    if targets and len(targets) != len(texts):
+        wanted = len(texts)
+        raise click.UsageError(f"give --target once for each TEXT: {wanted}, not {len(targets)}")
+    if target_path is not None and input_path is None:
+        raise click.UsageError("--target-file requires --input")
     if as_json and as_svg:
         raise click.UsageError("--json cannot be combined with --svg")
+    shared.refuse_stdin_twice([input_path, target_path])
     refuse_torchrun("mtkit inspect")
     output = output_of(output_path)
     if not (as_json or as_svg) and output is None:
         raise click.UsageError("give --output PAGE.html (or --json, or --svg)")
-    pairs = _pairs(texts, targets, input_path, target_path)
-    if as_svg and len(pairs) > 1:
+    if input_path is None:
+        sources = [_line_of(text, "TEXT") for text in texts]
+    else:
+        # One more than is allowed, so that a long file need not be read.
+        sources = list(itertools.islice(shared.lines_of(input_path), MOST_SENTENCES + 1))
+    name = "TEXT" if input_path is None else shared.name_of(input_path)
+    _check_sources(sources, name)
+    if as_svg and len(sources) > 1:
         raise click.UsageError("--svg requires one sentence")
-    is_folder = not (as_json or as_svg) and (input_path is not None or len(pairs) > 1)
+    translations: Iterable[str | None] = itertools.repeat(None, len(sources))
+    if target_path is not None:
+        names = name, shared.name_of(target_path)
+        both = shared.zip_lines(sources, shared.lines_of(target_path), names=names)
+        translations = [translation for _, translation in both]
+    elif targets:
+        translations = [_line_of(text, "--target") for text in targets]
+    is_folder = not (as_json or as_svg) and (input_path is not None or len(sources) > 1)
     if force and not is_folder:
         raise click.UsageError("--force is for a folder of pages")
-    inputs = {"--input": input_path, "--target-file": target_path}
     if is_folder and output is not None:
-        _check_folder(output, force=force)
+        from mtkit.base.folders import check_writable
+
+        check_writable(
+            output,
+            force=force,
+            kind="a folder of pages",
+            place="--output",
+            is_kind=lambda path: (path / "index.html").is_file(),
+        )
     else:
-        check_output(output, inputs)
-    run = open_run(run_path)
+        check_output(output, {"--input": input_path, "--target-file": target_path})
+    run = shared.open_run(run_path)
     # The attention is that of the whole text.
-    options = DecodeOptions.parse(workers=1, split_sentences=False, **decode)
+    options = shared.DecodeOptions.parse(workers=1, split_sentences=False, **decode)
     from mtkit.inspect import figure, inspect_pair, inspection_page
 
     with options.load([run]) as translator:
+        pairs = zip(sources, translations, strict=True)
         inspections = (inspect_pair(translator, *pair) for pair in pairs)
         if as_json:
             printed: Iterable[str] = (
@@ -147,57 +162,6 @@ def inspect(
         _print(output, printed)
 
 
-# ---------------------------------------------------------------------------------------------
-# Input
-
-
-def _check_usage(
-    texts: tuple[str, ...],
-    targets: tuple[str, ...],
-    input_path: Path | None,
-    target_path: Path | None,
-) -> None:
-    """Refuse sentences and translations that do not go together."""
-    if bool(texts) == (input_path is not None):
-        raise click.UsageError("give the sentences as TEXT, or as a file with --input")
-    if targets and len(targets) != len(texts):
-        wanted = len(texts)
-        raise click.UsageError(f"give --target once for each TEXT: {wanted}, not {len(targets)}")
-    if target_path is not None and input_path is None:
-        raise click.UsageError("--target-file requires --input")
-    refuse_stdin_twice([input_path, target_path])
-
-
-def _pairs(
-    texts: tuple[str, ...],
-    targets: tuple[str, ...],
-    input_path: Path | None,
-    target_path: Path | None,
-) -> list[tuple[str, str | None]]:
-    """Each sentence, and its translation if it was given.
-
-    Raises:
-        MtkitError: for a blank sentence, or if there are not as many translations.
-    """
-    if input_path is None:
-        sources = [_line_of(text, "TEXT") for text in texts]
-        given: list[str | None] = [_line_of(text, "--target") for text in targets]
-        _refuse_blank(sources)
-        return list(zip(sources, given or [None] * len(sources), strict=True))
-    # One more than is allowed, so that a long file need not be read.
-    sources = list(itertools.islice(lines_of(input_path), MOST_SENTENCES + 1))
-    name = name_of(input_path)
-    if not sources:
-        raise MtkitError(f"{name}: has no lines")
-    if len(sources) > MOST_SENTENCES:
-        raise MtkitError(f"{name}: has more than {MOST_SENTENCES:,} lines, and each is a page")
-    _refuse_blank(sources)
-    if target_path is None:
-        return [(source, None) for source in sources]
-    names = name, name_of(target_path)
-    return list(zip_lines(sources, lines_of(target_path), names=names))
-
-
 def _line_of(text: str, name: str) -> str:
     """Text of the command line, as one line."""
     try:
@@ -208,29 +172,15 @@ def _line_of(text: str, name: str) -> str:
     return " ".join(text.splitlines())
 
 
-def _refuse_blank(sources: Sequence[str]) -> None:
+def _check_sources(sources: Sequence[str], name: str) -> None:
+    """Refuse no sentences, too many, and blank ones."""
+    if not sources:
+        raise MtkitError(f"{name}: has no lines")
+    if len(sources) > MOST_SENTENCES:
+        raise MtkitError(f"{name}: has more than {MOST_SENTENCES:,} lines, and each is a page")
     for number, source in enumerate(sources, start=1):
         if not source.strip():
-            raise MtkitError(
-                f"line {number}: is blank" if len(sources) > 1 else "the text is blank"
-            )
-
-
-# ---------------------------------------------------------------------------------------------
-# Output
-
-
-def _check_folder(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that cannot be written, before anything is computed."""
-    from mtkit.base.folders import check_writable
-
-    check_writable(
-        folder,
-        force=force,
-        kind="a folder of pages",
-        place="--output",
-        is_kind=lambda path: (path / "index.html").is_file(),
-    )
+            raise MtkitError(f"{name}, line {number}: is blank")
 
 
 def _print(output: Path | None, parts: Iterable[str]) -> None:

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mtkit.cli import options as shared
 from mtkit.cli.console import print_text, say
-from mtkit.cli.options import (
-    DATA_ROOT,
-    Command,
-    PathArgument,
-    examples,
-    hardware_option,
-    information_option,
-    option_group,
-    refuse_given,
-)
 
 if TYPE_CHECKING:
     from mtkit.data import PreparedData
@@ -28,12 +19,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-data_option = option_group("Your data")
-cleaning_option = option_group("Cleaning and vocabulary")
-output_option = option_group("Output")
+data_option = shared.option_group("Your data")
+cleaning_option = shared.option_group("Cleaning and vocabulary")
+output_option = shared.option_group("Output")
 # Both sides of a split in two files, or in one place.
 two_files: dict[str, Any] = {
-    "type": (PathArgument, PathArgument),
+    "type": (shared.PathArgument, shared.PathArgument),
     "multiple": True,
     "metavar": "SRC TGT",
 }
@@ -41,9 +32,9 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     short_help="Clean and encode a parallel corpus.",
-    epilog=examples(
+    epilog=shared.examples(
         "mtkit prepare demo-en-de",
         "mtkit prepare mine --src-lang en --tgt-lang de --vocab-size 8000 \\",
         "  --train train.en train.de --valid valid.en valid.de --test test.en test.de",
@@ -53,7 +44,7 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
     ),
 )
 @click.argument("name", required=False)
-@click.argument("corpus_file", required=False, type=PathArgument, metavar="[CORPUS.yaml]")
+@click.argument("corpus_file", required=False, type=shared.PathArgument, metavar="[CORPUS.yaml]")
 @data_option("--src-lang", metavar="L", help="Language code of the source, such as en.")
 @data_option("--tgt-lang", metavar="L", help="Language code of the target, such as de.")
 @data_option(
@@ -81,7 +72,7 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
 )
 @cleaning_option(
     "--tokenizer-from",
-    type=PathArgument,
+    type=shared.PathArgument,
     metavar="FOLDER",
     help="Run folder or prepared folder whose subwords are used, instead of learning new ones. To"
     " train a model further, its data needs the subwords of its run.",
@@ -100,23 +91,27 @@ one_place: dict[str, Any] = {"multiple": True, "metavar": "SOURCE"}
     help="Drop only pairs that are empty, too long, or not UTF-8.",
 )
 @output_option(
-    "--out", type=PathArgument, metavar="FOLDER", help="Output folder. Default: data/NAME."
+    "--out", type=shared.PathArgument, metavar="FOLDER", help="Output folder. Default: data/NAME."
 )
 @output_option("--force", is_flag=True, help="Replace the output folder if it exists.")
 @output_option(
     "--report",
     "page_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="Write statistics of the corpus to an HTML page.",
 )
-@hardware_option("--workers", type=click.IntRange(1), help="Processes. Default: one per core.")
-@information_option(
+@shared.hardware_option(
+    "--workers", type=click.IntRange(1), help="Processes. Default: one per core."
+)
+@shared.information_option(
     "--dry-run",
     is_flag=True,
     help="Print how many pairs would be dropped, with samples. Write nothing.",
 )
-@information_option("--list", "list_corpora", is_flag=True, help="Print the catalogue of corpora.")
-@information_option(
+@shared.information_option(
+    "--list", "list_corpora", is_flag=True, help="Print the catalogue of corpora."
+)
+@shared.information_option(
     "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
 )
 def prepare(
@@ -158,7 +153,9 @@ def prepare(
     if Path(name).name != name or name.startswith("."):
         raise click.UsageError(f"NAME: {name!r} cannot be the name of a folder under data/")
     if corpus_file is not None:
-        refuse_given(data, f"cannot be combined with {corpus_file}, which describes the data")
+        shared.refuse_given(
+            data, f"cannot be combined with {corpus_file}, which describes the data"
+        )
     is_own = corpus_file is None and any(data.values())
     if is_own:
         _check_complete(data)
@@ -171,10 +168,12 @@ def prepare(
     if corpus_file is not None:
         corpus, settings = load_corpus(corpus_file, name=name)
         if corpus.task == "parsing":
-            refuse_given(["no_cleaning"], "is not needed for a treebank: trees are not cleaned")
+            shared.refuse_given(
+                ["no_cleaning"], "is not needed for a treebank: trees are not cleaned"
+            )
     elif is_own:
         corpus = _own_corpus(name, **data)
-    target = out or DATA_ROOT / name
+    target = out or shared.DATA_ROOT / name
     if page_path:
         inputs = [] if isinstance(corpus, str) else corpus.files
         _check_page_place(page_path, target, [*inputs, *([corpus_file] if corpus_file else [])])

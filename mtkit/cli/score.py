@@ -10,26 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtkit.base.errors import MtkitError, one_line
+from mtkit.cli import options as shared
 from mtkit.cli.console import print_text
-from mtkit.cli.options import (
-    Command,
-    PathArgument,
-    beam_options,
-    checkpoint_option,
-    examples,
-    given,
-    hardware_options,
-    in_out_option,
-    lines_of,
-    model_option,
-    name_of,
-    open_run,
-    option_group,
-    refuse_given,
-    refuse_stdin_twice,
-    search_option,
-    well_formed_option,
-)
 from mtkit.cli.score_systems import (
     ScoreOptions,
     is_multilingual,
@@ -42,10 +24,10 @@ from mtkit.cli.score_systems import (
 if TYPE_CHECKING:
     from mtkit.run_folder import Run
 
-metric_option = option_group("Metrics")
-analysis_option = option_group("Comparison and analysis")
-alignment_option = option_group("Word alignments")
-force_decoding_option = option_group("Log-probability of given translations")
+metric_option = shared.option_group("Metrics")
+analysis_option = shared.option_group("Comparison and analysis")
+alignment_option = shared.option_group("Word alignments")
+force_decoding_option = shared.option_group("Log-probability of given translations")
 
 # Options about a run that translates, but for --device, which does no harm.
 TRANSLATING = (
@@ -59,9 +41,9 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     short_help="Score translations with BLEU, chrF or TER.",
-    epilog=examples(
+    epilog=shared.examples(
         "mtkit score",
         "mtkit score output.de --reference test.de --metric bleu --metric chrf",
         "mtkit score output.de other.de --reference test.de --paired",
@@ -70,28 +52,28 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
         "mtkit score --model-score --run runs/mine --src test.en --hyp output.de",
     ),
 )
-@click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=PathArgument)
-@in_out_option(
+@click.argument("hypotheses", metavar="[HYP]...", nargs=-1, type=shared.PathArgument)
+@shared.in_out_option(
     "--reference",
     "references",
-    type=PathArgument,
+    type=shared.PathArgument,
     multiple=True,
     help="Reference translations for HYP. Repeatable, for several references per sentence.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--data",
     "data_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     metavar="FOLDER",
     help="Prepared folder with the test set. Default: the one that the run was trained on.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--split",
     type=click.Choice(["test", "valid"]),
     default="test",
     help="Translate and score the test set (default) or the validation set.",
 )
-@in_out_option("--json", "as_json", is_flag=True, help="Print JSON.")
+@shared.in_out_option("--json", "as_json", is_flag=True, help="Print JSON.")
 @metric_option(
     "--metric",
     "metrics",
@@ -149,26 +131,26 @@ TEXTS_ONLY = ("protocol", "src_lang", "tgt_lang", "split_sentences")
     " log-probability, and score (with the length penalty), tab-separated. With --json, also of"
     " each token.",
 )
-@force_decoding_option("--src", "src_path", type=PathArgument, help="Source text.")
-@force_decoding_option("--hyp", "hyp_path", type=PathArgument, help="Translations of --src.")
-@model_option(
+@force_decoding_option("--src", "src_path", type=shared.PathArgument, help="Source text.")
+@force_decoding_option("--hyp", "hyp_path", type=shared.PathArgument, help="Translations of --src.")
+@shared.model_option(
     "--run",
     "run_paths",
-    type=PathArgument,
+    type=shared.PathArgument,
     multiple=True,
     metavar="FOLDER",
     help="Run folder. Repeatable, to compare runs. Default: the newest under runs/.",
 )
-@checkpoint_option
-@beam_options
-@search_option(
+@shared.checkpoint_option
+@shared.beam_options
+@shared.search_option(
     "--split-sentences/--no-split-sentences",
     default=None,
     help="Translate the sentences of a line one by one. Default: each line as a whole, as"
     " published scores are.",
 )
-@well_formed_option
-@hardware_options
+@shared.well_formed_option
+@shared.hardware_options
 def score(
     align: bool,
     swap_links: bool,
@@ -191,7 +173,7 @@ def score(
     score for each direction, and a parser has those of trees.
     """
     options = ScoreOptions.parse(**values)
-    if given("model_score", "src_path", "hyp_path"):
+    if shared.given("model_score", "src_path", "hyp_path"):
         if not (model_score and src_path and hyp_path):
             raise click.UsageError("--model-score, --src and --hyp require each other")
         _print_log_probabilities(src_path, hyp_path, options)
@@ -199,22 +181,22 @@ def score(
     if align:
         _print_alignment_scores(options, swap_links=swap_links)
         return
-    refuse_given(["swap_links"], "requires --align")
+    shared.refuse_given(["swap_links"], "requires --align")
     if not options.sentence:
-        refuse_given(["worst_first"], "requires --sentence")
+        shared.refuse_given(["worst_first"], "requires --sentence")
     if options.hypotheses:
-        refuse_given(TRANSLATING, "cannot be combined with HYP, which is translated already")
+        shared.refuse_given(TRANSLATING, "cannot be combined with HYP, which is translated already")
         _check_number(options.hypotheses, options)
         if "parseval" in options.metrics:
             _check_trees(options)
             score_tree_files(options)
             return
         if options.protocol != "paper" or not options.tgt_lang:
-            refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
+            shared.refuse_given(["tgt_lang"], "requires --protocol paper, and a language code")
         score_files(options)
         return
-    refuse_given(["references"], "requires HYP, the translations to score")
-    runs = [open_run(path) for path in options.run_paths or (None,)]
+    shared.refuse_given(["references"], "requires HYP, the translations to score")
+    runs = [shared.open_run(path) for path in options.run_paths or (None,)]
     _check_number(runs, options)
     if _are_parsers(runs):
         _check_trees(options)
@@ -226,13 +208,15 @@ def score(
 
 def _check_number(systems: Sequence[object], options: ScoreOptions) -> None:
     if len(systems) < 2:
-        refuse_given(["paired"], "requires two or more HYP or --run")
+        shared.refuse_given(["paired"], "requires two or more HYP or --run")
     if options.paired or len(systems) > 1:
-        refuse_given(["sentence"], "requires one system, and cannot be combined with --paired")
+        shared.refuse_given(
+            ["sentence"], "requires one system, and cannot be combined with --paired"
+        )
 
 
 def _check_trees(options: ScoreOptions) -> None:
-    refuse_given(TEXTS_ONLY, "is for translations, and cannot be combined with trees")
+    shared.refuse_given(TEXTS_ONLY, "is for translations, and cannot be combined with trees")
     for metric in options.metrics:
         if metric != "parseval":
             raise click.UsageError(f"--metric {metric} is for translations, not for trees")
@@ -253,12 +237,12 @@ def _are_parsers(runs: Sequence[Run]) -> bool:
 def _check_translators(runs: Sequence[Run], options: ScoreOptions) -> None:
     if "parseval" in options.metrics:
         raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
-    refuse_given(["well_formed_trees"], "requires a parser")
+    shared.refuse_given(["well_formed_trees"], "requires a parser")
     if options.data_path is None and not any(map(is_multilingual, runs)):
         unlike = f"a model with several languages, unlike {runs[0].path}"
-        refuse_given(["src_lang"], f"requires {unlike}")
+        shared.refuse_given(["src_lang"], f"requires {unlike}")
         if options.protocol != "paper":
-            refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
+            shared.refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
 
 
 def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
@@ -267,12 +251,12 @@ def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
     from mtkit.cli import tables
     from mtkit.score import refuse_unequal
 
-    refuse_given([*TEXT_SCORES, *TRANSLATING, "tgt_lang"], "cannot be combined with --align")
+    shared.refuse_given([*TEXT_SCORES, *TRANSLATING, "tgt_lang"], "cannot be combined with --align")
     if not options.hypotheses or len(options.references) != 1:
         raise click.UsageError("--align requires HYP, a file of links, and one --reference")
-    refuse_stdin_twice([*options.hypotheses, *options.references])
-    gold_name = name_of(options.references[0])
-    gold_lines = list(lines_of(options.references[0]))
+    shared.refuse_stdin_twice([*options.hypotheses, *options.references])
+    gold_name = shared.name_of(options.references[0])
+    gold_lines = list(shared.lines_of(options.references[0]))
     golds = [
         parse_gold(line, place=f"{gold_name}, line {number}")
         for number, line in enumerate(gold_lines, start=1)
@@ -281,7 +265,7 @@ def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:
         raise MtkitError(f"{gold_name}: has no sure link (i-j), so nothing can be scored")
     scores = []
     for path in options.hypotheses:
-        name, lines = name_of(path), list(lines_of(path))
+        name, lines = shared.name_of(path), list(shared.lines_of(path))
         refuse_unequal(name, lines, gold_name, gold_lines)
         links = [
             parse_links(line, place=f"{name}, line {number}")
@@ -298,12 +282,12 @@ def _print_log_probabilities(src_path: Path, hyp_path: Path, options: ScoreOptio
     from mtkit.score import refuse_unequal
 
     others = (*TEXT_SCORES, "references", "workers", "align", "swap_links")
-    refuse_given(others, "cannot be combined with --model-score")
+    shared.refuse_given(others, "cannot be combined with --model-score")
     if options.hypotheses or len(options.run_paths) > 1:
         raise click.UsageError("--model-score takes at most one --run, and --hyp instead of HYP")
-    refuse_stdin_twice([src_path, hyp_path])
-    run = open_run(options.run_paths[0] if options.run_paths else None)
-    sources, translations = list(lines_of(src_path)), list(lines_of(hyp_path))
+    shared.refuse_stdin_twice([src_path, hyp_path])
+    run = shared.open_run(options.run_paths[0] if options.run_paths else None)
+    sources, translations = list(shared.lines_of(src_path)), list(shared.lines_of(hyp_path))
     refuse_unequal(str(hyp_path), translations, str(src_path), sources)
     decode = replace(
         options.decode, workers=1, src_lang=options.src_lang, tgt_lang=options.tgt_lang

@@ -11,23 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from mtkit.base.errors import MtkitError
+from mtkit.cli import options as shared
 from mtkit.cli.console import is_later_worker, print_text, say
-from mtkit.cli.options import (
-    DATA_ROOT,
-    RUNS_ROOT,
-    Command,
-    PathArgument,
-    PathText,
-    device_option,
-    examples,
-    given,
-    hardware_option,
-    in_out_option,
-    information_option,
-    one_run_option,
-    open_data,
-    option_group,
-)
 
 if TYPE_CHECKING:
     from mtkit.config import Config
@@ -36,13 +21,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-configuration_option = option_group("Configuration")
+configuration_option = shared.option_group("Configuration")
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     short_help="Train a model on a prepared corpus.",
-    epilog=examples(
+    epilog=shared.examples(
         "mtkit train --config demo",
         "mtkit train --config small --data data/mine --run runs/mine",
         "mtkit train --config base --data data/mine --set train.max_steps=20000",
@@ -53,7 +38,7 @@ configuration_option = option_group("Configuration")
 @configuration_option(
     "--config",
     "config_name",
-    type=PathText,
+    type=shared.PathText,
     metavar="FILE_OR_PRESET",
     help="YAML file, or name of a preset: base, big, small, demo, and others (--list prints them)."
     " Required for a new run; a run that continues (--run) has its own.",
@@ -66,59 +51,60 @@ configuration_option = option_group("Configuration")
     help="Change a setting, as in train.max_steps=20000. Repeatable. --settings prints all"
     " settings.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--data",
     "data_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     metavar="FOLDER",
     help="Prepared folder. Default: data.dir of the configuration, else the newest under data/."
     " With --run alone, the data of the run.",
 )
-@one_run_option(
-    in_out_option, help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small."
+@shared.one_run_option(
+    shared.in_out_option,
+    help="Run folder to write. Default: runs/DATA-CONFIG, as in runs/mine-small.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--init-from",
-    type=PathText,
+    type=shared.PathText,
     metavar="RUN[:CHECKPOINT]",
     help="Start from the weights of this run, not from random ones: fine-tuning. The data must have"
     " been prepared with its subwords (prepare --tokenizer-from). CHECKPOINT is as for translate,"
     " as in runs/mine:best.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--restart",
     is_flag=True,
     help="Delete the checkpoints of the run and start from step 0.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--finish-in",
     type=click.IntRange(1),
     help="Let the learning rate of a run that continues fall to zero over the next N updates, and"
     " end there.",
 )
-@device_option
-@hardware_option(
+@shared.device_option
+@shared.hardware_option(
     "--workers",
     type=click.IntRange(1),
     help="Worker processes that train together on this machine. Default: one per GPU, or one on "
     "the CPU.",
 )
-@hardware_option(
+@shared.hardware_option(
     "--max-restarts",
     type=click.IntRange(0),
     default=0,
     help="If a worker fails, restart all workers, at most N times. Default: 0.",
 )
-@information_option(
+@shared.information_option(
     "--dry-run",
     is_flag=True,
     help="Check the configuration and the data, print the configuration with estimates of memory,"
     " time and cost, and stop.",
 )
-@information_option(
+@shared.information_option(
     "--list", "list_presets", is_flag=True, help="Print the presets, with a line about each."
 )
-@information_option(
+@shared.information_option(
     "--settings", "list_settings", is_flag=True, help="Print every setting and its default."
 )
 def train(
@@ -171,7 +157,7 @@ def train(
     alone = given_rank() is None
     if not alone and not is_launched() and (workers or max_restarts):
         raise click.UsageError(
-            f"{given('workers', 'max_restarts')[0]} cannot be combined with torchrun, which has"
+            f"{shared.given('workers', 'max_restarts')[0]} cannot be combined with torchrun, which has"
             " started the workers already; use its --nproc-per-node and --max-restarts"
         )
     count = workers or workers_wanted(device)
@@ -183,8 +169,8 @@ def train(
         if not is_later_worker():
             print_text(_forecast(config, data_path, device, count, init_from))
         return 0
-    data = open_data(data_path)
-    target = run_path or RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
+    data = shared.open_data(data_path)
+    target = run_path or shared.RUNS_ROOT / f"{data.name}-{settings.config_name(config_name)}"
     if needs_base:
         from mtkit.run_folder import Run
 
@@ -259,10 +245,10 @@ def _forecast(
 
     if data_path is None and init_from is None:
         try:
-            find_data(DATA_ROOT)
+            find_data(shared.DATA_ROOT)
         except MtkitError:
             return training.forecast_without_data(config)
-    data = open_data(data_path)
+    data = shared.open_data(data_path)
     return training.forecast(
         config, data, device=device, world_size=world_size, init_from=init_from
     )

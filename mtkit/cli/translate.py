@@ -19,30 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtkit.cli.options import (
-    Command,
-    DecodeOptions,
-    PathArgument,
-    beam_options,
-    checkpoint_option,
-    examples,
-    hardware_options,
-    identity,
-    in_out_option,
-    language_options,
-    lines_of,
-    model_option,
-    name_of,
-    open_run,
-    option_group,
-    output_options,
-    parsing_option,
-    refuse_given,
-    refuse_stdin_twice,
-    search_option,
-    well_formed_option,
-    zip_lines,
-)
+from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
@@ -53,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-sampling_option = option_group("Sampling")
+sampling_option = shared.option_group("Sampling")
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     short_help="Translate text, one line in, one line out.",
-    epilog=examples(
+    epilog=shared.examples(
         "echo 'The old woman buys a red umbrella.' | mtkit translate",
         "mtkit translate --run runs/mine < test.en > output.de",
         "mtkit translate --run runs/mine --input test.en --output output.de",
@@ -68,31 +45,31 @@ sampling_option = option_group("Sampling")
     ),
     context_settings={"allow_extra_args": True},
 )
-@in_out_option(
+@shared.in_out_option(
     "--input",
     "input_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="Input file, plain or compressed. Default, or -: standard input.",
 )
-@output_options
-@in_out_option(
+@shared.output_options
+@shared.in_out_option(
     "--nbest",
     type=click.IntRange(1, 1000),
     help="Print the N best translations of each line: line number, score and text, tab-separated.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print a JSON object per line: translations with scores and tokens, and the time taken.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--alignments",
     is_flag=True,
     help="After each translation, print the word alignment, tab-separated: 0-0 1-2 links the first"
     " words of both lines, and the second word of the source with the third of the translation.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--format",
     "format_",
     type=click.Choice(["text", "html"]),
@@ -100,40 +77,44 @@ sampling_option = option_group("Sampling")
     help="Format of input and output. html: tags, comments and placeholders such as {name} keep"
     " their places in the text. Default: text.",
 )
-@in_out_option(
+@shared.in_out_option(
     "--split-sentences/--no-split-sentences",
     default=None,
     help="Translate the sentences of a line one by one, or each line as a whole. Default: one by"
     " one if fewer than 10 % of the training lines have several, or nothing is known of them.",
 )
-@model_option(
+@shared.model_option(
     "--run",
     "run_paths",
-    type=PathArgument,
+    type=shared.PathArgument,
     multiple=True,
     metavar="FOLDER",
     help="Run folder. Repeatable: several runs are an ensemble. Default: the newest under runs/.",
 )
-@language_options
-@checkpoint_option
-@beam_options
-@search_option("--min-length", type=click.IntRange(0), help="Minimum output length in subwords.")
-@search_option("--max-length", type=click.IntRange(1), help="Maximum output length in subwords.")
-@search_option(
+@shared.language_options
+@shared.checkpoint_option
+@shared.beam_options
+@shared.search_option(
+    "--min-length", type=click.IntRange(0), help="Minimum output length in subwords."
+)
+@shared.search_option(
+    "--max-length", type=click.IntRange(1), help="Maximum output length in subwords."
+)
+@shared.search_option(
     "--no-repeat-ngram",
     type=click.IntRange(0),
     help="Block repeated n-grams of this size, in subwords. 0: off.",
 )
-@search_option(
+@shared.search_option(
     "--target-prefix",
     "prefix_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="Forced beginnings of the translations: a file with one per line of input.",
 )
-@search_option(
+@shared.search_option(
     "--glossary",
     "glossary_path",
-    type=PathArgument,
+    type=shared.PathArgument,
     help="Terms that the translation must contain: a file with a source term, a tab and its target"
     " term on each line.",
 )
@@ -170,14 +151,14 @@ sampling_option = option_group("Sampling")
     type=click.IntRange(0, 2**64 - 1),
     help="Random seed. The same seed and line number give the same sample.",
 )
-@parsing_option(
+@shared.parsing_option(
     "--tokenized",
     is_flag=True,
     help="Of a parser: the input is words separated by spaces, as in the treebank. Default: plain"
     " text, which is split into words.",
 )
-@well_formed_option
-@hardware_options
+@shared.well_formed_option
+@shared.hardware_options
 def translate(
     run_paths: tuple[Path, ...],
     input_path: Path | None,
@@ -211,18 +192,18 @@ def translate(
     refuse_torchrun("mtkit translate", advice="give each process another --shard I/N")
     if words := click.get_current_context().args:
         raise click.UsageError(_how_text_is_given(words))
-    runs = [open_run(path) for path in run_paths or (None,)]
-    options = DecodeOptions.parse(**decode)
+    runs = [shared.open_run(path) for path in run_paths or (None,)]
+    options = shared.DecodeOptions.parse(**decode)
     _refuse_useless(runs[0], options)
     _check_task(runs[0])
     if format_ == "html":
         one_text_per_line = ("nbest", "as_json", "alignments", "prefix_path", "shard")
-        refuse_given(one_text_per_line, "cannot be combined with --format html")
+        shared.refuse_given(one_text_per_line, "cannot be combined with --format html")
     input_path = None if str(input_path) == "-" else input_path
     output_path = output_of(output_path)
     files = {"--input": input_path or Path("-"), "--target-prefix": prefix_path}
     files |= {"--glossary": glossary_path}
-    refuse_stdin_twice(files.values(), advice="; give --input")
+    shared.refuse_stdin_twice(files.values(), advice="; give --input")
     check_output(output_path, files, restart=restart, shard=shard)
     from mtkit.base.text import decode_lines, open_binary
     from mtkit.cli.progress import part_with_progress
@@ -230,14 +211,14 @@ def translate(
 
     with ExitStack() as stack:
         if input_path is None:
-            lines = lines_of(Path("-"))
+            lines = shared.lines_of(Path("-"))
         else:
             source = stack.enter_context(open_binary(input_path))
             lines = decode_lines(source, name=str(input_path))
-        prefixes = None if prefix_path is None else list(lines_of(prefix_path))
+        prefixes = None if prefix_path is None else list(shared.lines_of(prefix_path))
         if prefixes is not None:
-            names = name_of(input_path or Path("-")), str(prefix_path)
-            lines = (line for line, _ in zip_lines(lines, prefixes, names=names))
+            names = shared.name_of(input_path or Path("-")), str(prefix_path)
+            lines = (line for line, _ in shared.zip_lines(lines, prefixes, names=names))
         translator = stack.enter_context(
             options.load(runs, glossary=glossary_path, tokenized=tokenized)
         )
@@ -289,11 +270,11 @@ def _how_text_is_given(words: Sequence[str]) -> str:
     return f"text comes from standard input: echo {text} | mtkit translate; a file with --input"
 
 
-def _refuse_useless(run: Run, options: DecodeOptions) -> None:
+def _refuse_useless(run: Run, options: shared.DecodeOptions) -> None:
     """Refuse options that do not go with how this run translates."""
     if not (options.setting(run, "sample") or options.setting(run, "mbr_samples")):
         sampling = ("temperature", "top_k", "top_p", "seed")
-        refuse_given(sampling, "requires --sample or --mbr-samples N")
+        shared.refuse_given(sampling, "requires --sample or --mbr-samples N")
     else:
         name = "sample" if options.setting(run, "sample") else "mbr_samples"
         option = {"sample": "--sample", "mbr_samples": "--mbr-samples"}[name]
@@ -301,7 +282,7 @@ def _refuse_useless(run: Run, options: DecodeOptions) -> None:
         if name not in options.changes:
             off = {"sample": "--no-sample", "mbr_samples": "--mbr-samples 0"}[name]
             why += f", a setting of this run; add {off}"
-        refuse_given(["glossary_path"], why)
+        shared.refuse_given(["glossary_path"], why)
 
 
 def _check_task(run: Run) -> None:
@@ -310,9 +291,11 @@ def _check_task(run: Run) -> None:
         of_translations = ["alignments", "split_sentences", "prefix_path", "glossary_path"]
         if click.get_current_context().params["format_"] == "html":
             of_translations.append("format_")
-        refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
+        shared.refuse_given(of_translations, f"is for translations, and {run.path} is a parser")
     else:
-        refuse_given(["tokenized", "well_formed_trees"], f"requires a parser, unlike {run.path}")
+        shared.refuse_given(
+            ["tokenized", "well_formed_trees"], f"requires a parser, unlike {run.path}"
+        )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -443,7 +426,7 @@ class _LineTranslator:
         languages = {"--tgt-lang": translator.tgt_lang} if translator.src_prefix else {}
         prefixes = "none" if self.prefixes is None else _digest("\n".join(self.prefixes))
         return {
-            "run": ", ".join(map(identity, runs)),
+            "run": ", ".join(map(shared.identity, runs)),
             **languages,
             "checkpoint": translator.checkpoint,
             **{f"decode.{name}": str(value) for name, value in settings.items()},

@@ -101,14 +101,14 @@ def test_svg_is_the_figure_of_the_page(trained: Place):
         (["--input", "two.en", "--json", "--output", "two.en"], "would replace the --input"),
         (["caf\udce9", "--json"], "TEXT: is not UTF-8"),
         ([TEXT, "nine", "--svg"], "--svg requires one sentence"),
-        ([" ", "--json"], "the text is blank"),
+        ([" ", "--json"], "TEXT, line 1: is blank"),
         (["--input", "empty", "--json"], "empty: has no lines"),
         (["--input", "nowhere", "--json"], "nowhere"),
         (
             ["--input", "two.en", "--target-file", "empty", "--json"],
             "empty: has no line 1, but two.en has one",
         ),
-        (["--input", "test.en", "--output", "pages"], "line 2: is blank"),
+        (["--input", "test.en", "--output", "pages"], "test.en, line 2: is blank"),
         (["--input", "-", "--target-file", "-", "--json"], "can be read once"),
         (
             [TEXT, "--output", "nowhere/page.html"],
