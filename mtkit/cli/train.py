@@ -155,10 +155,11 @@ def train(
     from mtkit.train import is_launched, launch
 
     alone = given_rank() is None
-    if not alone and not is_launched() and (workers or max_restarts):
-        raise click.UsageError(
-            f"{shared.given('workers', 'max_restarts')[0]} cannot be combined with torchrun, which has"
-            " started the workers already; use its --nproc-per-node and --max-restarts"
+    if not alone and not is_launched():
+        shared.refuse_given(
+            ["workers", "max_restarts"],
+            "cannot be combined with torchrun, which has started the workers already; use its"
+            " --nproc-per-node and --max-restarts",
         )
     count = workers or workers_wanted(device)
     no_base = click.UsageError("the preset fine-tune trains a run further; give --init-from RUN")
