@@ -42,7 +42,6 @@ class Score:
     """A score that can be compared with others of the same signature.
 
     Attributes:
-        name: of the metric, in the notation of sacreBLEU.
         value: in points, from 0 to 100.
         signature: everything that the value depends on besides the text.
         mean: mean score of the bootstrap samples; this and the rest only from `compare`.
@@ -94,8 +93,7 @@ def score(
     _check(hypotheses, references)
     scorer = _scorer(metric, tgt_lang)
     result = scorer.corpus_score(list(hypotheses), [list(r) for r in references])
-    name = PAPER_NAME if metric == "paper" else result.name
-    return Score(name, float(result.score), str(scorer.get_signature()))
+    return _score(metric, result.name, result.score, str(scorer.get_signature()))
 
 
 def sentence_scores(
@@ -117,10 +115,11 @@ def sentence_scores(
         for hypothesis, *of_line in zip(hypotheses, *references, strict=True)
     ]
     signature = str(scorer.get_signature())
-    return [
-        Score(PAPER_NAME if metric == "paper" else result.name, float(result.score), signature)
-        for result in results
-    ]
+    return [_score(metric, result.name, result.score, signature) for result in results]
+
+
+def _score(metric: Metric, name: str, value: Any, signature: str, **compared: Any) -> Score:
+    return Score(PAPER_NAME if metric == "paper" else name, float(value), signature, **compared)
 
 
 def mutual_chrf(texts: Sequence[str]) -> list[float]:
@@ -197,9 +196,10 @@ def compare(
     parts = zip(*(text.split("|") for text in signatures), strict=True)
     signature = "|".join(one if one == other else f"{one}|{other}" for one, other in parts)
     return [
-        Score(
-            PAPER_NAME if metric == "paper" else name,
-            float(bootstrap.score),
+        _score(
+            metric,
+            name,
+            bootstrap.score,
             signature,
             mean=float(bootstrap.mean),
             interval=float(bootstrap.ci),
@@ -212,12 +212,10 @@ def compare(
 
 def note_twins(systems: Sequence[System]) -> None:
     """Warn of systems identical to the baseline, for which sacreBLEU's p-values are wrong."""
-    baseline = systems[0]
-    for system in systems[1:]:
-        if list(system.translations) == list(baseline.translations):
-            log.warning(
-                "%s is the same text as %s; p-values mean nothing", system.name, baseline.name
-            )
+    first, *others = systems
+    for one in others:
+        if list(one.translations) == list(first.translations):
+            log.warning("%s is the same text as %s; p-values mean nothing", one.name, first.name)
 
 
 def note_tokenised(name: str, lines: Sequence[str]) -> None:
@@ -230,11 +228,7 @@ def note_tokenised(name: str, lines: Sequence[str]) -> None:
 
 
 def check_seed() -> None:
-    """Refuse a SACREBLEU_SEED that sacreBLEU cannot use.
-
-    Raises:
-        MtkitError: naming it.
-    """
+    """Refuse a SACREBLEU_SEED that sacreBLEU cannot use."""
     seed = os.environ.get("SACREBLEU_SEED", "none")
     if seed.lower() != "none" and not seed.isdecimal():
         raise MtkitError(
@@ -253,14 +247,10 @@ def split_compounds(tokenised: str) -> str:
 
 
 def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
-    """Estimates from line lengths where the shorter of two files lacks lines, all in one place.
+    """Where the shorter of two files lacks lines, all in one place, by the characters per line.
 
-    Args:
-        short, long: characters per line.
-
-    Returns:
-        The number of lines before the place where the lengths agree best, or None if the lines are
-        probably missing at the end.
+    Returns the number of lines before the place where the lengths agree best, or None if the lines
+    are probably missing at the end.
     """
     gap = len(long) - len(short)
 
@@ -283,11 +273,7 @@ def first_shift(short: Sequence[int], long: Sequence[int]) -> int | None:
 
 
 def refuse_unequal(name: str, lines: Sequence[str], other: str, others: Sequence[str]) -> None:
-    """Refuse two texts of different length.
-
-    Raises:
-        MtkitError: with both counts and the first place where they look shifted.
-    """
+    """Refuse two texts of different length, with the first place where they look shifted."""
     if len(lines) == len(others):
         return
     shortest, longest = sorted((lines, others), key=len)

@@ -57,10 +57,7 @@ def label(subword: str) -> str:
 
 
 class AlignmentRows(NamedTuple):
-    """The words of the translation above, those of the source below, and the links of both.
-
-    A link has the index above, the index below, and the weight.
-    """
+    """The words of the translation and of the source; links have their indices and a weight."""
 
     above: list[str]
     below: list[str]
@@ -68,12 +65,7 @@ class AlignmentRows(NamedTuple):
 
 
 def alignment_rows(inspection: Inspection, most: int) -> AlignmentRows:
-    """The word alignment as pictures show it.
-
-    Args:
-        inspection: of the pair.
-        most: words of a line that are shown.
-    """
+    """The word alignment as pictures show it, of at most so many words of a line."""
     alignment = inspection.alignment
     return AlignmentRows(
         [inspection.translation[slice(*span)] for span in alignment.tgt_words[:most]],
@@ -112,8 +104,7 @@ def alignment_figure(inspection: Inspection, most: int) -> str:
 def tree_figure(tree: Tree, *, title: str = "Tree") -> str:
     """A tree: the root above, the words in a row below, lines from each phrase to its parts.
 
-    Returns:
-        An `<svg>` element that is a file of its own, too.
+    It is an `<svg>` element, and a file of its own, too.
     """
     words = list(map(_short, tree.words))
     # A word is as wide as its letters, and as the labels of phrases over it alone.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,12 +55,9 @@ class Stack:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model predicts at one position of the translation.
+    """The subword at one position of the translation, and the most probable ones there.
 
-    Attributes:
-        subword: that stands there.
-        probability: that the model gives to it, given the source and the subwords before.
-        alternatives: the most probable subwords, with their probabilities.
+    Probabilities are those given the source and the subwords before.
     """
 
     subword: str
@@ -73,10 +70,7 @@ class Inspection:
     """What a model computes for one pair.
 
     Attributes:
-        source, translation: the lines.
-        stacks: the attention, by the name of the stack.
         predictions: for each subword of the translation, and for its end.
-        alignment: of the words of both lines.
         positions: (positions, D), the position encoding, as far as the longer line goes.
         positions_kind: `sinusoidal` or `learned`.
         cut: subwords of source and translation that are left out, because a line is too long.
@@ -164,24 +158,28 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
     src, tgt = src_whole[:limit], tgt_whole[:limit]
     src_in = pad_ids([[*src, EOS_ID]]).to(translator.device)
     tgt_in = pad_ids([[BOS_ID, *tgt]]).to(translator.device)
-    encoder_layers = range(model.config.encoder_layers)
     decoder_layers = range(model.config.decoder_layers)
     found = weights_of_pairs(
         model,
         src_in,
         tgt_in,
-        encoder=encoder_layers,
+        encoder=range(model.config.encoder_layers),
         decoder=decoder_layers,
         cross=decoder_layers,
         sizes=True,
     )
     src_pieces = [*map(src_tokenizer.piece, src), "</s>"]
     tgt_pieces = ["<s>", *map(tgt_tokenizer.piece, tgt)]
+    # Of the heads that align words; without the end of the source, which heads attend to that have
+    # nothing to align.
+    heads = sorted({(one.layer, one.head) for one in translator.aligner().heads})
     stacks: dict[StackName, Stack] = {
         "encoder": _stack(found.encoder, src_pieces, src_pieces),
         "decoder": _stack(found.decoder, tgt_pieces, tgt_pieces),
         "cross": _stack(found.cross, tgt_pieces, src_pieces),
     }
+    cross = stacks["cross"].weights
+    weights = np.stack([cross[layer - 1, head - 1, :, :-1] for layer, head in heads])
     probabilities = model(src_in, tgt_in)[0].float().softmax(-1).cpu()
     (alignment,) = translator.align([source], [translation])
     longest = max(src_in.shape[1], tgt_in.shape[1])
@@ -196,24 +194,14 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         model.config.positions,
         (len(src_whole) - len(src), len(tgt_whole) - len(tgt)),
         tree,
-        _aligned(stacks["cross"], {(one.layer, one.head) for one in translator.aligner().heads}),
+        heads[int((weights * weights.mean(0)).sum((1, 2)).argmax())],
     )
 
 
-def _aligned(cross: Stack, heads: Collection[tuple[int, int]]) -> tuple[int, int]:
-    """`Inspection.aligned`, of the heads that align words."""
-    numbers = sorted(heads)
-    # Without the end of the source, which heads attend to that have nothing to align.
-    weights = np.stack([cross.weights[layer - 1, head - 1, :, :-1] for layer, head in numbers])
-    return numbers[int((weights * weights.mean(0)).sum((1, 2)).argmax())]
-
-
 def _stack(layers: dict[int, LayerWeights], queries: list[str], keys: list[str]) -> Stack:
-    weights, sizes = [], []
-    for _, layer in sorted(layers.items()):
-        assert layer.sizes is not None
-        weights.append(layer.weights[0].cpu().numpy())
-        sizes.append(layer.sizes[0].mean(-1).cpu().numpy())
+    found = [layer for _, layer in sorted(layers.items())]
+    weights = [layer.weights[0].cpu().numpy() for layer in found]
+    sizes = [layer.sizes[0].mean(-1).cpu().numpy() for layer in found if layer.sizes is not None]
     return Stack(queries, keys, np.stack(weights), np.stack(sizes))
 
 

@@ -22,7 +22,7 @@ from mtkit.inspect.figures import (
     label,
     tree_figure,
 )
-from mtkit.inspect.inspection import FloatArray, Inspection, Prediction, Stack
+from mtkit.inspect.inspection import FloatArray, Inspection, Stack
 
 # A page shows at most so many subwords of a line; more could not be told apart.
 MOST_SUBWORDS = 60
@@ -48,7 +48,6 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
     """The page about one pair, as HTML in UTF-8; `run` and `checkpoint` are names to show."""
     most = MOST_SUBWORDS
     source = inspection.source
-    shown = {name: _cut(stack, most) for name, stack in inspection.stacks.items()}
     cross = inspection.stacks["cross"]
     cut = any(inspection.cut) or max(len(cross.queries), len(cross.keys)) > most
     positions = inspection.positions[:most]
@@ -64,7 +63,7 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
         data={
             "colors": COLORS,
             "shape": asdict(SHAPE),
-            "stacks": {name: _packed(stack) for name, stack in shown.items()},
+            "stacks": {name: _packed(stack, most) for name, stack in inspection.stacks.items()},
             "titles": TITLES,
             "aligned": inspection.aligned,
             "alignment": alignment_rows(inspection, most)._asdict(),
@@ -76,19 +75,26 @@ def inspection_page(inspection: Inspection, *, run: str, checkpoint: str) -> str
         },
         alignment=alignment_figure(inspection, most),
         tree=None if inspection.tree is None else tree_figure(inspection.tree),
-        predictions=[_prediction(one) for one in inspection.predictions[:most]],
-        heads=[(TITLES[name], _heads(stack)) for name, stack in inspection.stacks.items()],
+        predictions=[
+            (
+                label(one.subword),
+                one.probability,
+                [(label(text), p) for text, p in one.alternatives],
+            )
+            for one in inspection.predictions[:most]
+        ],
+        # Of each layer the entropy and the size of each head.
+        heads=[
+            (TITLES[name], np.stack([stack.entropies, stack.sizes], axis=-1).tolist())
+            for name, stack in inspection.stacks.items()
+        ],
         positions_kind=inspection.positions_kind,
         dimensions=positions.shape[1],
     )
 
 
 def figure(inspection: Inspection) -> str:
-    """The figure of the page that is drawn without its script: the tree, or the word alignment.
-
-    Returns:
-        An `<svg>` element that is a file of its own, too.
-    """
+    """The tree or else the word alignment: an `<svg>` element that is a file of its own, too."""
     if inspection.tree is not None:
         return tree_figure(inspection.tree)
     return alignment_figure(inspection, MOST_SUBWORDS)
@@ -99,27 +105,15 @@ def index_page(entries: Sequence[PageEntry], *, run: str) -> str:
     return render("inspection_index.html", title=run, kind="Attention", entries=entries)
 
 
-def _prediction(one: Prediction) -> tuple[str, float, list[tuple[str, float]]]:
-    """A prediction with its subwords as pictures show them."""
-    alternatives = [(label(subword), value) for subword, value in one.alternatives]
-    return label(one.subword), one.probability, alternatives
-
-
-def _cut(stack: Stack, most: int) -> Stack:
-    """A stack without what is behind the limit; its rows may sum to less than 1."""
-    weights = stack.weights[:, :, :most, :most]
-    return Stack(stack.queries[:most], stack.keys[:most], weights, stack.sizes)
-
-
-def _packed(stack: Stack) -> dict[str, Any]:
-    """A stack for the script: weights as bytes, 0 to 255."""
+def _packed(stack: Stack, most: int) -> dict[str, Any]:
+    """A stack for the script: weights as bytes, 0 to 255; rows that are cut may sum to less."""
     layers, heads, *_ = stack.weights.shape
     return {
-        "queries": list(map(label, stack.queries)),
-        "keys": list(map(label, stack.keys)),
+        "queries": list(map(label, stack.queries[:most])),
+        "keys": list(map(label, stack.keys[:most])),
         "layers": layers,
         "heads": heads,
-        "weights": _bytes(stack.weights),
+        "weights": _bytes(stack.weights[:, :, :most, :most]),
     }
 
 
@@ -140,11 +134,3 @@ def _few_columns(values: FloatArray) -> FloatArray:
     """At most `_MOST_DIMENSIONS` of the columns, evenly apart."""
     step = -(-values.shape[1] // _MOST_DIMENSIONS)
     return values[:, ::step]
-
-
-def _heads(stack: Stack) -> list[list[tuple[float, float]]]:
-    """For each layer the entropy and the size of each head."""
-    return [
-        list(zip(*row, strict=True))
-        for row in zip(stack.entropies.tolist(), stack.sizes.tolist(), strict=True)
-    ]
