@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import random
@@ -34,10 +33,6 @@ from mtkit.score import (
 
 HYP = ["the cat sat on the mat", "a dog runs"]
 REF = ["the cat sat on a mat", "a dog runs fast"]
-
-
-def test_identical_text_scores_100() -> None:
-    assert score(REF, [REF]).value == pytest.approx(100.0)
 
 
 def test_bleu_equals_a_case_worked_by_hand() -> None:
@@ -86,18 +81,9 @@ def test_the_signature_says_what_was_measured() -> None:
         assert part in signature
 
 
-def test_a_second_reference_counts() -> None:
-    assert score(HYP, [REF, HYP]).value == pytest.approx(100.0)
-
-
 def test_texts_that_do_not_line_up_are_refused_with_both_counts() -> None:
     with pytest.raises(MtkitError, match=r"2 translations .* 3 references"):
         score(HYP, [REF, [*REF, "more"]])
-
-
-def test_nothing_to_score_is_refused() -> None:
-    with pytest.raises(MtkitError, match="nothing to score"):
-        score([], [[]])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -201,26 +187,6 @@ def moses(lines: list[str], lang: str) -> list[str]:
     return done.stdout.decode().split("\n")[: len(lines)]
 
 
-def at_at(line: str) -> str:
-    """The substitution a character at a time, as Perl's rules have it on bytes."""
-    found, letters, start = [], line.encode(), 0
-    spaces = b" \t\n\r\f\v"
-    while start < len(letters):
-        window = letters[start : start + 3]
-        if (
-            len(window) == 3
-            and window[1:2] == b"-"
-            and window[0] not in spaces
-            and window[2] not in spaces
-        ):
-            found.append(window[:1] + b" ##AT##-##AT## " + window[2:])
-            start += 3
-        else:
-            found.append(window[:1])
-            start += 1
-    return b"".join(found).decode()
-
-
 def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
     """BLEU as defined by Papineni et al. 2002, over words between spaces, not smoothed."""
     right, all_, length, wanted = [0] * 4, [0] * 4, 0, 0
@@ -240,7 +206,9 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
 
 
 def by_the_pipeline(hypotheses: list[str], references: list[str], lang: str) -> float:
-    texts = ([at_at(line) for line in moses(text, lang)] for text in (hypotheses, references))
+    texts = (
+        [split_compounds(line) for line in moses(text, lang)] for text in (hypotheses, references)
+    )
     return multi_bleu(*texts)
 
 
@@ -266,19 +234,6 @@ def test_the_papers_bleu_equals_its_pipeline_step_by_step(lang: str, reference: 
     assert "smooth:none" in found.signature
     # The same text by the protocol of WMT is another number.
     assert abs(found.value - score(hypotheses, [reference]).value) > 0.1
-
-
-@pytest.mark.parametrize("lang", ["de", "fr"])
-def test_the_papers_bleu_of_newstest2014_equals_its_pipeline(lang: str) -> None:
-    folder = os.environ.get("MTKIT_TEST_DATA")
-    if folder is None:
-        pytest.skip("MTKIT_TEST_DATA names no folder with newstest/newstest2014.en-de.de.gz")
-    file = Path(folder) / f"newstest/newstest2014.en-{lang}.{lang}.gz"
-    reference = gzip.decompress(file.read_bytes()).decode().split("\n")[:-1]
-    assert len(reference) == 3003
-    hypotheses = edited(reference, seed=1)
-    found = score(hypotheses, [reference], metric="paper", tgt_lang=lang)
-    assert found.value == pytest.approx(by_the_pipeline(hypotheses, reference, lang), abs=1e-9)
 
 
 def test_a_sentence_without_four_words_still_has_a_score() -> None:

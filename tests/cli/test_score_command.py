@@ -319,12 +319,6 @@ def test_translations_that_do_not_line_up_are_refused_with_both_counts(place: Pl
     assert "ref.txt has 3" in place.refused("score", "hyp.txt", *both)
 
 
-def test_a_separator_in_a_translation_is_not_a_new_line(place: Place):
-    place.write("hyp.txt", "a\u2028b c d e\nx y z w\n")
-    place.write("ref.txt", "a b c d e\nx y z w\n")
-    assert place.mtkit("score", "hyp.txt", "--reference", "ref.txt").status == 0
-
-
 def test_nothing_to_score_is_refused(place: Place):
     place.write("hyp.txt", "")
     place.refused("score", "hyp.txt", "--reference", "hyp.txt")

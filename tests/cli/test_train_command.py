@@ -242,11 +242,3 @@ def test_a_run_is_not_continued_on_other_data(trained: Place, tiny_yaml: Path, t
     error = trained.refused(*arguments, "--data", "data/other")
     assert "runs/tiny" in error
     assert "data" in error
-
-
-def test_training_with_a_gpu_that_is_not_there_is_refused(
-    prepared: Place, tiny_yaml: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    error = prepared.refused("train", "--config", tiny_yaml, "--device", "cuda")
-    assert "--device cuda" in error
