@@ -6,10 +6,10 @@ import itertools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -28,9 +28,10 @@ log = logging.getLogger(__name__)
 DATA_ROOT = Path("data")
 RUNS_ROOT = Path("runs")
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 One = TypeVar("One")
 Other = TypeVar("Other")
+# What adds options to the function of a command.
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class _GivenPath(click.Path):
@@ -88,13 +89,6 @@ class Command(click.Command):
                 formatter.write_dl(padded, col_max=_OPTION_WIDTH)
 
 
-class Decorator(Protocol):
-    """What adds options to a command."""
-
-    def __call__(self, function: Function, /) -> Function:
-        """The function of the command, with the options."""
-
-
 def option_group(heading: str) -> Callable[..., Decorator]:
     """`click.option` for the options of one group of the help."""
     return partial(click.option, cls=GroupedOption, group=heading)
@@ -103,7 +97,7 @@ def option_group(heading: str) -> Callable[..., Decorator]:
 def _together(*options: Decorator) -> Decorator:
     """Several options as one decorator."""
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(options):
             function = option(function)
         return function
@@ -153,9 +147,7 @@ def refuse_given(names: Iterable[str], why: str) -> None:
 # Shared options
 
 
-def _shard(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> tuple[int, int] | None:
+def _shard(_context: Any, _option: Any, value: str | None) -> tuple[int, int] | None:
     """The numbers of `I/N`."""
     if value is None:
         return None
@@ -168,9 +160,7 @@ def _shard(
     return index, count
 
 
-def _one_run(
-    _context: click.Context, _option: click.Parameter, paths: tuple[Path, ...]
-) -> Path | None:
+def _one_run(_context: Any, _option: Any, paths: tuple[Path, ...]) -> Path | None:
     if (count := len(set(paths))) > 1:
         raise click.UsageError(f"--run: give one run, not {count}")
     return paths[0] if paths else None
@@ -296,19 +286,11 @@ class DecodeOptions:
     tgt_lang: str | None = None
 
     @classmethod
-    def parse(
-        cls,
-        *,
-        checkpoint: str | None,
-        device: str,
-        workers: int | None,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-        **settings: Any,
-    ) -> DecodeOptions:
+    def parse(cls, **values: Any) -> DecodeOptions:
         """From the values of the decoding options; None leaves the setting of the run."""
-        changes = {key: value for key, value in settings.items() if value is not None}
-        return cls(checkpoint, device, workers, changes, src_lang, tgt_lang)
+        names = {one.name for one in fields(cls)} & values.keys()
+        own = {name: values.pop(name) for name in names}
+        return cls(**own, changes={key: one for key, one in values.items() if one is not None})
 
     def setting(self, run: Run, name: str) -> Any:
         """The value that a setting has: that of the option, else that of the run."""

@@ -103,9 +103,7 @@ def write_output(
 
     Args:
         output: a file, a device or a pipe; None for standard output.
-        lines: of the input.
         translate: a window that it is given may be empty: there may be no more lines for a while.
-        progress: counts the lines that are written, and knows the number of the first.
         settings: everything that the output depends on besides its input.
         restart: discard the parts of an earlier start.
         typed: windows that a person types, instead of `lines`.

@@ -29,10 +29,6 @@ Line = TypeVar("Line")
 class Progress:
     """Counts the lines that are done, and moves the progress bar if there is one.
 
-    Args:
-        first_line: number of the first line of the input, from 1.
-        bar: to move.
-
     Attributes:
         lines: number of lines that were read.
         done: number of lines that are done, counted from the first line without a gap.
@@ -115,7 +111,6 @@ def part_with_progress(
     """The lines of the shard, which are all lines without one, and their progress.
 
     Args:
-        lines: of the source.
         source, output: files; None for a standard stream.
         shard: the number of a part, from 1, and the number of parts.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,9 +20,6 @@ from mtkit.cli.score_systems import (
     score_runs,
     score_tree_files,
 )
-
-if TYPE_CHECKING:
-    from mtkit.run_folder import Run
 
 metric_option = shared.option_group("Metrics")
 analysis_option = shared.option_group("Comparison and analysis")
@@ -198,11 +195,25 @@ def score(
     shared.refuse_given(["references"], "requires HYP, the translations to score")
     runs = [shared.open_run(path) for path in options.run_paths or (None,)]
     _check_number(runs, options)
-    if _are_parsers(runs):
+    parsers = [run for run in runs if run.manifest.data.task == "parsing"]
+    others = [run for run in runs if run not in parsers]
+    if parsers and others:
+        raise MtkitError(
+            f"cannot compare a parser ({parsers[0].path}) with a translation model "
+            f"({others[0].path})"
+        )
+    if parsers:
         _check_trees(options)
         score_parsers(runs, options)
         return
-    _check_translators(runs, options)
+    if "parseval" in options.metrics:
+        raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
+    shared.refuse_given(["well_formed_trees"], "requires a parser")
+    if options.data_path is None and not any(map(is_multilingual, runs)):
+        unlike = f"a model with several languages, unlike {runs[0].path}"
+        shared.refuse_given(["src_lang"], f"requires {unlike}")
+        if options.protocol != "paper":
+            shared.refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
     score_runs(runs, options)
 
 
@@ -220,29 +231,6 @@ def _check_trees(options: ScoreOptions) -> None:
     for metric in options.metrics:
         if metric != "parseval":
             raise click.UsageError(f"--metric {metric} is for translations, not for trees")
-
-
-def _are_parsers(runs: Sequence[Run]) -> bool:
-    """Whether the runs are parsers; all of them must be, or none."""
-    parsers = [run for run in runs if run.manifest.data.task == "parsing"]
-    others = [run for run in runs if run not in parsers]
-    if parsers and others:
-        raise MtkitError(
-            f"cannot compare a parser ({parsers[0].path}) with a translation model "
-            f"({others[0].path})"
-        )
-    return bool(parsers)
-
-
-def _check_translators(runs: Sequence[Run], options: ScoreOptions) -> None:
-    if "parseval" in options.metrics:
-        raise click.UsageError(f"--metric parseval requires a parser, unlike {runs[0].path}")
-    shared.refuse_given(["well_formed_trees"], "requires a parser")
-    if options.data_path is None and not any(map(is_multilingual, runs)):
-        unlike = f"a model with several languages, unlike {runs[0].path}"
-        shared.refuse_given(["src_lang"], f"requires {unlike}")
-        if options.protocol != "paper":
-            shared.refuse_given(["tgt_lang"], f"requires --protocol paper, or {unlike}")
 
 
 def _print_alignment_scores(options: ScoreOptions, *, swap_links: bool) -> None:

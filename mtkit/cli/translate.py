@@ -265,24 +265,22 @@ def _how_text_is_given(words: Sequence[str]) -> str:
         if os.path.isfile(word):
             return f"{shlex.quote(word)} is a file: give it with --input {shlex.quote(word)}"
     text = shlex.quote(" ".join(words))
-    if len(text) > 60:
-        text = "'...'"
-    return f"text comes from standard input: echo {text} | mtkit translate; a file with --input"
+    shown = text if len(text) <= 60 else "'...'"
+    return f"text comes from standard input: echo {shown} | mtkit translate; a file with --input"
 
 
 def _refuse_useless(run: Run, options: shared.DecodeOptions) -> None:
     """Refuse options that do not go with how this run translates."""
-    if not (options.setting(run, "sample") or options.setting(run, "mbr_samples")):
+    off = {"sample": "--no-sample", "mbr_samples": "--mbr-samples 0"}
+    sampler = next((name for name in off if options.setting(run, name)), None)
+    if sampler is None:
         sampling = ("temperature", "top_k", "top_p", "seed")
         shared.refuse_given(sampling, "requires --sample or --mbr-samples N")
-    else:
-        name = "sample" if options.setting(run, "sample") else "mbr_samples"
-        option = {"sample": "--sample", "mbr_samples": "--mbr-samples"}[name]
-        why = f"cannot be combined with {option}"
-        if name not in options.changes:
-            off = {"sample": "--no-sample", "mbr_samples": "--mbr-samples 0"}[name]
-            why += f", a setting of this run; add {off}"
-        shared.refuse_given(["glossary_path"], why)
+        return
+    why = f"cannot be combined with --{sampler.replace('_', '-')}"
+    if sampler not in options.changes:
+        why += f", a setting of this run; add {off[sampler]}"
+    shared.refuse_given(["glossary_path"], why)
 
 
 def _check_task(run: Run) -> None:
