@@ -222,12 +222,9 @@ def _config_for(done: Report, tokenizer_from: Path | None) -> tuple[str, str]:
 def _check_complete(data: dict[str, Any]) -> None:
     """Refuse data of which something is missing, or given twice."""
     for split in ("valid", "test"):
-        files, other = data[split], data[f"{split}_from"]
-        if files and other:
-            raise click.UsageError(f"--{split}-from cannot be combined with --{split}")
-        if len(files) + len(other) > 1:
+        if (count := len(data[split]) + len(data[f"{split}_from"])) > 1:
             raise click.UsageError(
-                f"--{split}: give one set, not {len(files) + len(other)}; a corpus file can have "
+                f"--{split}, --{split}-from: give one set, not {count}; a corpus file can have "
                 "further validation sets (valid_also)"
             )
     required = {

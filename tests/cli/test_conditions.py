@@ -108,6 +108,8 @@ def test_a_command_does_its_work_or_says_in_one_line_why_not(
     assert "Traceback" not in err
     errors = [line for line in err.splitlines() if line.startswith("mtkit: error: ")]
     assert errors == err.splitlines()[-1:] * (fails and condition != "reader gone")
+    if fails and condition.endswith("closed"):
+        assert "is closed; give a file" in err
     if not fails:
         assert out == expected.out
         assert [path.read_bytes() for path in trained.folder.glob("out.txt")] == written

@@ -118,9 +118,9 @@ def test_a_missing_file_is_named(place: Place, tiny_text: TinyText):
 @pytest.mark.parametrize(
     ("more", "status", "words"),
     [
-        (["--valid", "more.en", "more.de"], 2, ["--valid: give one set, not 2"]),
-        (["--valid-from", "more"], 2, ["--valid-from cannot be combined with --valid"]),
-        (["--test-from", "more"], 2, ["--test-from cannot be combined with --test"]),
+        (["--valid", "more.en", "more.de"], 2, ["--valid, --valid-from: give one set, not 2"]),
+        (["--valid-from", "more"], 2, ["--valid, --valid-from: give one set, not 2"]),
+        (["--test-from", "more"], 2, ["--test, --test-from: give one set, not 2"]),
         (["--train-from", "nowhere"], 1, ["nowhere.en", "nowhere.de"]),
         (["--train-from", "nowhere.tsv"], 1, ["nowhere.tsv", "No such file"]),
         (["--set", "max_ration=3"], 1, ["max_ration", "max_ratio?"]),
