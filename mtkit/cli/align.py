@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from mtkit.cli import options as shared
 from mtkit.cli.output import Windows, check_output, output_of, refuse_torchrun, write_output
 
 if TYPE_CHECKING:
-    from mtkit.align import Aligner, Gold, Method
+    from mtkit.align import Alignment, Gold, Method
     from mtkit.cli.progress import Progress
     from mtkit.run_folder import Run
     from mtkit.translate import Translator
@@ -153,13 +154,8 @@ def align(
         part, progress = stack.enter_context(
             part_with_progress(pairs, src_path, output, shard, what="aligning")
         )
-        aligner = _PairAligner(
-            translator.aligner(),
-            None if backward is None else backward.aligner(),
-            method,
-            as_json,
-            progress,
-        )
+        reverse_aligner = None if backward is None else backward.aligner()
+        aligned = partial(translator.aligner().align, reverse=reverse_aligner, method=method)
         settings = {
             "--symmetrize": method,
             "--json": str(as_json),
@@ -171,7 +167,7 @@ def align(
             output,
             # No line has a line end in it.
             map("\n".join, part),
-            aligner.outputs,
+            partial(_outputs, align=aligned, progress=progress, as_json=as_json),
             progress,
             settings=settings,
             restart=restart,
@@ -191,35 +187,29 @@ def _check_languages(run: Run, forward: Translator, reverse: Run, backward: Tran
     )
 
 
-@dataclass(frozen=True)
-class _PairAligner:
-    """Turns windows of pairs into the lines of the output."""
-
-    aligner: Aligner
-    reverse: Aligner | None
-    method: Method
-    as_json: bool
-    progress: Progress
-
-    def outputs(self, windows: Windows) -> Iterator[tuple[int, bytes]]:
-        """The output for each window of joined pairs, with the number of its first line."""
-        for first_line, window in windows:
-            if not window:
-                continue
-            self.progress.begin(first_line)
-            sources, targets = map(list, zip(*(pair.split("\n") for pair in window), strict=True))
-            numbers = range(first_line, first_line + len(window))
-            found = self.aligner.align(
-                sources, targets, reverse=self.reverse, method=self.method, numbers=numbers
+def _outputs(
+    windows: Windows,
+    align: Callable[..., Sequence[Alignment]],
+    progress: Progress,
+    *,
+    as_json: bool,
+) -> Iterator[tuple[int, bytes]]:
+    """The output for each window of joined pairs, with the number of its first line."""
+    for first_line, window in windows:
+        if not window:
+            continue
+        progress.begin(first_line)
+        sources, targets = map(list, zip(*(pair.split("\n") for pair in window), strict=True))
+        numbers = range(first_line, first_line + len(window))
+        found = align(sources, targets, numbers=numbers)
+        lines: Iterable[str] = map(str, found)
+        if as_json:
+            lines = (
+                json.dumps({"line": number, **alignment.as_dict()})
+                for number, alignment in zip(numbers, found, strict=True)
             )
-            lines: Iterable[str] = map(str, found)
-            if self.as_json:
-                lines = (
-                    json.dumps({"line": number, **alignment.as_dict()})
-                    for number, alignment in zip(numbers, found, strict=True)
-                )
-            yield first_line, "".join(f"{line}\n" for line in lines).encode()
-            self.progress.finish(numbers[-1])
+        yield first_line, "".join(f"{line}\n" for line in lines).encode()
+        progress.finish(numbers[-1])
 
 
 def _settings(name: str, run: Run, translator: Translator) -> dict[str, str]:
