@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -82,21 +81,6 @@ def check_memory(
     reserve = _LATER_BYTES_PER_PARAMETER * sum(parameter_counts(model).values())
     with limited_to_free_memory(gradients.device, reserve=reserve):
         _try_largest(gradients, batches, model, where=where)
-
-
-@contextmanager
-def update_memory_explained(message: Callable[[], str]) -> Iterator[None]:
-    """Report out-of-memory errors during training in one line.
-
-    Args:
-        message: made when it is needed.
-    """
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise MtkitError(message()) from error
 
 
 def _try_largest(

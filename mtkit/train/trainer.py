@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import Any
@@ -22,6 +22,7 @@ from mtkit.base.devices import (
     choose_precision,
     compile_layers,
     describe_device,
+    is_out_of_memory,
     select_matmul_backend,
 )
 from mtkit.base.errors import MtkitError
@@ -45,7 +46,7 @@ from mtkit.train.flops import TrainingCost, training_flops
 from mtkit.train.gradients import Gradients, Losses
 from mtkit.train.guided_alignment import GuidedAlignment
 from mtkit.train.launcher import stop_on_signal
-from mtkit.train.memory import check_memory, update_memory_explained
+from mtkit.train.memory import check_memory
 from mtkit.train.metrics import MetricsLogger, truncate_rows
 from mtkit.train.micro_batches import MicroBatch, MicroBatches, RankMicroBatches
 from mtkit.train.optimizer import new_optimizer
@@ -364,14 +365,18 @@ class Trainer:
             renamed = f"; set aside: {', '.join(aside)}" if aside else ""
             log.info("continuing from step %d of %s%s", self.step, run.path, renamed)
 
-    def _memory_explained(self, writer: CheckpointWriter) -> AbstractContextManager[None]:
-        limit = self.micro_batches.limit
-        return update_memory_explained(
-            lambda: (
+    @contextmanager
+    def _memory_explained(self, writer: CheckpointWriter) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise MtkitError(
                 f"step {self.step}: out of memory{self._on_worker()}; {writer.last_good()}; "
-                f"run the same command with a lower train.device_batch_tokens (now {limit})"
-            )
-        )
+                "run the same command with a lower train.device_batch_tokens (now "
+                f"{self.micro_batches.limit})"
+            ) from error
 
     def _on_worker(self) -> str:
         return f" on worker {self.workers.rank}" if self.workers.world_size > 1 else ""
