@@ -199,11 +199,6 @@ def test_what_has_a_type_in_yaml_1_1_alone_is_text(written: str):
     assert load_config("base", [f"data.dir={written}"]).data.dir == written
 
 
-def test_a_vocabulary_beyond_all_bounds_is_one_line():
-    with pytest.raises(MtkitError, match=r"^vocab_size: expected .*4194304, not 4294967297$"):
-        prepare_config({"vocab_size": 4294967297})
-
-
 @pytest.mark.parametrize("text", ["? [a]\n: 1\n", "1: 2", "null: {}", "model: {1: 2}"])
 def test_a_key_that_is_not_a_word_is_refused_in_one_line(text: str, tmp_path: Path):
     refused(text, tmp_path)

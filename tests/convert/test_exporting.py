@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import random
@@ -21,7 +20,7 @@ import pytest
 import torch
 from conftest import GREEK, changed, number_pairs
 from support.command_line import full_disk
-from support.exported import refusals
+from support.exported import LIBRARIES, NUMBERS, needs, refusals
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
@@ -41,8 +40,6 @@ from mtkit.train.assembly import run as train
 from mtkit.translate import Translator
 
 EXPORTED = Path(__file__).parents[1] / "support/exported.py"
-LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
-NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
 
 TEXTS = [
     "A dog runs.",
@@ -61,13 +58,6 @@ TEXTS = [
 ]
 
 
-def needs(format: str) -> Any:
-    """A parameter for tests of a format, skipped where its library is missing."""
-    missing = importlib.util.find_spec(LIBRARIES[format]) is None
-    skip = pytest.mark.skipif(missing, reason=f"{LIBRARIES[format]} is not installed")
-    return pytest.param(format, marks=[skip, pytest.mark.slow])
-
-
 def python(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run Python, away from the network."""
     return subprocess.run(
@@ -84,11 +74,29 @@ def sharp_run(
     tiny_data: PreparedData, tiny_config: Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Run:
     """A run that ends its sentences; after four updates everything is a tie."""
-    place = tmp_path_factory.mktemp("sharp") / "sharp"
+    return sharpened(tiny_config, tiny_data, tmp_path_factory.mktemp("sharp") / "sharp")
+
+
+def sharpened(config: Config, data: PreparedData, place: Path) -> Run:
     every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
-    config = changed(tiny_config, "train", max_steps=200, warmup_steps=40, **every)
-    train(config, tiny_data, place, device="cpu")
+    train(
+        changed(config, "train", max_steps=200, warmup_steps=40, **every), data, place, device="cpu"
+    )
     return Run.open(place)
+
+
+def as_printed(printed: str, run: Run, lines: list[str]) -> tuple[str, list[str]]:
+    """The printed program for these lines without a beam, and what the run translates so."""
+    usage = printed.split("to use it:\n")[1]
+    config = run.config.decode.model_copy(update={"beam_size": 1})
+    translator = Translator.load(run, config=config, device="cpu")
+    program = ""
+    for line in lines:
+        longest = len(translator.src_tokenizer.encode(line)) + 1 + config.max_extra_length
+        limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
+        alone = usage.replace("**source", f"**source, num_beams=1, max_new_tokens={longest}")
+        program += alone.replace("beam_size=4", limits).replace("Text to translate.", line)
+    return program, [line.strip() for line in translator.translate(lines)]
 
 
 Exporter = Callable[[str], tuple[Path, str]]
@@ -120,18 +128,9 @@ def test_the_printed_lines_of_python_translate_as_the_run_does(
     facts = json.loads((out / "export.json").read_text())
     assert (facts["steps"], facts["check"]["identical"]) == ([200], 20)
 
-    config = sharp_run.config.decode.model_copy(update={"beam_size": 1})
-    translator = Translator.load(sharp_run, config=config, device="cpu")
-    program = ""
-    for line in NUMBERS:
-        longest = len(translator.tokenizer.encode(line)) + 1 + config.max_extra_length
-        usage = printed.split("to use it:\n")[1]
-        usage = usage.replace("**source", f"**source, num_beams=1, max_new_tokens={longest}")
-        limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
-        program += usage.replace("beam_size=4", limits).replace("Text to translate.", line)
+    program, ours = as_printed(printed, sharp_run, NUMBERS)
     used = python("-c", program)
     assert used.returncode == 0, used.stderr
-    ours = [line.strip() for line in translator.translate(NUMBERS)]
     assert [line.strip() for line in used.stdout.splitlines()] == ours
 
 
@@ -197,10 +196,7 @@ def sharp_uneven(
             writer.add_pairs(split, *sides)
             writer.add_text(split, *map(list, zip(*pairs, strict=True)))
         writer.describe(src_lang="en", tgt_lang="el")
-    every = {"log_every": 200, "valid_every": 200, "checkpoint_every": 200}
-    config = changed(tiny_config, "train", max_steps=200, warmup_steps=40, **every)
-    train(config, PreparedData.open(place / "data"), place / "run", device="cpu")
-    return Run.open(place / "run")
+    return sharpened(tiny_config, PreparedData.open(place / "data"), place / "run")
 
 
 @pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
@@ -213,19 +209,12 @@ def test_a_run_with_two_vocabularies_does_the_same_there(
     assert "checked: 20 of 20 lines of the validation text of" in done.stderr
     assert "BLEU between both 100.00" in done.stderr
     usage = done.stderr.split("to use it:\n")[1]
-    greedy = sharp_uneven.config.decode.model_copy(update={"beam_size": 1})
-    translator = Translator.load(sharp_uneven, config=greedy, device="cpu")
-    program = ""
-    for line in NUMBERS:
-        longest = len(translator.src_tokenizer.encode(line)) + 1 + greedy.max_extra_length
-        limits = f"beam_size=1, min_decoding_length=0, max_decoding_length={longest}"
-        alone = usage.replace("**source", f"**source, num_beams=1, max_new_tokens={longest}")
-        program += alone.replace("beam_size=4", limits).replace("Text to translate.", line)
+    program, ours = as_printed(done.stderr, sharp_uneven, NUMBERS)
     # As printed, with a beam.
     used = python("-c", program + usage.replace("Text to translate.", "one two three"))
     assert used.returncode == 0, used.stderr
     *theirs, searched = [line.strip() for line in used.stdout.splitlines()]
-    assert theirs == [line.strip() for line in translator.translate(NUMBERS)]
+    assert theirs == ours
     assert set(searched) <= set(" ".join(GREEK))
     assert searched
 
@@ -291,7 +280,7 @@ def test_small_numbers_take_less_room_and_leave_the_model_as_it_was(
 
 
 def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
-    tiny_run: Run, tiny_data: PreparedData, tiny_config: Config, tmp_path: Path
+    tiny_run: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     usage = export(tiny_run, out, format="safetensors")
@@ -307,11 +296,8 @@ def test_the_safetensors_format_is_a_run_folder_of_one_averaged_checkpoint(
     two = [saved.load_weights() for saved in tiny_run.checkpoints()]
     for name, tensor in checkpoint.load_weights().items():
         torch.testing.assert_close(tensor, (two[0][name] + two[1][name]) / 2)
-    lines = NUMBERS
-    translations = [
-        list(Translator.load(run, device="cpu").translate(lines)) for run in (tiny_run, exported)
-    ]
-    assert translations[0] == translations[1]
+    ours, theirs = (Translator.load(run, device="cpu") for run in (tiny_run, exported))
+    assert list(ours.translate(NUMBERS)) == list(theirs.translate(NUMBERS))
 
 
 @pytest.mark.parametrize("by", ["export", "import"])

@@ -30,7 +30,7 @@ from conftest import slow
 from safetensors.torch import load_file
 from sentencepiece import sentencepiece_model_pb2
 from support.forked import Forked
-from support.marian import write_marian, write_npz
+from support.marian import edit_npz, write_marian, write_npz
 
 pytest.importorskip("transformers")
 
@@ -102,8 +102,7 @@ def text_cases(place: str) -> Iterator[tuple[str, Case]]:
     for kind, text in TEXTS.items():
         yield kind, lambda folder, text=text: put(folder, place, text)
     if "." in place and place != "special:model.yml":
-        for kind, make in FILES.items():
-            yield kind, lambda folder, make=make: replace(folder / place, make)
+        yield from file_cases(place)
 
 
 def put(folder: Path, place: str, text: bytes) -> None:
@@ -115,7 +114,7 @@ def put(folder: Path, place: str, text: bytes) -> None:
         block = b"```\n" + text + b"\n```bibtex\n@a{" + text
         (folder / "README.md").write_bytes(b"```" + text + block)
     elif place == "special:model.yml":
-        edit_npz(folder, **{place: np.frombuffer(text or b"\0", dtype=np.int8)})
+        edit_npz(folder / "model.npz", **{place: np.frombuffer(text or b"\0", dtype=np.int8)})
     else:
         replace(folder / place, lambda file: file.write_bytes(text))
 
@@ -123,12 +122,6 @@ def put(folder: Path, place: str, text: bytes) -> None:
 def replace(file: Path, make: Callable[[Path], Any]) -> None:
     file.unlink(missing_ok=True)
     make(file)
-
-
-def edit_npz(folder: Path, **changes: Any) -> None:
-    with np.load(folder / "model.npz") as opened:
-        arrays = dict(opened)
-    np.savez(folder / "model.npz", **(arrays | changes))
 
 
 # ---------------------------------------------------------------------------------------------
@@ -202,18 +195,24 @@ def array_cases() -> Iterator[tuple[str, Case]]:
     yield "a directory that says too much", lambda folder: said_sizes(folder, 2**32 - 2)
     yield "a directory that says too little", lambda folder: said_sizes(folder, 1)
     yield "many arrays", many_members
-    for share in range(1, 10):
-        yield (
-            f"the first {share} of ten parts",
-            lambda folder, share=share: cut(folder / "model.npz", share),
-        )
-    for kind, make in FILES.items():
-        yield kind, lambda folder, make=make: replace(folder / "model.npz", make)
+    yield from cut_cases("model.npz")
+    yield from file_cases("model.npz")
 
 
 def cut(file: Path, share: int) -> None:
     content = file.read_bytes()
     file.write_bytes(content[: len(content) * share // 10])
+
+
+def cut_cases(name: str) -> Iterator[tuple[str, Case]]:
+    for share in range(1, 10):
+        kind = f"the first {share} of ten parts"
+        yield kind, lambda folder, share=share: cut(folder / name, share)
+
+
+def file_cases(name: str) -> Iterator[tuple[str, Case]]:
+    for kind, make in FILES.items():
+        yield kind, lambda folder, make=make: replace(folder / name, make)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -265,11 +264,7 @@ def sentencepiece_cases() -> Iterator[tuple[str, Case]]:
     }
     for kind, content in raw.items():
         yield kind, lambda folder, content=content: put(folder, "source.spm", content)
-    for share in range(1, 10):
-        yield (
-            f"the first {share} of ten parts",
-            lambda folder, share=share: cut(folder / "source.spm", share),
-        )
+    yield from cut_cases("source.spm")
     yield "a long subword", piece("a" * 3_000_000)
     yield "a subword twice", piece(times=2)
     yield "two unknown tokens", piece("<other>", kind=2)
@@ -277,18 +272,15 @@ def sentencepiece_cases() -> Iterator[tuple[str, Case]]:
     ones = b"\xff" * 4
     yield "a table of characters that is cut off", charsmap(lambda table: table[:1_000])
     yield "a table of characters with a wrong size", charsmap(lambda table: ones + table[4:])
-    yield (
-        "a table of characters that points outside",
-        charsmap(lambda table: table[:4] + b"\xff\xfb\xff\x7f" * ((len(table) - 4) // 4)),
-    )
-    yield (
-        "a table of characters with texts outside",
-        charsmap(
-            lambda table: table[:4] + ones * (struct.unpack("<I", table[:4])[0] // 4) + table[-64:]
-        ),
-    )
-    for kind, make in FILES.items():
-        yield kind, lambda folder, make=make: replace(folder / "target.spm", make)
+    outside = b"\xff\xfb\xff\x7f"
+    points = charsmap(lambda table: table[:4] + outside * ((len(table) - 4) // 4))
+    yield "a table of characters that points outside", points
+
+    def texts(table: bytes) -> bytes:
+        return table[:4] + ones * (struct.unpack("<I", table[:4])[0] // 4) + table[-64:]
+
+    yield "a table of characters with texts outside", charsmap(texts)
+    yield from file_cases("target.spm")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -303,8 +295,14 @@ def entry(shape: str, end: int, begin: int = 0, kind: str = "F32") -> str:
     return f'{{"dtype":"{kind}","shape":{shape},"data_offsets":[{begin},{end}]}}'
 
 
+def bias(shape: str, end: int, kind: str = "F32") -> bytes:
+    """A file whose one tensor is said to be so."""
+    header = f'{{"final_logits_bias":{entry(shape, end, kind=kind)}}}'
+    return safetensors(header.encode(), b"1" * min(max(end, 0), 8))
+
+
 def safetensors_cases() -> Iterator[tuple[str, Case]]:
-    name = '"final_logits_bias"'
+    inner = f'{{"final_logits_bias":{entry("[1,2]", 8)},"b":{entry("[1,1]", 8, 4)}}}'
     files = {
         "a header beyond the end": safetensors(b"{}", size=2**40),
         "a header of 64 bits": safetensors(b"{}", size=2**64 - 1),
@@ -313,29 +311,15 @@ def safetensors_cases() -> Iterator[tuple[str, Case]]:
         "a long header": safetensors(b" " * MEGABYTE + b"{}"),
         "a list": safetensors(b"[]"),
         "no tensors": safetensors(b"{}"),
-        "a tensor beyond the end": safetensors(f"{{{name}:{entry('[1,999]', 3996)}}}".encode()),
-        "a shape that is too large": safetensors(
-            f"{{{name}:{entry('[4294967296,4294967296]', 8)}}}".encode(), b"1" * 8
-        ),
-        "a shape of no numbers": safetensors(
-            f"{{{name}:{entry('[0,9223372036854775807]', 0)}}}".encode()
-        ),
-        "tensors in each other": safetensors(
-            f'{{{name}:{entry("[1,2]", 8)},"b":{entry("[1,1]", 8, 4)}}}'.encode(), b"1" * 8
-        ),
-        "numbers below zero": safetensors(f"{{{name}:{entry('[-1]', -4)}}}".encode()),
-        "a type that does not exist": safetensors(
-            f"{{{name}:{entry('[1]', 4, kind='F99')}}}".encode(), b"1" * 4
-        ),
-        "numbers of eight bits": safetensors(
-            f"{{{name}:{entry('[1,4]', 4, kind='F8_E4M3')}}}".encode(), b"1" * 4
-        ),
-        "numbers of four bits": safetensors(
-            f"{{{name}:{entry('[1,8]', 4, kind='F4')}}}".encode(), b"1" * 4
-        ),
-        "whole numbers": safetensors(
-            f"{{{name}:{entry('[1]', 4, kind='I32')}}}".encode(), b"1" * 4
-        ),
+        "a tensor beyond the end": bias("[1,999]", 3996),
+        "a shape that is too large": bias("[4294967296,4294967296]", 8),
+        "a shape of no numbers": bias("[0,9223372036854775807]", 0),
+        "tensors in each other": safetensors(inner.encode(), b"1" * 8),
+        "numbers below zero": bias("[-1]", -4),
+        "a type that does not exist": bias("[1]", 4, "F99"),
+        "numbers of eight bits": bias("[1,4]", 4, "F8_E4M3"),
+        "numbers of four bits": bias("[1,8]", 4, "F4"),
+        "whole numbers": bias("[1]", 4, "I32"),
         "many names": safetensors(
             b"{" + b",".join(f'"{i}":{entry("[0]", 0)}'.encode() for i in range(15_000)) + b"}"
         ),
@@ -344,8 +328,7 @@ def safetensors_cases() -> Iterator[tuple[str, Case]]:
     }
     for kind, content in files.items():
         yield kind, lambda folder, content=content: put(folder, "model.safetensors", content)
-    for kind, make in FILES.items():
-        yield kind, lambda folder, make=make: replace(folder / "model.safetensors", make)
+    yield from file_cases("model.safetensors")
 
 
 class Called:
@@ -480,14 +463,11 @@ PLACES: dict[str, tuple[str, Callable[[], Iterator[tuple[str, Case]]]]] = {
 # A card cannot stop an import, and the rest is no harm.
 HARMLESS_PLACES = {"front matter", "licence", "code", "README.md"}
 HARMLESS = {
-    ("tokenizer_config.json", "lone surrogates"),
-    ("generation_config.json", "lone surrogates"),
-    ("special_tokens_map.json", "lone surrogates"),
-    ("export.json", "lone surrogates"),
-    ("tokenizer_config.json", "a link to itself"),
-    ("generation_config.json", "a link to itself"),
-    ("special_tokens_map.json", "a link to itself"),
-    ("export.json", "a link to itself"),
+    *(
+        (name, kind)
+        for name in TRANSFORMERS[2:]
+        for kind in ("lone surrogates", "a link to itself")
+    ),
     # The vocabulary beside the model is found without it.
     *(("decoder.yml", kind) for kind in ("lone surrogates", *FILES)),
 }

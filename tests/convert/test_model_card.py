@@ -18,6 +18,7 @@ import sacrebleu
 import yaml
 from conftest import changed, reseal
 from support.command_line import Place
+from support.exported import LIBRARIES, NUMBERS, needs
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
@@ -30,13 +31,12 @@ from mtkit.run_folder import Run
 from mtkit.run_manifest import ImportRecord
 from mtkit.translate import Translator
 
-LINES = ["one two three", "nine", "four four five one two six", "seven eight"]
 BIBTEX = "@misc{someone-2020,\n    title = {A <model> & its data},\n}"
 
 
-def needs(library: str) -> Any:
-    missing = importlib.util.find_spec(library) is None
-    return pytest.mark.skipif(missing, reason=f"{library} is not installed")
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
+)
 
 
 def front_matter(card: str) -> dict[str, Any]:
@@ -59,16 +59,28 @@ def copied(run: Run, place: Path, **manifest: Any) -> Run:
     return Run.open(place)
 
 
+def card_of(run: Run, folder: Path, **more: Any) -> str:
+    """The card of the run folder that a run is exported to, `out`."""
+    export(run, folder / "out", format="safetensors", **more)
+    return (folder / "out" / "README.md").read_text(encoding="utf-8")
+
+
 # ---------------------------------------------------------------------------------------------
 # The card
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Lines to check an export with, where the run has none."""
+    file = tmp_path / "text"
+    file.write_text("".join(f"{line}\n" for line in NUMBERS))
+    return file
 
 
 @pytest.fixture(scope="module")
 def card(tiny_run: Run, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The card of the tiny run."""
-    out = tmp_path_factory.mktemp("card") / "out"
-    export(tiny_run, out, format="safetensors")
-    return (out / "README.md").read_text(encoding="utf-8")
+    return card_of(tiny_run, tmp_path_factory.mktemp("card"))
 
 
 def test_a_card_says_languages_data_and_weights(card: str) -> None:
@@ -102,8 +114,7 @@ def test_a_card_has_the_scores_of_the_validation_with_their_signatures(
 def test_a_score_of_an_unknown_version_of_sacrebleu_has_no_version(
     tiny_run: Run, tmp_path: Path
 ) -> None:
-    export(copied(tiny_run, tmp_path / "old", versions={}), tmp_path / "out", format="safetensors")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = card_of(copied(tiny_run, tmp_path / "old", versions={}), tmp_path)
     assert "`nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp`" in card
 
 
@@ -119,8 +130,7 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
         "licence": "cc-by-4.0",
     }
     run = copied(tiny_run, tmp_path / "r", data=data, started_from=started)
-    export(run, tmp_path / "out", format="safetensors")
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = card_of(run, tmp_path)
     assert "**Licence of the data:** research use; see example.org" in card
     assert "**Fine-tuned from:** step 0 of opus, trained on Helsinki-NLP/opus-mt-en-de" in card
     assert "**Licence of that model:** cc-by-4.0" in card
@@ -129,7 +139,7 @@ def test_a_card_says_the_licence_of_the_data_and_of_the_model_that_was_tuned(
 
 
 def test_the_licence_and_citation_of_an_imported_model_are_read_again(
-    tiny_run: Run, tmp_path: Path
+    tiny_run: Run, text: Path, tmp_path: Path
 ) -> None:
     record = ImportRecord(
         source="Helsinki-NLP/opus-mt-en-de",
@@ -139,10 +149,7 @@ def test_the_licence_and_citation_of_an_imported_model_are_read_again(
         subwords=None,
     )
     run = copied(tiny_run, tmp_path / "r", imported=record.model_dump())
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in LINES))
-    export(run, tmp_path / "out", format="safetensors", check=text)
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = card_of(run, tmp_path, check=text)
     assert front_matter(card)["license"] == "cc-by-4.0"
     assert front_matter(card)["base_model"] == "Helsinki-NLP/opus-mt-en-de"
     read = read_card(tmp_path / "out")
@@ -150,15 +157,12 @@ def test_the_licence_and_citation_of_an_imported_model_are_read_again(
 
 
 def test_names_in_a_card_stay_on_their_line_and_are_no_markup(
-    tiny_run: Run, tmp_path: Path
+    tiny_run: Run, text: Path, tmp_path: Path
 ) -> None:
     data = tiny_run.manifest.data.model_dump()
     data |= {"name": "a\n# <b>x</b>", "src_lang": 'no", "x": "', "tgt_lang": "no"}
     run = copied(tiny_run, tmp_path / "r", data=data)
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in LINES))
-    export(run, tmp_path / "out", format="safetensors", check=text)
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = card_of(run, tmp_path, check=text)
     assert front_matter(card)["language"] == ["no"]
     assert "\n# <b>" not in card
     assert "<b>" not in card
@@ -175,14 +179,7 @@ def test_the_command_in_the_card_of_a_run_folder_runs_in_it(
     assert done.out.count("\n") == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "format",
-    [
-        pytest.param("ctranslate2", marks=needs("ctranslate2")),
-        pytest.param("huggingface", marks=needs("transformers")),
-    ],
-)
+@pytest.mark.parametrize("format", [needs("ctranslate2"), needs("huggingface")])
 def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
     format: str, untrained: Run, tmp_path: Path
 ) -> None:
@@ -191,9 +188,8 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
     export_it = [sys.executable, "-m", "mtkit", "export", untrained.path, out, "--format", format]
     subprocess.run(export_it, env=environment, check=True, capture_output=True)
     card = (out / "README.md").read_text(encoding="utf-8")
-    library = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}[format]
-    assert front_matter(card)["library_name"] == library
-    code = code_of(card).replace("Text to translate.", LINES[0])
+    assert front_matter(card)["library_name"] == LIBRARIES[format]
+    code = code_of(card).replace("Text to translate.", NUMBERS[0])
     program = [sys.executable, "-c", code]
     done = subprocess.run(
         program, cwd=out, env=environment, capture_output=True, text=True, check=False
@@ -206,7 +202,7 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
 # How it translates
 
 
-@needs("transformers")
+@needs_transformers
 def test_an_import_of_an_export_translates_as_the_run_does(untrained: Run, tmp_path: Path) -> None:
     decode = {
         "beam_size": 3,
@@ -225,21 +221,19 @@ def test_an_import_of_an_export_translates_as_the_run_does(untrained: Run, tmp_p
     again = import_model(str(tmp_path / "out"), tmp_path / "again").run
     assert again.config.decode == run.config.decode
     ours, theirs = (
-        list(Translator.load(one, device="cpu", config=run.config.decode).translate(LINES))
+        list(Translator.load(one, device="cpu", config=run.config.decode).translate(NUMBERS))
         for one in (run, again)
     )
     assert ours == theirs
 
 
-@needs("transformers")
+@needs_transformers
 def test_an_import_of_an_export_knows_what_the_training_lines_were_like(
-    tiny_run: Run, tmp_path: Path
+    tiny_run: Run, text: Path, tmp_path: Path
 ) -> None:
     lines = LineFacts(sampled=100, several=40, longest=900, shortest=0.3)
     data = tiny_run.manifest.data.model_dump() | {"lines": lines.model_dump()}
     run = copied(tiny_run, tmp_path / "r", data=data)
-    text = tmp_path / "text"
-    text.write_text("".join(f"{line}\n" for line in LINES))
     export(run, tmp_path / "out", format="huggingface", check=text)
     assert "one sentence at a time" not in (tmp_path / "out" / "README.md").read_text()
     again = import_model(str(tmp_path / "out"), tmp_path / "again").run
@@ -252,7 +246,7 @@ def test_an_import_of_an_export_knows_what_the_training_lines_were_like(
         import_model(str(tmp_path / "out"), tmp_path / "other")
 
 
-@needs("transformers")
+@needs_transformers
 def test_a_card_says_that_other_software_must_get_single_sentences(
     untrained: Run, tmp_path: Path
 ) -> None:
@@ -262,7 +256,7 @@ def test_a_card_says_that_other_software_must_get_single_sentences(
         assert ("Give it one sentence at a time" in card) == (format == "huggingface")
 
 
-@needs("transformers")
+@needs_transformers
 def test_an_impossible_setting_in_the_record_of_an_export_is_named(
     untrained: Run, tmp_path: Path
 ) -> None:

@@ -6,11 +6,10 @@ opened for the n-th time, or between two of its blocks.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import TinyText, number_pairs, write_pairs
+from conftest import number_pairs
 from pyarrow import parquet
 from support.prepared import prepare_files
 from support.runs import contents
@@ -51,16 +50,11 @@ def louder(pairs: list[Pair]) -> list[Pair]:
 # Writing each kind of source
 
 
-def write_lines(folder: Path, pairs: list[Pair]) -> None:
+def write_lines(folder: Path, pairs: list[Pair], *, is_packed: bool = False) -> None:
     for side, language in enumerate(SIDES):
-        text = "".join(f"{pair[side]}\n" for pair in pairs)
-        (folder / f"a.{language}").write_text(text, encoding="utf-8")
-
-
-def write_compressed(folder: Path, pairs: list[Pair]) -> None:
-    for side, language in enumerate(SIDES):
-        text = "".join(f"{pair[side]}\n" for pair in pairs)
-        (folder / f"a.{language}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+        text = "".join(f"{pair[side]}\n" for pair in pairs).encode()
+        file = folder / f"a.{language}{'.gz' if is_packed else ''}"
+        file.write_bytes(gzip.compress(text, mtime=0) if is_packed else text)
 
 
 def write_tsv(folder: Path, pairs: list[Pair]) -> None:
@@ -89,7 +83,7 @@ def write_parquet(folder: Path, pairs: list[Pair]) -> None:
 
 FILES: dict[str, tuple[str, Callable[[Path, list[Pair]], None]]] = {
     "lines": ("a", write_lines),
-    "compressed": ("a", write_compressed),
+    "compressed": ("a", functools.partial(write_lines, is_packed=True)),
     "tsv": ("a.tsv", write_tsv),
     "jsonl": ("a.jsonl", write_jsonl),
     "tmx": ("a.tmx", write_tmx),
@@ -191,54 +185,36 @@ def refused(folder: Path, train: Source, **changes: Any) -> str:
     return message
 
 
+def changed(source: Source) -> str:
+    return f"{source.name}: changed while it was being prepared; run the same command again"
+
+
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize(
-    ("kind", "reading"),
+    ("kind", "reading", "block", "by_rename"),
     [
-        *((kind, reading) for kind in (*FILES, "memory") for reading in PASSES),
+        *((kind, reading, 0, False) for kind in (*FILES, "memory") for reading in PASSES),
         # Of the hub the manifest has the commit, whatever is in it.
-        *(("hub", reading) for reading in PASSES[1:]),
+        *(("hub", reading, 0, False) for reading in PASSES[1:]),
+        *((kind, reading, 0, True) for kind in FILES for reading in PASSES),
+        # In the middle of a pass.
+        *(("lines", reading, 5, False) for reading in PASSES),
     ],
 )
-def test_a_source_of_any_kind_that_changes_before_a_pass_is_refused(
-    kind: str, reading: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_source_of_any_kind_that_changes_before_or_in_a_pass_is_refused(
+    kind: str,
+    reading: int,
+    block: int,
+    by_rename: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     pairs = number_pairs(200, seed=1)
     source, rewrite = place_in(tmp_path, pairs, kind)
-    change_at(monkeypatch, source, reading, 0, lambda: rewrite(turned(pairs)))
-    message = refused(tmp_path, source)
-    assert (
-        message == f"{source.name}: changed while it was being prepared; run the same command again"
-    )
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("reading", PASSES)
-def test_a_file_that_is_replaced_before_a_pass_is_refused(
-    kind: str, reading: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    pairs = number_pairs(200, seed=1)
-    source, rewrite = place_in(tmp_path, pairs, kind)
-    change_at(monkeypatch, source, reading, 0, lambda: rewrite(turned(pairs), by_rename=True))
-    message = refused(tmp_path, source)
-    assert (
-        message == f"{source.name}: changed while it was being prepared; run the same command again"
-    )
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("reading", PASSES)
-def test_a_file_that_changes_in_the_middle_of_a_pass_is_refused(
-    reading: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    pairs = number_pairs(200, seed=1)
-    source, rewrite = place_in(tmp_path, pairs, "lines")
-    change_at(monkeypatch, source, reading, 5, lambda: rewrite(louder(pairs)))
-    message = refused(tmp_path, source)
-    assert (
-        message == f"{source.name}: changed while it was being prepared; run the same command again"
-    )
+    new = louder(pairs) if block else turned(pairs)
+    how = {"by_rename": True} if by_rename else {}
+    change_at(monkeypatch, source, reading, block, lambda: rewrite(new, **how))
+    assert refused(tmp_path, source) == changed(source)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -273,10 +249,7 @@ def test_any_change_of_a_file_is_reported_as_a_change(
         "gone": tgt.unlink,
     }
     change_at(monkeypatch, source, reading, 0, lambda: (changes[change](), None)[1])
-    message = refused(tmp_path, source)
-    assert message.startswith(
-        f"{source.name}: changed while it was being prepared; run the same command again"
-    )
+    assert refused(tmp_path, source).startswith(changed(source))
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -293,10 +266,7 @@ def test_the_text_of_the_other_splits_is_that_of_the_checksums(
     new = louder(held_out)
     change_at(monkeypatch, source, 1, block, lambda: rewrite(new, by_rename=by_rename))
     train = memory("train", number_pairs(200, seed=1))
-    message = refused(tmp_path, train, **{split: source})
-    assert (
-        message == f"{source.name}: changed while it was being prepared; run the same command again"
-    )
+    assert refused(tmp_path, train, **{split: source}) == changed(source)
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -357,52 +327,3 @@ def test_columns_that_change_places_before_the_first_pass_are_refused(tmp_path: 
     parquet.write_table(pa.Table.from_pylist([{"en": "one", "fr": "un"}]), tmp_path / "a.parquet")
     with pytest.raises(MtkitError, match="columns changed since it was opened"):
         list(source.blocks(10))
-
-
-# The command line, with a file that changes when it is opened for the n-th time.
-CHANGING = """
-import os, sys
-from pathlib import Path
-from mtkit import cli
-train, new, reading = Path(sys.argv.pop(1)), Path(sys.argv.pop(1)), int(sys.argv.pop(1))
-opened, original = 0, Path.open
-def open_and_change(self, mode="r", *arguments, **options):
-    global opened
-    # As `prepare` reads lines; checksums are read through a buffer.
-    if self == train and mode == "rb" and options.get("buffering") == 0:
-        opened += 1
-        if opened == reading:
-            os.replace(new, train)
-    return original(self, mode, *arguments, **options)
-Path.open = open_and_change
-if __name__ == "__main__":
-    cli.main()
-"""
-
-
-@pytest.mark.parametrize("reading", PASSES)
-def test_the_command_ends_with_one_line_and_status_1(
-    reading: int, tiny_text: TinyText, tmp_path: Path
-):
-    pairs = number_pairs(200, seed=1)
-    src, tgt = write_pairs(tmp_path, "train", pairs)
-    new, other = write_pairs(tmp_path, "new", pairs[::-1])
-    other.unlink()
-    arguments = ["-q", "prepare", "tiny", "--src-lang", "en", "--tgt-lang", "de", "--out", "out"]
-    arguments += ["--train", str(src), str(tgt), "--valid", *map(str, tiny_text.valid)]
-    arguments += ["--vocab-size", "300", "--workers", "1"]
-    before = sorted(path.name for path in tmp_path.iterdir() if path != new)
-    done = subprocess.run(
-        [sys.executable, "-c", CHANGING, str(src), str(new), str(reading), *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        f"mtkit: error: {src} and {tgt}: changed while it was being prepared; "
-        "run the same command again\n"
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == before

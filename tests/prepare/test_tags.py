@@ -64,24 +64,27 @@ def lines_of(files: Files) -> list[list[str]]:
 # The tag as a subword
 
 
-def test_a_tokenizer_knows_its_corpus_tags_and_no_text_is_encoded_to_one():
+def test_a_tokenizer_knows_its_tags_and_no_text_is_encoded_to_one():
     counts = [(f"▁{word}", 5) for word in ("eins", "zwei", "drei")]
     tokenizer = Tokenizer.learn_from_counts(
-        counts, 280, languages=["fr"], corpus_tags=["bt", "web-2"]
+        counts, 285, languages=["pt-BR", "fr"], corpus_tags=["bt", "web-2"]
     )
-    tags = tokenizer.corpus_tags
+    codes, tags = tokenizer.language_tags, tokenizer.corpus_tags
+    assert {code: tokenizer.piece(i) for code, i in codes.items()} == {
+        "pt-BR": ">>pt-BR<<",
+        "fr": ">>fr<<",
+    }
     assert {name: tokenizer.piece(i) for name, i in tags.items()} == {
         "bt": "<tag:bt>",
         "web-2": "<tag:web-2>",
     }
-    assert [*tokenizer.language_tags] == ["fr"]
-    assert {*tokenizer.tag_ids} == {*tags.values(), *tokenizer.language_tags.values()}
-    for line in ("<tag:bt>", "a <tag:bt> b", "<tag:bt> <tag:web-2>", "▁<tag:bt>"):
+    assert {*tokenizer.tag_ids} == {*tags.values(), *codes.values()}
+    for line in ("<tag:bt>", "a >>fr<< b", "<tag:bt> <tag:web-2> >>pt-BR<<", "▁<tag:bt>"):
         ids = tokenizer.encode(line)
         assert not set(ids) & set(tokenizer.tag_ids)
         assert tokenizer.decode(ids) == line.replace("▁", " ").strip()
-    assert tokenizer.decode([*tags.values()]) == ""
-    assert Tokenizer.learn_from_counts(counts, 278).corpus_tags == {}
+    assert tokenizer.decode([*tokenizer.tag_ids]) == ""
+    assert Tokenizer.learn_from_counts(counts, 278).tag_ids == ()
 
 
 def test_a_symbol_with_the_name_of_a_tag_is_refused():

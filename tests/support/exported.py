@@ -5,15 +5,28 @@ CTranslate2 changes how its process computes, and PyTorch's results with it, in 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mtkit.base.errors import MtkitError
 from mtkit.convert import export_run
 from mtkit.run_folder import Run
 from mtkit.translate import Translator
+
+LIBRARIES = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
+NUMBERS = ["one two three", "nine", "four four five one two six", "seven eight"]
+
+
+def needs(format: str) -> Any:
+    """A parameter for slow tests of a format, skipped where its library is missing."""
+    missing = importlib.util.find_spec(LIBRARIES[format]) is None
+    skip = pytest.mark.skipif(missing, reason=f"{LIBRARIES[format]} is not installed")
+    return pytest.param(format, marks=[skip, pytest.mark.slow])
 
 
 def damage(file: Path, how: str) -> None:

@@ -43,6 +43,27 @@ def assert_same_state(one: Path, other: Path) -> None:
             assert torch.equal(tensor, theirs[name]), name
 
 
+def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
+    """Step and value of every event of a kind, in the order of their files."""
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+
+    found = []
+    for file in sorted((run.path / "tensorboard").iterdir()):
+        content = file.read_bytes()
+        while content:
+            # A record: its length, a checksum, the message, a checksum.
+            end = 12 + int.from_bytes(content[:8], "little")
+            assert int.from_bytes(content[8:12], "little") == masked_crc32c(content[:8])
+            assert int.from_bytes(content[end : end + 4], "little") == masked_crc32c(
+                content[12:end]
+            )
+            event = Event.FromString(content[12:end])
+            found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
+            content = content[end + 4 :]
+    return found
+
+
 def last_weights(run: Path) -> dict[str, Tensor]:
     return Run.open(run).checkpoints()[-1].load_weights()
 

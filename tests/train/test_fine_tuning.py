@@ -357,18 +357,13 @@ def test_the_weights_to_start_from_are_never_the_best_checkpoint(
     assert pages[-1].best_step == best.step
 
 
-def test_a_run_resumes_without_the_run_that_it_was_started_from(
-    whole: Path, stopped: Path, fine: Config, tiny_data: PreparedData
-):
-    train.run(fine, tiny_data, stopped, device="cpu")
-    assert_same_state(whole, stopped)
-
-
-def test_the_same_command_resumes_although_the_run_that_it_names_was_deleted(
-    whole: Path, stopped: Path, base: Path, fine: Config, tiny_data: PreparedData
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_run_resumes_although_the_run_that_it_was_started_from_was_deleted(
+    is_named: bool, whole: Path, stopped: Path, base: Path, fine: Config, tiny_data: PreparedData
 ):
     shutil.rmtree(base)
-    train.run(fine, tiny_data, stopped, device="cpu", init_from=f"{base}:last")
+    start = f"{base}:last" if is_named else None
+    train.run(fine, tiny_data, stopped, device="cpu", init_from=start)
     assert_same_state(whole, stopped)
 
 

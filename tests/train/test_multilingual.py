@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from conftest import GREEK, UNTRAINED, changed, number_pairs, random_run, reseal, slow, write_pairs
+from conftest import GREEK, UNTRAINED, number_pairs, random_run, reseal, slow, write_pairs
 from support.command_line import Place
 from support.prepared import prepare_files, prepare_several
 
@@ -21,9 +20,8 @@ from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
 from mtkit.run_folder import Run
 from mtkit.score import score
-from mtkit.tokenizer import EOS_ID, Tokenizer
+from mtkit.tokenizer import EOS_ID
 from mtkit.train import assembly as train
-from mtkit.train.bpe_dropout import BpeDropout
 from mtkit.train.start import initial_weights
 from mtkit.translate import Translator
 
@@ -101,22 +99,6 @@ def desk(place: Place, many: PreparedData, many_run: Run) -> Place:
 # Tags
 
 
-def test_a_tokenizer_knows_its_language_tags_and_no_text_is_encoded_to_one():
-    counts = [(f"▁{word}", 5) for word in ("eins", "zwei", "drei")]
-    tokenizer = Tokenizer.learn_from_counts(counts, 280, languages=["pt-BR", "fr"])
-    tags = tokenizer.language_tags
-    assert {code: tokenizer.piece(i) for code, i in tags.items()} == {
-        "pt-BR": ">>pt-BR<<",
-        "fr": ">>fr<<",
-    }
-    for line in (">>fr<<", "a >>fr<< b", ">>fr<< >>pt-BR<<", "▁>>fr<<"):
-        ids = tokenizer.encode(line)
-        assert not set(ids) & set(tags.values())
-        assert tokenizer.decode(ids) == line.replace("▁", " ").strip()
-    assert tokenizer.decode([*tags.values()]) == ""
-    assert Tokenizer.learn_from_counts(counts, 278).language_tags == {}
-
-
 def test_each_source_begins_with_the_tag_of_its_target_language_and_no_target_has_one(
     many: PreparedData, text: dict[str, Files]
 ):
@@ -152,19 +134,6 @@ def test_the_folder_has_the_text_of_each_direction_without_tags(
         files = direction(text, src, tgt)["test"]
         assert [one.src, one.tgt] == [file.read_text("utf-8").splitlines() for file in files]
     assert (many.src_lang, many.tgt_lang) == ("en,de", "de,en,el")
-
-
-def test_bpe_dropout_keeps_the_tags(many: PreparedData):
-    tokenizer, pairs = many.tokenizers().src, many.pairs("train")
-    indices = np.arange(len(pairs))
-    dropout = BpeDropout(tokenizer, probability=0.5, seed=1)
-    sampled = dropout.sample(pairs.src, indices, step=1, side=0, longest=500)
-    assert any(sampled[i] != pairs.src[i] for i in range(len(pairs)))
-    tags = set(tokenizer.language_tags.values())
-    for i in range(len(pairs)):
-        assert sampled[i][0] == pairs.src[i][0]
-        assert not tags & set(sampled[i][1:])
-        assert tokenizer.decode(sampled[i]) == tokenizer.decode(pairs.src[i])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -527,57 +496,22 @@ def test_a_corpus_file_gives_the_same_folder_as_the_function(
     assert re.search(r"en-el +40 +11.1% of an epoch", outcome.err)
 
 
-def test_a_code_that_cannot_be_in_a_tag_is_refused(text: dict[str, Files], tmp_path: Path):
-    one = {**direction(text, "en", "de"), "tgt_lang": "d<e"}
-    with pytest.raises(MtkitError, match="a character that a language tag cannot have"):
-        prepare_several("bad", tmp_path / "bad", directions=[one])
-
-
-@pytest.mark.parametrize("other", [("en", "DE"), ("DE", "en"), ("de", "DE")])
-def test_a_language_with_two_spellings_of_its_code_is_refused(
-    other: tuple[str, str], text: dict[str, Files], tmp_path: Path
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ([("en", "d<e")], "a character that a language tag cannot have"),
+        ([("de", "de")], "the direction de to de has the same language twice"),
+        *(
+            ([("en", "de"), other], "de and DE are codes of the same language; use one")
+            for other in (("en", "DE"), ("DE", "en"), ("de", "DE"))
+        ),
+        ([("en", "de-de"), ("en-de", "de")], "two directions have the name en-de-de; choose other"),
+    ],
+)
+def test_languages_that_cannot_be_told_apart_are_refused(
+    languages: list[tuple[str, str]], message: str, text: dict[str, Files], tmp_path: Path
 ):
     one = direction(text, "en", "de")
-    both = [one, {**one, "src_lang": other[0], "tgt_lang": other[1]}]
-    with pytest.raises(MtkitError, match="de and DE are codes of the same language; use one"):
-        prepare_several("bad", tmp_path / "bad", directions=both)
-
-
-def test_two_directions_with_one_name_are_refused(text: dict[str, Files], tmp_path: Path):
-    one = direction(text, "en", "de")
-    both = [{**one, "tgt_lang": "de-de"}, {**one, "src_lang": "en-de"}]
-    with pytest.raises(MtkitError, match="two directions have the name en-de-de; choose other"):
-        prepare_several("bad", tmp_path / "bad", directions=both)
-
-
-def test_a_direction_from_a_language_to_itself_is_refused(text: dict[str, Files], tmp_path: Path):
-    one = {**direction(text, "en", "de"), "src_lang": "de"}
-    with pytest.raises(MtkitError, match="the direction de to de has the same language twice"):
-        prepare_several("bad", tmp_path / "bad", directions=[one])
-
-
-def test_guided_alignment_gives_the_tag_to_no_word(
-    text: dict[str, Files], tiny_config: Config, tmp_path: Path
-):
-    from mtkit.batches import make_batch
-    from mtkit.train.guided_alignment import GuidedAlignment
-
-    one = direction(text, "en", "de")
-    lines = one["train"][0][0].read_text("utf-8").splitlines()
-    links = tmp_path / "links"
-    links.write_text("0-0\n" * len(lines))
-    prepare_several(
-        "linked", tmp_path / "out", directions=[{**one, "alignments": [links]}], vocab_size=300
-    )
-    data = PreparedData.open(tmp_path / "out")
-    pairs = data.pairs("train")
-    indices = np.arange(4)
-    config = changed(tiny_config, "train", guided_alignment=0.1)
-    config = changed(config, "model", decoder_layers=2)
-    guided = GuidedAlignment.from_config(
-        config, pairs, data.tokenizers(), device=torch.device("cpu")
-    )
-    assert guided is not None
-    targets = guided.targets(make_batch(pairs, indices), pairs, indices)
-    assert float(targets[:, :, 0].abs().sum()) == 0.0
-    assert float(targets[:, :, 1].sum()) > 0
+    directions = [{**one, "src_lang": src, "tgt_lang": tgt} for src, tgt in languages]
+    with pytest.raises(MtkitError, match=message):
+        prepare_several("bad", tmp_path / "bad", directions=directions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from conftest import TinyText, changed, number_pairs, write_pairs
 from support.prepared import prepare_files
-from tensorboardX.proto.event_pb2 import Event
+from support.training import events_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
@@ -44,18 +43,6 @@ def watched(
 
 def validations(run: Run) -> list[dict[str, Any]]:
     return [row for row in run.metrics() if "valid_loss" in row]
-
-
-def scalars(run: Run) -> Iterator[tuple[str, int, float]]:
-    """Tag, step and value of every number for TensorBoard."""
-    for file in (run.path / "tensorboard").iterdir():
-        content, place = file.read_bytes(), 0
-        while place < len(content):
-            size = int.from_bytes(content[place : place + 8], "little")
-            event = Event.FromString(content[place + 12 : place + 12 + size])
-            for value in event.summary.value:
-                yield value.tag, event.step, value.simple_value
-            place += 16 + size
 
 
 def test_a_further_set_is_in_the_folder_as_text_and_as_pairs(
@@ -172,9 +159,8 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
     assert "Translation quality, news" in page
     assert "BLEU, news" in page
     assert f"<td>{news['chrf']:.2f}</td>" in page
-    written = {(tag, step): value for tag, step, value in scalars(Run.open(tmp_path / "run"))}
-    assert written["valid@news/chrf", 2] == pytest.approx(news["chrf"])
-    assert written["valid/chrf", 2] == pytest.approx(row["valid_chrf"])
+    for tag, value in (("valid@news/chrf", news["chrf"]), ("valid/chrf", row["valid_chrf"])):
+        assert dict(events_of(Run.open(tmp_path / "run"), tag))[2] == pytest.approx(value)
 
 
 def test_a_preparation_that_was_killed_at_the_last_set_resumes(

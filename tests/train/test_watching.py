@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import changed
-from support.training import assert_same_state, before_update, interrupt, kill, rows_of
+from support.training import assert_same_state, before_update, events_of, interrupt, kill, rows_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
@@ -31,27 +31,6 @@ from mtkit.train.trainer import Trainer
 
 # ---------------------------------------------------------------------------------------------
 # Watching
-
-
-def events_of(run: Run, tag: str) -> list[tuple[int, float]]:
-    """Step and value of every event of a kind, in the order of their files."""
-    from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.record_writer import masked_crc32c
-
-    found = []
-    for file in sorted((run.path / "tensorboard").iterdir()):
-        content = file.read_bytes()
-        while content:
-            # A record: its length, a checksum, the message, a checksum.
-            end = 12 + int.from_bytes(content[:8], "little")
-            assert int.from_bytes(content[8:12], "little") == masked_crc32c(content[:8])
-            assert int.from_bytes(content[end : end + 4], "little") == masked_crc32c(
-                content[12:end]
-            )
-            event = Event.FromString(content[12:end])
-            found += [(event.step, v.simple_value) for v in event.summary.value if v.tag == tag]
-            content = content[end + 4 :]
-    return found
 
 
 @pytest.mark.parametrize(
