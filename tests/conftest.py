@@ -49,15 +49,18 @@ LONGEST = (
     "test_mutations.py",
     "test_distributed.py",
     "test_resuming.py",
+    "test_interruptions.py",
+    "test_fine_tuning.py",
     "test_exporting.py",
+    "test_import_marian.py",
     "test_pool.py",
     "test_hub.py",
+    "test_prepare.py",
     "test_breakdowns.py",
+    "test_changing_sources.py",
     "test_translate.py",
     "test_translate_command.py",
     "test_docs.py",
-    "test_end_to_end.py",
-    "test_prepare.py",
 )
 
 
@@ -81,12 +84,7 @@ UNTRAINED = Config(
 
 @dataclass(frozen=True)
 class TinyText:
-    """Files of a small parallel corpus: numbers in English, and backwards in another language.
-
-    Attributes:
-        train, valid, test: source and target file.
-        tgt_lang: of the other language.
-    """
+    """Files of a small parallel corpus: numbers in English, and backwards in another language."""
 
     folder: Path
     train: tuple[Path, Path]

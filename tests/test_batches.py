@@ -189,25 +189,6 @@ def test_every_pair_is_in_one_batch_and_no_batch_passes_its_budget(
         assert len(indices) * tgt[indices].max() <= budget
 
 
-@given(lengths=LENGTHS, budget=st.integers(40, 400))
-def test_without_a_generator_batches_run_from_short_to_long(
-    lengths: list[tuple[int, int]], budget: int
-):
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    longest = [np.maximum(src, tgt)[i] for i in plan_batches(src, tgt, budget=budget)]
-    flat = [length for batch in longest for length in batch]
-    assert flat == sorted(flat)
-
-
-@given(lengths=LENGTHS.filter(bool), budget=st.integers(40, 400))
-def test_batches_are_filled_before_the_next_is_begun(lengths: list[tuple[int, int]], budget: int):
-    src, tgt = np.array(lengths, np.int64).reshape(-1, 2).T
-    longest = np.maximum(src, tgt)
-    plan = plan_batches(src, tgt, budget=budget)
-    for this, following in itertools.pairwise(plan):
-        assert (len(this) + 1) * longest[following[0]] > budget
-
-
 def test_ranges_of_lengths_are_those_of_the_papers_code():
     # A length of each range, with the boundary above it: 8 and from there 1.1 times the one
     # before, rounded down, or one more where that is the same. 45 is the longest, and ends it.

@@ -471,16 +471,3 @@ def test_a_row_that_was_cut_short_is_left_out_and_swept_away(cut: bytes, run: Ru
     append_row(run, "metrics.jsonl", {"step": 2, "loss": 2.0})
     assert run.metrics() == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.0}]
     assert file.read_bytes().count(b"\n") == 2
-
-
-def test_metrics_have_no_step_twice_after_a_resume(
-    tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
-    # As if it had been killed after the rows of step 4 and before its checkpoint.
-    shutil.rmtree(folder / "checkpoints" / "step-00000004")
-    assert train.run(tiny_config, tiny_data, folder, device="cpu")
-    rows = Run.open(folder).metrics()
-    assert [row["step"] for row in rows if "loss" in row] == [2, 4]
-    assert [row["step"] for row in rows if "valid_loss" in row] == [4]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -38,18 +39,12 @@ def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
 
 
 def fail_renaming(patch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise error
-
-    patch.setattr(os, "rename", refuse)
-    patch.setattr(Path, "rename", refuse)
+    for owner in (os, Path):
+        patch.setattr(owner, "rename", Mock(side_effect=error))
 
 
 def fail_syncing(patch: pytest.MonkeyPatch, error: BaseException) -> None:
-    def refuse(_: int) -> None:
-        raise error
-
-    patch.setattr(os, "fsync", refuse)
+    patch.setattr(os, "fsync", Mock(side_effect=error))
 
 
 def fail_writing_tensors(patch: pytest.MonkeyPatch, error: BaseException) -> None:

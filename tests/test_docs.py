@@ -547,14 +547,7 @@ SYNTHETIC = ["back-translation.sh", "distill.sh"]
 def run_with_stubs(
     script: str, folder: Path, *, stub: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script about synthetic data in a folder, without training anything.
-
-    Args:
-        script: its name.
-        folder: to run it in.
-        stub: the shell script that `mtkit` is.
-        environment: the settings of the script.
-    """
+    """Run a script about synthetic data in a folder, where `stub` is the script that `mtkit` is."""
     programs = folder / "programs"
     programs.mkdir()
     for name, text in {"mtkit": stub, "python": "exit 127", "python3": "exit 127"}.items():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
+from support.command_line import Place
 from support.hub import Hub, client_environment, synthetic_splits, wmt14_repository
 from support.prepared import prepare_files
 
@@ -18,22 +19,13 @@ Program = Callable[..., str]
 
 
 @pytest.fixture
-def mtkit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Program:
-    """The program in this process and an empty folder; returns its standard output."""
-    from mtkit.cli import main
-
-    monkeypatch.chdir(tmp_path)
+def mtkit(place: Place) -> Program:
+    """The program in an empty folder; returns its standard output."""
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["mtkit", *arguments])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capfd.readouterr()
-        assert stop.value.code == 0, err
-        return out
+        outcome = place.mtkit(*arguments)
+        assert outcome.status == 0, outcome.err
+        return outcome.out
 
     return run
 
@@ -60,7 +52,7 @@ decode:
 
 
 @pytest.mark.slow
-def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Program, tmp_path: Path):
+def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Program, place: Place):
     # The same words in the same order, but no letter in common.
     def numbers(count: int, seed: int) -> list[tuple[str, str]]:
         found = number_pairs(count, seed=seed, words=GREEK)
@@ -68,10 +60,10 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Progr
 
     counts = {"train": 4000, "valid": 20, "test": 60}
     texts = {split: numbers(count, seed) for seed, (split, count) in enumerate(counts.items())}
-    files = {split: write_pairs(tmp_path, split, text) for split, text in texts.items()}
+    files = {split: write_pairs(place.folder, split, text) for split, text in texts.items()}
     prepare_files(
         "numbers",
-        tmp_path / "data" / "numbers",
+        place.folder / "data" / "numbers",
         src_lang="en",
         tgt_lang="el",
         train=[files["train"]],
@@ -80,14 +72,14 @@ def test_two_scripts_with_a_vocabulary_each_are_learned_over_a_stop(mtkit: Progr
         vocab_size=330,
         shared_vocab=False,
     )
-    (tmp_path / "numbers.yaml").write_text(TRAINING)
+    (place.folder / "numbers.yaml").write_text(TRAINING)
     train = ["train", "--config", "numbers.yaml", "--device", "cpu"]
     mtkit(*train, "--set", "train.max_steps=80")
     mtkit(*train)
     lines, references = zip(*texts["test"], strict=True)
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in lines))
+    (place.folder / "input").write_text("".join(f"{line}\n" for line in lines))
     assert mtkit("translate", "--input", "input", "--output", "output") == ""
-    found = (tmp_path / "output").read_text(encoding="utf-8").splitlines()
+    found = (place.folder / "output").read_text(encoding="utf-8").splitlines()
     right = sum(one == two for one, two in zip(found, references, strict=True))
     assert right >= 0.9 * len(references)
     name, value, *signature = mtkit("score").split()

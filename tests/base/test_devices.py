@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -200,14 +199,6 @@ def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
     assert choose_precision("auto", CPU) == auto
 
 
-@pytest.fixture
-def matmul_precision() -> Iterator[None]:
-    """The switch of the process is put back."""
-    yield
-    torch.set_float32_matmul_precision("highest")
-
-
-@pytest.mark.usefixtures("matmul_precision")
 @pytest.mark.parametrize(
     ("name", "error", "is_onednn"),
     [("AMD EPYC", 0.0, True), ("AMD EPYC", 1e-2, False), ("Intel(R) Xeon(R)", 0.0, False)],
@@ -226,7 +217,6 @@ def test_onednn_multiplies_matrices_on_amd_if_it_is_as_exact_as_float32(
     assert torch.get_float32_matmul_precision() == ("medium" if is_onednn else "highest")
 
 
-@pytest.mark.usefixtures("matmul_precision")
 def test_matrix_products_are_never_less_exact_than_float32() -> None:
     route = select_matmul_backend(CPU)
     chosen = torch.get_float32_matmul_precision()

@@ -99,11 +99,6 @@ def test_one_worker_or_few_items_need_no_process(workers: int, count: int):
     assert {process for _, (_, process) in found} <= {os.getpid()}
 
 
-def test_there_may_be_more_workers_than_items():
-    found = ordered_map(squared, range(3), workers=4)
-    assert [(number, square) for number, (square, _) in found] == [(0, 0), (1, 1), (2, 4)]
-
-
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 3), (2, 4)])
 def test_no_more_items_are_taken_than_are_worked_on(workers: int, ahead: int):
     taken: list[int] = []

@@ -543,7 +543,3 @@ def test_a_hostile_file_is_one_line_and_takes_little_memory(
             assert printed.startswith("mtkit: error: "), (place, kind, printed)
             assert printed.count("\n") == 1, (place, kind, printed)
             assert "out of memory" not in printed, (place, kind, printed)
-
-
-def test_there_are_more_than_two_hundred_hostile_files() -> None:
-    assert len(list(cases_of([*PLACES], 1))) > 500

@@ -42,11 +42,6 @@ def sound_pairs() -> list[tuple[str, str]]:
     return list(found.items())
 
 
-@pytest.fixture
-def sound() -> list[tuple[str, str]]:
-    return sound_pairs()
-
-
 @dataclass
 class Faulty:
     """A corpus with faults.
@@ -126,11 +121,9 @@ def wide(text: str) -> str:
     return "".join(chr(ord(c) + 0xFEE0) if "a" <= c <= "z" else c for c in text)
 
 
-def prepared(
-    faulty: Faulty, sound: list[tuple[str, str]], folder: Path, **changes: Any
-) -> tuple[PreparedData, Report]:
+def prepared(faulty: Faulty, folder: Path, **changes: Any) -> tuple[PreparedData, Report]:
     """The faulty corpus, with a mark at its start and Windows line ends at the end of one side."""
-    src, tgt = folder / "train.en", folder / "train.de"
+    sound, src, tgt = sound_pairs(), folder / "train.en", folder / "train.de"
     src.write_bytes(b"\xef\xbb\xbf" + b"".join(pair[0] + b"\n" for pair in faulty.lines))
     tgt.write_bytes(
         b"".join(
@@ -164,9 +157,9 @@ def dropped(data: PreparedData) -> dict[int, str]:
 
 @pytest.mark.parametrize("drop_overlap", [False, True])
 def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
-    drop_overlap: bool, faulty: Faulty, sound: list[tuple[str, str]], tmp_path: Path
+    drop_overlap: bool, faulty: Faulty, tmp_path: Path
 ):
-    data, report = prepared(faulty, sound, tmp_path, drop_overlap=drop_overlap)
+    data, report = prepared(faulty, tmp_path, drop_overlap=drop_overlap)
     found = dropped(data)
     misaligned = {line for line, reason in found.items() if reason == "misaligned"}
     # Every line of the segment; of those beside it only the next.
@@ -201,13 +194,13 @@ def test_every_fault_is_named_with_its_line_and_all_other_pairs_stay(
 
 
 def test_neither_blocks_nor_processes_change_what_is_found(
-    faulty: Faulty, sound: list[tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    faulty: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    whole, _ = prepared(faulty, sound, tmp_path, name="whole")
+    whole, _ = prepared(faulty, tmp_path, name="whole")
     monkeypatch.setattr(passes, "BLOCK", 170)
     monkeypatch.setattr(passes, "PART", 4)
-    one, _ = prepared(faulty, sound, tmp_path, name="one")
-    two, _ = prepared(faulty, sound, tmp_path, name="two", workers=2)
+    one, _ = prepared(faulty, tmp_path, name="one")
+    two, _ = prepared(faulty, tmp_path, name="two", workers=2)
     names = {file.name for file in whole.path.iterdir()}
     for data in (one, two):
         assert {file.name for file in data.path.iterdir()} == names
@@ -220,12 +213,9 @@ def test_neither_blocks_nor_processes_change_what_is_found(
             assert files[0] == files[1], name
 
 
-def test_rules_that_are_turned_off_drop_nothing(
-    faulty: Faulty, sound: list[tuple[str, str]], tmp_path: Path
-):
+def test_rules_that_are_turned_off_drop_nothing(faulty: Faulty, tmp_path: Path):
     data, report = prepared(
         faulty,
-        sound,
         tmp_path,
         drop_control_characters=False,
         min_letters=0.0,
@@ -244,9 +234,8 @@ def test_rules_that_are_turned_off_drop_nothing(
 
 
 @pytest.mark.parametrize("shared_vocab", [True, False])
-def test_nothing_is_dropped_from_a_small_corpus_without_faults(
-    shared_vocab: bool, sound: list[tuple[str, str]], tmp_path: Path
-):
+def test_nothing_is_dropped_from_a_small_corpus_without_faults(shared_vocab: bool, tmp_path: Path):
+    sound = sound_pairs()
     # Most of its words are rare.
     report = prepare_files(
         "small",

@@ -129,16 +129,6 @@ def test_links_that_do_not_fit_the_pairs_are_refused_and_nothing_is_written(
     assert not (tmp_path / "data" / "bad").exists()
 
 
-def test_a_missing_file_of_links_is_refused(tiny_text: TinyText, tmp_path: Path):
-    with pytest.raises(MtkitError, match=r"missing\.links: No such file"):
-        prepare_files(
-            "bad",
-            tmp_path / "bad",
-            **tiny_text.prepare_arguments(),
-            alignments=[tmp_path / "missing.links"],
-        )
-
-
 def test_a_file_of_links_is_given_for_every_corpus_or_for_none(tiny_text: TinyText, tmp_path: Path):
     arguments = {**tiny_text.prepare_arguments(), "train": [tiny_text.train, tiny_text.valid]}
     links = write_links(tmp_path / "links", ["0-0"] * 200)

@@ -8,9 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +18,7 @@ from support.runs import contents
 
 import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
-from mtkit.data import PreparedData, find_data
+from mtkit.data import PreparedData
 from mtkit.prepare import passes
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.results import Report
@@ -654,43 +651,3 @@ def test_a_replacement_killed_halfway_leaves_nothing_beside_the_next(
     corpus.prepare(force=True, vocab_size=310)
     assert contents(corpus.folder / "out") == contents(corpus.folder / "other")
     assert [path.name for path in corpus.folder.iterdir() if path.name.startswith(".")] == []
-
-
-def test_an_interrupted_replacement_leaves_the_old_folder(corpus: Corpus):
-    corpus.prepare()
-    before = contents(corpus.folder / "out")
-    stop(corpus, force=True, vocab_size=310)
-    assert contents(corpus.folder / "out") == before
-
-
-KILLED = """
-import json, os, signal, sys
-from pathlib import Path
-from mtkit.prepare import Corpus, DirectionSources, PrepareOptions
-from mtkit.prepare import cached_encoder, parallel_files, prepare
-cached_encoder.CachedEncoder.encode = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-train, valid, test = (parallel_files(*files) for files in json.loads(sys.argv[1]).values())
-corpus = Corpus("tiny", [DirectionSources("en", "de", [train], valid, test)])
-prepare(corpus, Path("out"), PrepareOptions({"vocab_size": 300}))
-"""
-
-
-def test_a_killed_run_leaves_no_finished_folder_and_does_not_block_the_next(
-    corpus: Corpus, tmp_path_factory: pytest.TempPathFactory
-):
-    place = tmp_path_factory.mktemp("killed")
-    splits = {"train": corpus.train, **{s: corpus.arguments[s] for s in ("valid", "test")}}
-    files = json.dumps({split: [str(file) for file in pair] for split, pair in splits.items()})
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, files], cwd=place, check=False, timeout=60
-    )
-    assert killed.returncode == -signal.SIGKILL
-    assert not (place / "out").exists()
-    # It did leave something, or this would prove nothing.
-    assert list(place.iterdir()) != []
-    with pytest.raises(MtkitError, match="no prepared data"):
-        find_data(place)
-    prepare_files("tiny", place / "out", **corpus.arguments)
-    assert [path.name for path in place.iterdir()] == ["out"]
-    corpus.prepare("undisturbed")
-    assert contents(place / "out") == contents(corpus.folder / "undisturbed")

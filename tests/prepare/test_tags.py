@@ -203,19 +203,6 @@ def test_a_source_with_noise_keeps_its_tag(tiny_text: TinyText, synthetic: Files
         assert sentences[index] == [tag, *tokenizer.encode(line.upper()), EOS_ID]
 
 
-def test_the_number_of_workers_does_not_change_tagged_data(
-    tagged: PreparedData, tiny_text: TinyText, synthetic: Files, tmp_path: Path
-):
-    again = prepared(
-        tiny_text,
-        tmp_path / "tagged",
-        parallel_files(*synthetic, weight=0.5, tag="bt"),
-        valid_also={"other": synthetic},
-        workers=2,
-    )
-    assert again.manifest.files == tagged.manifest.files
-
-
 # ---------------------------------------------------------------------------------------------
 # The tag in training and translating
 

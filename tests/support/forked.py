@@ -30,16 +30,9 @@ PIPE = subprocess.PIPE
 class Forked:
     """A function in a process of its own, to be used as a `subprocess.Popen`.
 
-    Args:
-        function: of a module.
-        arguments: of it.
-        environment: what it finds in its environment besides what is there anyway.
-        err: a file for its standard error; by default it goes where that of the tests goes.
-        stdin, stdout, stderr: its standard streams: `PIPE`, a descriptor, or None, which is that
-            of the tests; its standard input is then empty.
-
-    Attributes:
-        stdin, stdout, stderr: the other ends of its pipes.
+    Its standard streams are `PIPE`, a descriptor, or None, which is that of the tests; its standard
+    input is then empty. `err` is a file for its standard error. The attributes `stdin`, `stdout`
+    and `stderr` are the other ends of its pipes.
     """
 
     def __init__(
@@ -117,12 +110,7 @@ class Forked:
     def communicate(
         self, input: bytes | None = None, timeout: float | None = None
     ) -> tuple[bytes, bytes]:
-        """What it has written to its pipes, and to its file of errors, once it has ended.
-
-        Args:
-            input: for its standard input, which is closed then.
-            timeout: in seconds; then it is still running.
-        """
+        """What it has written to its pipes, and to its file of errors, once it has ended."""
         found = {1: b"", 2: b""}
 
         def read(number: int, stream: IO[bytes]) -> None:

@@ -31,13 +31,7 @@ TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Compared:
-    """How the lines of one variant differ from those of the first.
-
-    Attributes:
-        lines: that came out.
-        texts: that differ.
-        difference: the largest of two scores.
-    """
+    """How many lines of a variant came out, how many texts differ from the first, and scores."""
 
     lines: int
     texts: int

@@ -311,19 +311,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.hub = hub
         super().__init__(*args)  # handles the requests of one connection
 
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
     def log_message(self, *_: object) -> None:
         pass  # the test reads `Hub.requests`
 
-    def _answer(self) -> None:
+    def do_GET(self) -> None:
         self.is_model = False
         url = urlsplit(self.path)
         path = unquote(url.path)
@@ -349,6 +340,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._storage(sha256)
             case _:
                 self._refuse(404, "", "Sorry, we can't find the page you are looking for.")
+
+    do_HEAD = do_POST = do_GET  # noqa: N815
 
     def _api(self, name: str, rest: list[str], query: dict[str, list[str]], body: bytes) -> None:
         repository = self._repository(name, revision=rest[1] if len(rest) > 1 else "main")

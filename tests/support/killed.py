@@ -24,32 +24,18 @@ from mtkit.train import assembly as train
 from mtkit.train.trainer import Trainer
 
 
-def die_while_saving(after: int) -> None:
-    """Be killed when a file of a checkpoint is about to be synced, the `after`-th from now."""
-    original, count = checkpoint.sync, 0
+def die_at(owner: Any, name: str, after: int) -> None:
+    """Be killed when a function is about to be called, the `after`-th time from now."""
+    original, count = getattr(owner, name), 0
 
-    def sync(path: Path) -> None:
+    def patched(*given: Any) -> Any:
         nonlocal count
         count += 1
         if count == after:
             os.kill(os.getpid(), signal.SIGKILL)
-        original(path)
+        return original(*given)
 
-    checkpoint.sync = sync
-
-
-def die_while_training(after: int) -> None:
-    """Be killed when an update is about to be made, the `after`-th from now."""
-    original, count = Trainer.update, 0
-
-    def update(self: Trainer, *given: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, *given)
-
-    Trainer.update = update  # type: ignore[method-assign]
+    setattr(owner, name, patched)
 
 
 def main() -> None:
@@ -66,10 +52,12 @@ def main() -> None:
         # Half of the kills come between two updates, while the one before may be being saved, and
         # half in the middle of a save.
         while_saving, after = killed % 2, rng.randint(1, 15 if killed % 2 else 5)
+        # A file of a checkpoint is about to be synced, or an update to be made.
+        place = (checkpoint, "sync") if while_saving else (Trainer, "update")
         child = os.fork()
         if child == 0:
             if killed < kills:
-                (die_while_saving if while_saving else die_while_training)(after)
+                die_at(*place, after)
             train.run(config, data, Path(facts["run"]), device="cpu", command=["killed"])
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

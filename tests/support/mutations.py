@@ -45,15 +45,7 @@ SECONDS = 20
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of one file.
-
-    Attributes:
-        file: its path in the folder.
-        what: the change, in words.
-        apply: makes it.
-        key: the dotted key that is changed, if there is one.
-        resealed: whether the file has a checksum of its new content.
-    """
+    """One change of one file; `resealed` if the file has a checksum of its new content."""
 
     file: str
     what: str
@@ -268,12 +260,9 @@ class _Charts:
 
 
 class Subject:
-    """A run and its data, copied and changed again and again.
+    """A run and its data, copied to `place` and changed again and again.
 
-    Args:
-        run, data: the folders.
-        place: a folder to work in.
-        text: a file with text to translate and to check an export with.
+    `text` is a file with text to translate and to check an export with.
     """
 
     def __init__(self, run: Path, data: Path, place: Path, text: Path) -> None:
@@ -454,12 +443,7 @@ def check_changes(
 ) -> None:
     """Change a file in many ways, and find no outcome that a file of this name must not have.
 
-    Args:
-        subject: works with the changed folders.
-        folders: the run and the data.
-        which: the key of the folder that is changed.
-        name: of the file.
-        most: that many changes, chosen at random; by default all.
+    `which` of the folders has it. With `most`, that many changes are chosen at random.
     """
     changes: Iterable[Mutation]
     changes = mutations_of(folders[which], folders[which] / name, random.Random(name))

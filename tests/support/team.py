@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from support import worker
 from support.forked import Forked
+from support.training import last_weights
 
 from mtkit.config import Config, dump_config
 from mtkit.data import PreparedData
@@ -85,12 +86,8 @@ def validation(run: Path) -> dict[str, float]:
     return [row for row in Run.open(run).metrics() if "valid_loss" in row][-1]
 
 
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return Run.open(run).checkpoints()[-1].load_weights()
-
-
 def assert_equal_weights(one: Path, other: Path, *, within: float = 0.0) -> None:
-    first, second = weights(one), weights(other)
+    first, second = last_weights(one), last_weights(other)
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         assert torch.allclose(tensor, second[name], rtol=0, atol=within), name

@@ -73,15 +73,7 @@ WHERE: dict[str, tuple[Any, str]] = {
 def misbehave(
     how: str, *, rank: int | None = None, where: str = "update", step: int = 5, once: bool = False
 ) -> None:
-    """Have a worker do what workers should not.
-
-    Args:
-        how: what it does.
-        rank: of whom; None is everybody.
-        where: before what.
-        step: of the update.
-        once: not when started again.
-    """
+    """Have a worker, or all, do what workers should not; with `once`, not when started again."""
     if rank not in (None, given_rank() or 0) or (once and launcher.is_restarted()):
         return
     owner, name = WHERE[where]

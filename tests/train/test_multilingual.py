@@ -14,7 +14,6 @@ from support.command_line import Place
 from support.prepared import prepare_files, prepare_several
 
 from mtkit.base.errors import MtkitError
-from mtkit.base.files import sha256_of
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
@@ -199,14 +198,6 @@ def test_a_training_pair_that_is_a_validation_pair_of_the_reverse_direction_is_c
     after = prepare_several("two", tmp_path / "after", directions=directions, **settings)
     # Seven pairs in each direction.
     assert after.overlaps[2] == before.overlaps[2] + 14
-
-
-def test_preparing_twice_gives_the_same_bytes(
-    many: PreparedData, text: dict[str, Files], tmp_path: Path
-):
-    again = prepared(text, tmp_path / "out")
-    names = [*many.manifest.files, "manifest.json"]
-    assert [sha256_of(again.path / n) for n in names] == [sha256_of(many.path / n) for n in names]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import changed, number_pairs, reseal, slow, write_pairs
+from conftest import TinyText, changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
+from support.prepared import prepare_files
 from support.runs import contents
 from support.training import assert_same_state, before_update, interrupt, kill, rows_of
 from torch import Tensor
@@ -496,7 +497,11 @@ def test_a_run_allows_what_does_not_change_its_weights(
 
 
 def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
-    begun: Path, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
+    begun: Path,
+    tiny_config: Config,
+    tiny_text: TinyText,
+    tiny_data: PreparedData,
+    tmp_path: Path,
 ):
     copy = tmp_path / "another-name"
     shutil.copytree(tiny_data.path, copy)
@@ -510,22 +515,7 @@ def test_a_run_refuses_other_data_by_checksum_and_takes_a_copy(
     with pytest.raises(MtkitError, match=r"test\.src\.txt: changed"):
         train.run(longer, PreparedData.open(copy), begun, device="cpu")
     other = tmp_path / "other"
-
-    from support.prepared import prepare_files
-
-    files = {
-        split: write_pairs(tmp_path, split, number_pairs(count, seed=seed))
-        for seed, (split, count) in enumerate({"train": 200, "valid": 9}.items(), start=50)
-    }
-    prepare_files(
-        "tiny",
-        other,
-        src_lang="en",
-        tgt_lang="de",
-        train=[files["train"]],
-        valid=files["valid"],
-        vocab_size=300,
-    )
+    prepare_files("tiny", other, **tiny_text.prepare_arguments() | {"vocab_size": 290})
     before = contents(begun)
     with pytest.raises(MtkitError, match="other data") as error:
         train.run(longer, PreparedData.open(other), begun, device="cpu")

@@ -14,7 +14,6 @@ from support.training import events_of
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.prepare import passes
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.train import assembly as train
@@ -163,27 +162,6 @@ def test_the_scores_of_every_set_are_printed_drawn_and_written_for_tensorboard(
         assert dict(events_of(Run.open(tmp_path / "run"), tag))[2] == pytest.approx(value)
 
 
-def test_a_preparation_that_was_killed_at_the_last_set_resumes(
-    two_sets: PreparedData, tiny_text: TinyText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    folder = two_sets.path.parent
-    sets = {"news": (folder / "news.en", folder / "news.de"), "same": tiny_text.valid}
-    arguments = {"valid_also": sets, **tiny_text.prepare_arguments()}
-    original = passes.Passes._add_held_out
-
-    def kill(*given: Any) -> None:
-        original(*given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(passes.Passes, "_add_held_out", kill)
-        with pytest.raises(KeyboardInterrupt):
-            prepare_files("two", tmp_path / "two", **arguments)
-    prepare_files("two", tmp_path / "two", **arguments)
-    again = PreparedData.open(tmp_path / "two")
-    assert again.manifest.files == two_sets.manifest.files
-
-
 @pytest.mark.parametrize("name", ["../news", "", "a b", "é"])
 def test_a_name_that_cannot_be_in_a_file_name_is_refused(
     name: str, tiny_text: TinyText, tmp_path: Path
@@ -191,12 +169,6 @@ def test_a_name_that_cannot_be_in_a_file_name_is_refused(
     arguments = {**tiny_text.prepare_arguments(), "valid_also": {name: tiny_text.valid}}
     with pytest.raises(MtkitError, match="cannot be the name of a validation set"):
         prepare_files("tiny", tmp_path / "out", **arguments)
-
-
-def test_names_that_differ_only_in_capitals_are_refused(tiny_text: TinyText, tmp_path: Path):
-    sets = {"news": tiny_text.valid, "News": tiny_text.valid}
-    with pytest.raises(MtkitError, match="differ only in capital letters"):
-        prepare_files("tiny", tmp_path / "out", **tiny_text.prepare_arguments(), valid_also=sets)
 
 
 def test_an_empty_further_set_is_refused_by_name(tiny_text: TinyText, tmp_path: Path):
