@@ -21,12 +21,7 @@ COMPARED_LINES = ROWS_AT_A_TIME = 32
 
 @dataclass(frozen=True)
 class Bounds:
-    """The requirements of a check.
-
-    Attributes:
-        identical: minimum share of lines with identical translations.
-        difference: maximum difference of the log-probabilities of a token.
-    """
+    """The least share of equal translations, and the largest difference of log-probabilities."""
 
     identical: float
     difference: float
@@ -50,12 +45,8 @@ BOUNDS: dict[Quantization, Bounds] = {
 class Agreement:
     """The comparison of two models.
 
-    Attributes:
-        text: the name of the translated text, of so many lines.
-        identical: number of lines with identical translations.
-        bleu: BLEU of the translations of the second model against those of the first.
-        difference: the largest difference of the log-probabilities of a token.
-        compared: number of lines whose log-probabilities were compared.
+    `bleu` is that of the second model against the first, and `difference` the largest one of the
+    log-probabilities of a token, in `compared` lines.
     """
 
     text: str

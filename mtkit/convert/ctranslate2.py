@@ -26,10 +26,8 @@ def write_ctranslate2(
 ) -> None:
     """Write the model for CTranslate2, with its own specification classes.
 
-    Args:
-        model: accepted by `check_expressible`.
-        longest: number of positions to write; learned positions are all written.
-        quantization: the type of the stored matrices.
+    The model must be accepted by `check_expressible`. Of positions `longest` are written, and of
+    learned ones all.
     """
     spec = _spec_of(model, longest)
     pieces = pieces_of(vocabularies.tgt)

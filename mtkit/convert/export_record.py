@@ -39,11 +39,8 @@ class ExportRecord:
 
     Attributes:
         quantization: the type of the matrices for CTranslate2.
-        run: name of the run folder.
-        checkpoint: as given to `Run.select`.
         steps: the steps of the averaged checkpoints.
         data: name and languages of the corpus.
-        versions: of the software.
         decode, lines: the settings of translation of the run, and what its training lines were
             like, which `mtkit import` reads back.
     """

@@ -67,8 +67,6 @@ def export(
     """Export the model of a run to a folder, and check the exported files.
 
     Args:
-        run: the run.
-        out: the output folder.
         format: the other software, or `safetensors` for a run folder.
         checkpoint: as in `Run.select`.
         quantization: the type of the matrices for CTranslate2.

@@ -36,10 +36,7 @@ def to_marian(
 ) -> nn.Module:
     """Hugging Face's `MarianMTModel` with the weights of a model, in its precision.
 
-    Args:
-        model: accepted by `check_expressible`.
-        longest: number of positions.
-        subwords: of an imported model, which gets its ids back.
+    The model must be accepted by `check_expressible`; it gets `longest` positions.
     """
     from transformers import MarianMTModel
 
@@ -187,10 +184,7 @@ def silence_transformers() -> None:
 class MarianModel:
     """A model and a tokenizer loaded by Hugging Face's automatic classes.
 
-    Args:
-        folder: of the model.
-        decode: its limits of the length.
-        bans_padding: whether padding has no probability, whatever the settings of the model say.
+    With `bans_padding`, padding has no probability, whatever the settings of the model say.
     """
 
     def __init__(self, folder: Path, decode: DecodeConfig, *, bans_padding: bool = False) -> None:

@@ -86,7 +86,6 @@ def import_model(
     Args:
         source: a folder of `MarianMTModel`, an `.npz` file of Marian or its folder, or the name of
             a model on the Hugging Face hub.
-        out: the run folder.
         revision: of a model on the hub: a branch, tag, commit or `refs/pr/N`.
         vocabularies: of an `.npz` file, for source and target.
         src_lang, tgt_lang: codes of the languages, by default those that the model gives.

@@ -45,14 +45,7 @@ _TAG = re.compile(">>.+<<")
 
 @dataclass(frozen=True)
 class Subwords:
-    """The subwords of one side.
-
-    Attributes:
-        pieces: by id.
-        eos, unk, pad: ids.
-        model: the SentencePiece model that segments the text of this side.
-        file: its path, for messages.
-    """
+    """The subwords of one side by id, and the SentencePiece model that segments its text."""
 
     pieces: list[str]
     eos: int
@@ -69,13 +62,11 @@ class MarianSource:
     Attributes:
         config: its shape; `shared_embedding` is not set yet.
         tensors: by the names of Hugging Face's class, in float32.
-        src, tgt: the subwords of both sides.
         start: the id that begins a translation.
         longest: the longest sequence that it was made for, in subwords.
         decode: the settings of translation that its files give.
         folder: of the same model for transformers; None if there is none.
-        src_lang, tgt_lang: codes of the languages; empty if they are not known.
-        lines: what is known of its training lines.
+        src_lang, tgt_lang: empty if they are not known.
     """
 
     config: ModelConfig
@@ -167,12 +158,7 @@ def check_tensors(
 ) -> None:
     """Refuse tensors that are not those of a model of this shape, or are not finite.
 
-    Args:
-        tensors: by the names of `MarianMTModel`.
-        config: the shape.
-        sizes: of the vocabularies of source and target.
-        one_matrix: whether both sides share one embedding matrix.
-        file: that they were read from.
+    They have the names of `MarianMTModel`; `sizes` are those of the vocabularies.
 
     Raises:
         MtkitError: naming the file and the tensor.
@@ -234,7 +220,6 @@ class NewVocabulary:
     """The vocabularies in the order of mtkit.
 
     Attributes:
-        vocabularies: the tokenizers.
         src_rows, tgt_rows: the old id whose row of the embedding each new id has.
         tgt_lost: number of the last new ids of the target that only a text can have: subwords
             that the SentencePiece model has, and the model has not.

@@ -142,11 +142,7 @@ def npz_of(source: Path) -> Path | None:
 
 
 def read_npz(file: Path, vocabularies: tuple[Path, Path] | None) -> MarianSource:
-    """The model in a file of Marian.
-
-    Args:
-        file: the `.npz` file.
-        vocabularies: of source and target; by default those that the files beside it name.
+    """The model in an `.npz` file; its vocabularies are by default those that files beside it name.
 
     Raises:
         MtkitError: if the model has settings that mtkit has not, or if a file is missing or
