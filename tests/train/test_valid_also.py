@@ -120,7 +120,7 @@ def test_only_the_main_set_selects_the_best_checkpoint(
     # The main set gets worse from 20, and the others better from 10.
     values = iter([20.0, 20.0, 10.0, 10.0, 10.0, 10.0, 15.0, 15.0, 90.0, 90.0, 90.0, 90.0])
     monkeypatch.setattr(
-        "mtkit.train.validation.Validator._scores",
+        "mtkit.parsing.task.Task.metrics",
         lambda *_: {"bleu": next(values), "chrf": next(values)},
     )
     config = changed(tiny_config, "train", valid_every=2, checkpoint_every=2)
