@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mtkit.parsing import Scores
     from mtkit.prepare import Report
     from mtkit.score import Score
-    from mtkit.translate import Scored
+    from mtkit.translate import Translation
 
 
 def catalogue() -> str:
@@ -234,7 +234,7 @@ def tree_scores(
     return _render(table) + f"{scores[0].signature}\n"
 
 
-def model_scores(found: Iterable[Scored], *, as_json: bool = False) -> str:
+def model_scores(found: Iterable[Translation], *, as_json: bool = False) -> str:
     """A row for every sentence: line number, log-probability, and that over the length penalty."""
     if not as_json:
         return "".join(

@@ -140,7 +140,7 @@ def inspect_pair(translator: Translator, source: str, translation: str | None = 
         MtkitError: if the source is blank, or a tree is malformed or not of this sentence.
         ValueError: for an ensemble.
     """
-    if translator.is_ensemble:
+    if len(translator.models) > 1:
         raise ValueError("translator: has several models; inspect one of them")
     if not source.strip():
         raise MtkitError("the source is blank")

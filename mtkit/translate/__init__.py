@@ -9,7 +9,6 @@ from mtkit.translate.markup_reading import MarkupLines, markup_windows
 from mtkit.translate.reading import Window, ready_lines, windows
 from mtkit.translate.requests import Translation
 from mtkit.translate.resumable import ResumableOutput
-from mtkit.translate.scoring import Scored
 from mtkit.translate.terms import Glossary
 from mtkit.translate.translator import Translator
 
@@ -18,7 +17,6 @@ __all__ = [
     "Glossary",
     "MarkupLines",
     "ResumableOutput",
-    "Scored",
     "Translation",
     "Translator",
     "Window",

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-from mtkit.align import Aligner, Alignment, Link, Method, Spans, word_spans
-from mtkit.translate.reading import windows
+from mtkit.align import Aligner, Alignment, Link, Spans, word_spans
 from mtkit.translate.requests import Part, Translation
-
-
-def align_pairs(
-    aligner: Aligner, pairs: Iterable[tuple[str, str]], *, reverse: Aligner | None, method: Method
-) -> Iterator[Alignment]:
-    """The word alignment of each pair of lines, in order; see `Translator.align`."""
-    for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
-        yield from aligner.align(
-            *map(list, zip(*window, strict=True)),
-            reverse=reverse,
-            method=method,
-            numbers=range(first, first + len(window)),
-        )
 
 
 def align_by_sentence(

@@ -6,7 +6,6 @@ rows, in half precision, or in 8 bits.
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from mtkit.model import Transformer
 # this many rows on, every layout is equally fast.
 PACKED_SIZE, PACKED_MODEL = 2_000_000, 2**24
 PACKED_FROM, PACKED_TO = 2, 64
+HAS_ONEDNN = bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
 # The largest 8-bit weight and 7-bit activation. CPUs without VNNI add pairs of products in 16 bits,
 # which would saturate with one bit more; with these limits the sums are exact on all CPUs.
 WEIGHT_MAX = 127
@@ -49,7 +49,7 @@ class DenseLinear(nn.Module):
         # Plain attributes, because their access is faster than that of buffers.
         self.transposed = weight.detach().t().contiguous()
         self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().clone()
-        self._packs = (large_model or weight.numel() >= PACKED_SIZE) and _has_onednn()
+        self._packs = (large_model or weight.numel() >= PACKED_SIZE) and HAS_ONEDNN
         # Created when first needed, because only small batches need it.
         self._packed: Tensor | None = None
 
@@ -143,8 +143,3 @@ def weight_places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
         if isinstance(module, Transformer) and module.config.positions == "words":
             yield module, "src_words"
             yield module, "tgt_words"
-
-
-@functools.cache
-def _has_onednn() -> bool:
-    return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,25 +14,9 @@ from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID
 from mtkit.translate.engine import mean_probability, upcast_logits
 from mtkit.translate.reading import windows
+from mtkit.translate.requests import Translation
 from mtkit.translate.search import length_penalty
 from mtkit.translate.sentences import SentenceReader
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The log-probability of a given translation.
-
-    Attributes:
-        pieces: subwords of the translation, with EOS at the end; none if both lines are blank.
-        log_probs: natural log-probability of each subword.
-        log_prob: their sum.
-        score: `log_prob` over the length penalty, as in `Translation.score`.
-    """
-
-    pieces: tuple[str, ...]
-    log_probs: tuple[float, ...]
-    log_prob: float
-    score: float
 
 
 @torch.inference_mode()
@@ -66,15 +50,15 @@ def score_pairs(
     *,
     config: DecodeConfig,
     device: torch.device,
-) -> Iterator[Scored]:
+) -> Iterator[Translation]:
     """Score pairs of a line and a given translation, in order; 0 if both are blank."""
     tokenizer = reader.vocabularies.tgt
     for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1])):
         numbers = range(first, first + len(window))
         src = reader.encode([reader.task.source_text(line) for line, _ in window], numbers)
-        given = (text for _, text in window)
+        given = [text for _, text in window]
         tgt = tokenizer.encode_batch(list(map(reader.task.target_text, given, numbers)))
-        results = [Scored((), (), 0.0, 0.0)] * len(src)
+        results = list(map(Translation, given))
         wanted = np.array([i for i in range(len(src)) if src[i] or tgt[i]], dtype=np.int64)
         lengths = [np.array([len(side[i]) + 1 for i in wanted], np.int64) for side in (src, tgt)]
         longest = max(int(side.max(initial=0)) for side in lengths)
@@ -89,5 +73,11 @@ def score_pairs(
                     len(log_probs), config.length_penalty, config.length_penalty_form
                 )
                 pieces = tuple(tokenizer.piece(i) for i in [*ids, EOS_ID])
-                results[index] = Scored(pieces, tuple(log_probs), log_prob, log_prob / penalty)
+                results[index] = replace(
+                    results[index],
+                    score=log_prob / penalty,
+                    log_prob=log_prob,
+                    pieces=pieces,
+                    log_probs=tuple(log_probs),
+                )
         yield from results

@@ -32,7 +32,6 @@ from mtkit.model import Transformer
 from mtkit.parsing import Task, make_task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
-from mtkit.translate.aligning import align_pairs
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.doubts import Doubts, check
 from mtkit.translate.linear import pack_weights
@@ -40,7 +39,7 @@ from mtkit.translate.loading import choose_direction, load_models
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, plan
-from mtkit.translate.scoring import Scored, score_pairs
+from mtkit.translate.scoring import score_pairs
 from mtkit.translate.sentences import SentenceReader
 from mtkit.translate.terms import Glossary
 
@@ -83,9 +82,9 @@ class Translator:
         if glossary is not None and (config.sample or config.mbr_samples):
             name = "sample" if config.sample else "mbr_samples"
             raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
-        self.model = models[0]
         self.src_prefix = list(src_prefix)
-        self._models = list(models)
+        self.models = list(models)
+        self.model = self.models[0]
         self.vocabularies = vocabularies
         self.src_tokenizer, self.tokenizer = vocabularies
         self.config = config
@@ -96,7 +95,7 @@ class Translator:
         )
         # Set by `load`: the folders, a description of the weights, the languages, and what the
         # training lines were like.
-        self._runs: list[Run | None] = [None] * len(self._models)
+        self._runs: list[Run | None] = [None] * len(self.models)
         self.checkpoint = ""
         self.src_lang = self.tgt_lang = ""
         self.line_facts = LineFacts()
@@ -399,13 +398,17 @@ class Translator:
                 f"not {self.tgt_lang} to {self.src_lang}"
             )
         pairs = zip(sources, translations, strict=True)
-        other = None if reverse is None else reverse.aligner()
-        return align_pairs(self.aligner(), pairs, reverse=other, method=method)
-
-    @property
-    def is_ensemble(self) -> bool:
-        """Whether there are several models."""
-        return len(self._models) > 1
+        aligner, other = self.aligner(), None if reverse is None else reverse.aligner()
+        return (
+            alignment
+            for first, window in windows(pairs, size=lambda pair: len(pair[0]) + len(pair[1]))
+            for alignment in aligner.align(
+                *map(list, zip(*window, strict=True)),
+                reverse=other,
+                method=method,
+                numbers=range(first, first + len(window)),
+            )
+        )
 
     def aligner(self, heads: Sequence[AlignmentHead] | None = None) -> Aligner:
         """The aligner of these models.
@@ -413,18 +416,20 @@ class Translator:
         Args:
             heads: of each model; by default those that its run was tuned to, or `default_heads`.
         """
-        of_models = [heads] * len(self._models) if heads is not None else None
+        of_models = [heads] * len(self.models) if heads is not None else None
         return Aligner(
-            self._models,
-            of_models or list(map(heads_of, self._runs, self._models)),
+            self.models,
+            of_models or list(map(heads_of, self._runs, self.models)),
             self.vocabularies,
             self.config,
             device=self.device,
             src_prefix=self.src_prefix,
         )
 
-    def score_given(self, sources: Iterable[str], translations: Iterable[str]) -> Iterator[Scored]:
-        """The log-probabilities of given translations, line by line, in order.
+    def score_given(
+        self, sources: Iterable[str], translations: Iterable[str]
+    ) -> Iterator[Translation]:
+        """Given translations with their log-probabilities, line by line, in order.
 
         A translation of the model itself has the score that `translate_nbest` reported, if it is
         segmented into the same subwords and ended with EOS. If both lines are blank, the score is
@@ -436,9 +441,7 @@ class Translator:
         """
         _refuse_one_text(sources, translations)
         pairs = zip(sources, translations, strict=True)
-        return score_pairs(
-            self._models, self._reader, pairs, config=self.config, device=self.device
-        )
+        return score_pairs(self.models, self._reader, pairs, config=self.config, device=self.device)
 
 
 def _refuse_one_text(*given: Iterable[str] | None) -> None:

@@ -45,7 +45,7 @@ def numbers(count: int, seed: int = 1) -> list[str]:
 def changed_to(translator: Translator, **settings: Any) -> Translator:
     """The same models under other settings of `decode`."""
     changed = Translator(
-        translator._models,
+        translator.models,
         translator.vocabularies,
         translator.config.model_copy(update=settings),
         device=translator.device,
