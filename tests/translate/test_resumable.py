@@ -40,29 +40,25 @@ def upper(windows: Windows) -> Iterator[tuple[int, bytes]]:
 WHOLE = "1 ONE\n2 TWO\n3 \n4 A\u2028B\n5 THREE\n"
 
 
-def stopping_at(line: int) -> Callable[[Windows], Iterator[tuple[int, bytes]]]:
+def stop_at(line: int, output: Path) -> None:
+    """Begin an output, and stop before the window with this line."""
+
     def until(windows: Windows) -> Windows:
         for first_line, window in windows:
             if first_line >= line:
                 raise KeyboardInterrupt
             yield first_line, window
 
-    return lambda windows: upper(until(windows))
+    with pytest.raises(KeyboardInterrupt):
+        ResumableOutput(output, HOW).run(WINDOWS, lambda windows: upper(until(windows)))
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_output_is_that_of_all_windows_and_nothing_else_is_left(tmp_path: Path) -> None:
-    ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, upper)
-    assert (tmp_path / "out").read_text() == WHOLE
-    assert names(tmp_path) == ["out"]
-
-
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    stop_at(5, tmp_path / "out")
     assert names(tmp_path) == [".out.parts"]
     asked = []
 
@@ -80,18 +76,18 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "decompress"),
     [
+        ("", bytes),
         (".gz", gzip.decompress),
         (".BZ2", bz2.decompress),
         (".xz", lzma.decompress),
         (".zst", zstd.decompress),
     ],
 )
-def test_an_output_whose_name_ends_so_is_compressed_to_the_same_bytes_every_time(
+def test_the_output_is_that_of_all_windows_and_compressed_if_its_name_ends_so(
     ending: str, decompress: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     first, second = tmp_path / f"first{ending}", tmp_path / f"second{ending}"
-    with pytest.raises(KeyboardInterrupt):
-        ResumableOutput(first, HOW).run(WINDOWS, stopping_at(5))
+    stop_at(5, first)
     for output in (first, second):
         ResumableOutput(output, HOW).run(WINDOWS, upper)
     assert decompress(first.read_bytes()).decode() == WHOLE
@@ -114,8 +110,7 @@ def test_a_translator_may_ask_for_windows_ahead_of_what_it_gives(tmp_path: Path)
 
 
 def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(1))
+    stop_at(1, tmp_path / "out")
     assert names(tmp_path) == []
 
 
@@ -130,8 +125,7 @@ def test_a_start_that_did_nothing_leaves_nothing(tmp_path: Path) -> None:
 def test_something_else_is_never_mixed_in(
     how: dict[str, str], windows: Windows, message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    stop_at(5, tmp_path / "out")
     with pytest.raises(MtkitError, match=message):
         ResumableOutput(tmp_path / "out", how).run(windows, upper)
     # Nothing of the first is lost by that.
@@ -140,8 +134,7 @@ def test_something_else_is_never_mixed_in(
 
 
 def test_restart_begins_again(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        ResumableOutput(tmp_path / "out", HOW).run(WINDOWS, stopping_at(5))
+    stop_at(5, tmp_path / "out")
     ResumableOutput(tmp_path / "out", {"run": "b"}, restart=True).run(WINDOWS[:1], upper)
     assert (tmp_path / "out").read_text() == "1 ONE\n2 TWO\n"
 
