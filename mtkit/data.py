@@ -27,7 +27,7 @@ Split = Literal["train", "valid", "test"]
 ALSO = "valid@"
 # What a model does: with parsing, the target text is trees in brackets, one per line, and the
 # encoded targets are those trees linearised.
-Task = Literal["translation", "parsing"]
+TaskName = Literal["translation", "parsing"]
 IntArray = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
@@ -203,7 +203,7 @@ class DataManifest(Record):
     format: int
     name: str = ""
     licence: str | None = None
-    task: Task = "translation"
+    task: TaskName = "translation"
     src_lang: str = ""
     tgt_lang: str = ""
     directions: list[PreparedDirection] | None = None
@@ -284,7 +284,7 @@ class PreparedData:
         return found or [(self.src_lang, self.tgt_lang)]
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskName:
         """What a model learns from this data."""
         return self.manifest.task
 

@@ -13,7 +13,7 @@ from mtkit.base.files import FileName, Record, sha256_of_json, shareable_name
 from mtkit.base.sentences import LineFacts
 from mtkit.base.yaml import cut
 from mtkit.config import Config
-from mtkit.data import Direction, Task
+from mtkit.data import Direction, TaskName
 
 FORMAT = 2
 
@@ -104,7 +104,7 @@ class DataOrigin(Record):
     src_lang: str = ""
     tgt_lang: str = ""
     directions: list[Direction] = Field(default_factory=list)
-    task: Task = "translation"
+    task: TaskName = "translation"
     pairs: int | None = None
     licence: str = ""
     lines: LineFacts | None = None

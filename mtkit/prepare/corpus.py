@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.text import check_language
-from mtkit.data import Task, also_split
+from mtkit.data import TaskName, also_split
 from mtkit.prepare.links import LinkFile, LinkLines
 from mtkit.prepare.source import Block, Source
 from mtkit.prepare.tmx import language_subtags
@@ -81,7 +81,7 @@ class Corpus:
     directions: Sequence[DirectionSources]
     is_multilingual: bool = False
     temperature: float = 1.0
-    task: Task = "translation"
+    task: TaskName = "translation"
     licence: str | None = None
 
     def check(self) -> None:

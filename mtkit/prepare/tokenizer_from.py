@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field
 from mtkit.base.errors import MtkitError, encodable
 from mtkit.base.files import Record, read_record, sha256_of, shareable_name
 from mtkit.base.text import base_language
-from mtkit.data import FileFacts, Task
+from mtkit.data import FileFacts, TaskName
 from mtkit.prepare.corpus import Corpus
 from mtkit.prepare.vocabularies import piece_counts
 from mtkit.prepare_config import PrepareConfig, prepare_config
@@ -45,7 +45,7 @@ class _Origin(_Languages):
     """What a manifest says about the text that a vocabulary is for."""
 
     directions: list[_Languages] = Field(default_factory=list)
-    task: Task = "translation"
+    task: TaskName = "translation"
 
 
 class _Manifest(_Origin):
@@ -60,7 +60,7 @@ class ExistingVocabularies:
     """The vocabularies of a folder, for other text; `facts` is their entry in its manifest."""
 
     path: Path
-    task: Task
+    task: TaskName
     vocabularies: Vocabularies
     facts: dict[str, Any]
 

@@ -14,7 +14,7 @@ import torch
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches, split
 from mtkit.config import Config
-from mtkit.data import IntArray, SentencePairs, Task, TokenArray
+from mtkit.data import IntArray, SentencePairs, TaskName, TokenArray
 from mtkit.tokenizer import EOS_ID, Vocabularies
 from mtkit.train.bpe_dropout import GROWTH, BpeDropout
 
@@ -66,7 +66,7 @@ class MicroBatches:
         vocabularies: Vocabularies,
         *,
         device_type: str,
-        task: Task = "translation",
+        task: TaskName = "translation",
     ) -> None:
         settings = config.train
         self.limit = settings.device_batch_tokens or DEFAULT_DEVICE_TOKENS[device_type]

@@ -16,7 +16,7 @@ from mtkit.base.devices import Precision, arithmetic, float32_arithmetic
 from mtkit.batches import plan_batches
 from mtkit.checkpoint import ValidationScore, validation_scores
 from mtkit.config import Config, TrainConfig
-from mtkit.data import IntArray, PreparedData, SentencePairs, Task, also_split
+from mtkit.data import IntArray, PreparedData, SentencePairs, TaskName, also_split
 from mtkit.model import Transformer
 from mtkit.parsing import make_task
 from mtkit.score import note_tokenised
@@ -132,7 +132,7 @@ class Validator:
         sets: Sequence[ValidationSet],
         *,
         device: torch.device,
-        task: Task,
+        task: TaskName,
         precision: Precision,
         loss: SummedLoss,
         budget: int,
