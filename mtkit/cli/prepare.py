@@ -141,10 +141,10 @@ def prepare(
     interrupted run, run the same command again.
     """
     from mtkit.cli import tables
+    from mtkit.prepare_config import NO_CLEANING, PrepareConfig
 
     if list_corpora or list_settings:
-        printed = tables.catalogue if list_corpora else tables.preparation_settings
-        print_text(printed())
+        print_text(tables.catalogue() if list_corpora else tables.settings(PrepareConfig))
         return
     if name is None:
         raise click.UsageError("give the NAME of a corpus; mtkit prepare --list prints them")
@@ -161,7 +161,6 @@ def prepare(
         _check_complete(data)
     from mtkit.prepare import PrepareOptions, load_corpus
     from mtkit.prepare import prepare as run
-    from mtkit.prepare_config import NO_CLEANING
 
     corpus: Corpus | str = name
     settings: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mtkit import config, prepare_config
+from mtkit import config
 
 if TYPE_CHECKING:
     from mtkit.align import AlignmentScore
@@ -109,17 +109,8 @@ def presets() -> str:
     return _render(table)
 
 
-def preparation_settings() -> str:
-    """The settings of `prepare`, with their defaults and descriptions."""
-    return _settings(prepare_config.PrepareConfig)
-
-
-def training_settings() -> str:
-    """The settings of a run, by section, with their defaults and descriptions."""
-    return _settings(config.Config)
-
-
-def _settings(model: Any) -> str:
+def settings(model: type[config.Section]) -> str:
+    """The settings of a configuration, with their defaults and descriptions."""
     table = _table("KEY", "DEFAULT", "DESCRIPTION")
     for key, field in config.setting_fields(model).items():
         table.add_row(key, json.dumps(field.default), escape(field.description or ""))

@@ -131,17 +131,16 @@ def train(
     To train on several machines, start this on each, with torchrun:
       torchrun OPTIONS -m -- mtkit train ...
     """
+    from mtkit import config as settings
+
     if list_presets or list_settings:
         from mtkit.cli import tables
 
-        printed = tables.presets if list_presets else tables.training_settings
-        print_text(printed())
+        print_text(tables.presets() if list_presets else tables.settings(settings.Config))
         return 0
     if finish_in and (restart or dry_run):
         other = "--restart" if restart else "--dry-run"
         raise click.UsageError(f"--finish-in cannot be combined with {other}")
-    from mtkit import config as settings
-
     if config_name is None:
         from mtkit.run_folder import CONFIG
 
