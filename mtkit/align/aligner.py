@@ -61,11 +61,9 @@ MOST_HEADS = 8
 
 
 class AlignmentHead(Record):
-    """An attention head of the decoder that aligns words.
+    """An attention head of the decoder that aligns words; layers and heads count from 1.
 
-    Attributes:
-        layer, head: from 1.
-        step: where the target subword is predicted, or where it is the decoder's input.
+    It is read where the target subword is predicted, or where it is the decoder's input.
     """
 
     layer: int

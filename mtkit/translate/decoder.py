@@ -34,7 +34,6 @@ class Decoder(BaseDecoder):
         models: on their device, in evaluation mode; their weights are not copied. With several,
             the mean of their probabilities is used.
         tokenizer: of the target language of all models.
-        task: by default translation.
     """
 
     def __init__(

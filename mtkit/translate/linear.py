@@ -36,12 +36,8 @@ class DenseLinear(nn.Module):
     """A float32 linear layer on a CPU, with a matrix layout for decoding steps.
 
     PyTorch's linear layer converts its matrix at every call, which takes longer than the
-    arithmetic if there are few rows.
-
-    Args:
-        weight: (N, K).
-        bias: (N,), or None.
-        large_model: whether the weights of the whole model are too many for a cache.
+    arithmetic if there are few rows. The weight is (N, K); the weights of a large model are too
+    many for a cache.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, large_model: bool = False) -> None:
@@ -70,11 +66,7 @@ class Int8Linear(nn.Module):
     """A linear layer with 8-bit weights; activations are quantized row by row.
 
     A row is scaled by its own largest value, so it does not depend on the other rows, and the sums
-    of products are exact integers.
-
-    Args:
-        weight: (N, K), of float32.
-        bias: (N,), or None.
+    of products are exact integers. The weight is (N, K), of float32.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:

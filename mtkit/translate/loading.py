@@ -68,12 +68,11 @@ def choose_direction(
 ) -> tuple[str, str]:
     """The languages to translate from and to; `tags` are those of the source vocabulary.
 
-    Returns:
-        The codes of both; that of the source is empty if the run has several and none was given.
+    That of the source is empty if the run has several and none was given.
 
     Raises:
         MtkitError: if the run has several target languages and none was given, or if it does not
-            have a language; the message lists those there are. Also if a code is empty.
+            have a language. Also if a code is empty.
     """
     for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         if code == "":

@@ -117,12 +117,8 @@ class State:
 class Reader:
     """Reads lines one after another.
 
-    Args:
-        state: what is open before the first line.
-        number: of the first line, for warnings; None for no warnings.
-
-    Attributes:
-        state: what is open after the last line.
+    `state` is what is open before the first line, and then after the last one. `number` is that of
+    the first line, for warnings; without it there are none.
     """
 
     def __init__(self, state: State = State(), number: int | None = None) -> None:

@@ -153,10 +153,7 @@ def parse(
 ) -> list[str | Segment]:
     """The parts of some lines: segments to translate, and what is copied between them.
 
-    Args:
-        lines: without their line ends; the parts have one for each line.
-        first_line: number of the first.
-        state: what is open before it.
+    Lines have no line ends, and the parts have one for each. `state` is what is open before.
     """
     reader = Reader(state)
     parts: list[str | Segment] = []

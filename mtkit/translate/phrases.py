@@ -54,9 +54,8 @@ class Spelling:
 class Phrase:
     """A phrase that an output must contain.
 
-    Attributes:
-        spellings: any of them will do. The first one is possible after every token.
-        is_word: whether it ends with a letter, so that the next token must not continue the word.
+    Any spelling will do; the first one is possible after every token. If the phrase is a word, it
+    ends with a letter, and the next token must not continue the word.
     """
 
     spellings: tuple[Spelling, ...]

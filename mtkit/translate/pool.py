@@ -67,7 +67,6 @@ class Pool(BaseDecoder):
             weights are moved to shared memory, and for a CPU they are packed.
         tokenizer: of the target language of all models.
         devices: one for each worker.
-        task: by default translation.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class ResumableOutput:
     """The parts of one output file, which one process at a time writes.
 
     Args:
-        output: the file to write; `.gz`, `.bz2`, `.xz` or `.zst` at its end compresses it.
+        output: `.gz`, `.bz2`, `.xz` or `.zst` at its end compresses it.
         settings: everything that the translation depends on besides its input, by option name.
         restart: delete the parts of an earlier start.
     """

@@ -95,12 +95,12 @@ def sample(
     does not).
 
     Args:
-        step, max_lengths, bos_id, eos_id, alpha, penalty_form, device: as in `beam_search`.
         cache: of B sentences with W slots each; it is never reordered.
         uniforms_BWT: for each step of each sample a number in [0, 1); T is at least the largest
             of `max_lengths`.
-        sampling: settings of sampling; the default is the model's own distribution.
-        constraints: on outputs; the probability of an excluded token goes to the others.
+        sampling: by default the model's own distribution.
+        constraints: the probability of an excluded token goes to the others.
+        step, others: as in `beam_search`.
 
     Returns:
         For each sentence W hypotheses, in sampling order and not by score; fewer if the
