@@ -16,16 +16,17 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mtkit.base.errors import MtkitError, reason_of
+from mtkit.base.files import naming_file
 from mtkit.base.hub_client import quiet_client, the_hub, transport_errors
 from mtkit.data import Split
-from mtkit.prepare.catalogue import CatalogueEntry, Pair
+from mtkit.prepare.catalogue import CatalogueEntry
 
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
@@ -49,10 +50,9 @@ class HubSource:
 
 @dataclass(frozen=True)
 class HubSplit:
-    """The pairs of one split, in the order of the repository: the same in every iteration.
+    """The pairs of one split, in the order of the repository; ``len`` is their number.
 
-    ``len`` is their number. They are read from disk in batches and are not changed: a side may
-    contain a line break, or be empty (also if it is null in the repository).
+    They are not changed: a side may contain a line break, or be empty or null.
     """
 
     source: HubSource
@@ -62,14 +62,8 @@ class HubSplit:
         return int(self._rows.num_rows)
 
     def tables(self) -> Iterator[Any]:
-        """The same pairs as Arrow tables with the columns src and tgt, some rows at a time."""
+        """The pairs as Arrow tables with the columns src and tgt, read from disk one by one."""
         yield from self._rows.with_format("arrow").iter(batch_size=_BATCH_ROWS)
-
-    def __iter__(self) -> Iterator[Pair]:
-        for table in self.tables():
-            columns = (table.column(side).to_pylist() for side in ("src", "tgt"))
-            for src, tgt in zip(*columns, strict=True):
-                yield src or "", tgt or ""
 
 
 @dataclass(frozen=True)
@@ -148,18 +142,21 @@ def fetch_split(
 
 
 def _fetch(wanted: _Wanted) -> list[HubSplit]:
-    """The splits; raises `MtkitError` with an explanation of what went wrong."""
     with _quiet_libraries(), waiting_noted(f"fetching {wanted.described} from {the_hub()}"):
-        try:
-            builder = _builder(wanted)
-            return [_split(builder, wanted, split) for split in wanted.splits]
-        except MtkitError:
+        builder = _builder(wanted)
+        return [_split(builder, wanted, split) for split in wanted.splits]
+
+
+@contextmanager
+def _explained(wanted: _Wanted) -> Iterator[None]:
+    """Report in one line what goes wrong in a call of the libraries."""
+    try:
+        yield
+    except Exception as error:
+        message = _explanation(error, wanted)
+        if message is None:
             raise
-        except Exception as error:
-            message = _explanation(error, wanted)
-            if message is None:
-                raise
-            raise MtkitError(message) from error
+        raise MtkitError(message) from error
 
 
 def _builder(wanted: _Wanted) -> Any:
@@ -183,10 +180,11 @@ def _builder(wanted: _Wanted) -> Any:
             ) from error
     # One request with one time limit, because it fails fast; the first request of `datasets` is
     # tried six times, for a minute each.
-    info = HfApi().dataset_info(
-        wanted.repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
-    )
-    configs = datasets.get_dataset_config_names(name, revision=info.sha)
+    with _explained(wanted):
+        info = HfApi().dataset_info(
+            wanted.repository, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT
+        )
+        configs = datasets.get_dataset_config_names(name, revision=info.sha)
     if wanted.config is None and len(configs) > 1:
         raise MtkitError(
             f"{wanted.repository} on {the_hub()} has several configurations, "
@@ -194,16 +192,18 @@ def _builder(wanted: _Wanted) -> Any:
         )
     if wanted.config is not None and wanted.config not in configs:
         raise _lacks(wanted, f"configuration '{wanted.config}'", configs)
-    builder = datasets.load_dataset_builder(
-        name, wanted.config, revision=info.sha, cache_dir=str(cache)
-    )
+    with _explained(wanted):
+        builder = datasets.load_dataset_builder(
+            name, wanted.config, revision=info.sha, cache_dir=str(cache)
+        )
     if builder.hash != info.sha:  # `datasets` silently used an older copy
         raise MtkitError(_unreachable("it stopped answering"))
     if not Path(builder.cache_dir).exists():  # it is created as a whole
         if wanted.alone:
             _leave_out_other_splits(builder, wanted)
-        _download(builder, wanted.repository, info)
-        builder.download_and_prepare()
+        _download(builder, wanted, info)
+        with _explained(wanted):
+            builder.download_and_prepare()
     return builder
 
 
@@ -220,7 +220,7 @@ def _leave_out_other_splits(builder: Any, wanted: _Wanted) -> None:
     builder.info.splits = datasets.SplitDict({name: splits[name]}) if known else None
 
 
-def _download(builder: Any, repository: str, info: DatasetInfo) -> None:
+def _download(builder: Any, wanted: _Wanted, info: DatasetInfo) -> None:
     """Download the files of the builder's configuration to the cache and verify their checksums.
 
     The client itself compares only sizes.
@@ -228,20 +228,29 @@ def _download(builder: Any, repository: str, info: DatasetInfo) -> None:
     import datasets
 
     urls = builder.config.data_files
-    paths = datasets.DownloadManager(dataset_name=builder.dataset_name).download(urls)
+    manager = datasets.DownloadManager(dataset_name=builder.dataset_name)
+    with _explained(wanted):
+        for _ in range(2):  # the client gives up when a connection is reset
+            with suppress(*transport_errors()):
+                paths = manager.download(urls)
+                break
+        else:
+            paths = manager.download(urls)
     listed = {file.rfilename: file for file in info.siblings or ()}
-    prefix = f"hf://datasets/{repository}@{info.sha}/"
+    prefix = f"hf://datasets/{wanted.repository}@{info.sha}/"
     for split in urls:
         for url, path in zip(urls[split], paths[split], strict=True):
             name = str(url).removeprefix(prefix)
-            if not _intact(Path(path), listed[name]):
+            with naming_file(Path(path)):
+                if _intact(Path(path), listed[name]):
+                    continue
                 # The cache has a link to a file named after its checksum: delete both.
                 Path(path).resolve().unlink()
                 Path(path).unlink(missing_ok=True)
-                raise MtkitError(
-                    f"{name} of {repository} arrived damaged (its checksum is not the one "
-                    f"{the_hub()} lists) and was deleted: run the command again"
-                )
+            raise MtkitError(
+                f"{name} of {wanted.repository} arrived damaged (its checksum is not the one "
+                f"{the_hub()} lists) and was deleted: run the command again"
+            )
 
 
 def _intact(path: Path, listed: RepoSibling) -> bool:
@@ -259,7 +268,8 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
 
     if name not in builder.info.splits:
         raise _lacks(wanted, f"split '{name}'", builder.info.splits)
-    rows = builder.as_dataset(split=name).flatten()
+    with _explained(wanted):
+        rows = builder.as_dataset(split=name).flatten()
     for record in wanted.records:
         prefix = f"{record}." if record else ""
         sides = {prefix + wanted.src_lang: "src", prefix + wanted.tgt_lang: "tgt"}

@@ -42,6 +42,10 @@ from mtkit.prepare.hub import fetch
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.base.errors import MtkitError
 
+def pairs(split):
+    for table in split.tables():
+        yield from zip(*(table.column(side).to_pylist() for side in ("src", "tgt")))
+
 connections = 0
 connect = socket.socket.connect
 
@@ -59,10 +63,10 @@ for name, _, source in (argument.partition("@") for argument in sys.argv[1:]):
         answer = {}
         for part, split in fetch(corpus).items():
             tracemalloc.start()
-            read = sum(1 for _ in split)
+            read = sum(1 for _ in pairs(split))
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            answer[part] = {"pairs": list(split), "length": len(split), "read": read,
+            answer[part] = {"pairs": list(pairs(split)), "length": len(split), "read": read,
                             "peak": peak, "source": dataclasses.asdict(split.source)}
     except MtkitError as error:
         answer = {"error": str(error)}
@@ -286,9 +290,9 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     card = good.files["README.md"].content
     first = "de-en/train-00000-of-00003.parquet"
     # Different text in each, so that the files and the faults of one are not those of another.
-    damaged, broken, failing = (
+    damaged, broken, failing, reset = (
         wmt14_repository({"de-en": dataclasses.replace(small, train=numbered(3000, word, word))})
-        for word in ("damaged", "broken", "failing")
+        for word in ("damaged", "broken", "failing", "reset")
     )
     repositories = {
         "test/gated": dataclasses.replace(good, gated=True),
@@ -307,11 +311,13 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         "test/damaged": damaged,
         "test/broken": broken,
         "test/failing": failing,
+        "test/reset": reset,
     }
     faults = {
         "datasets/test/busy": Fault(status=503),
         f"/storage/{damaged.files[first].sha256}": Fault(corrupt=True, times=1),
         f"/storage/{broken.files[first].sha256}": Fault(cut_after=5000),
+        f"/storage/{reset.files[first].sha256}": Fault(cut_after=5000, times=1),
         f"/storage/{failing.files[first].sha256}": Fault(status=403),
     }
     names = [f"wmt14-de-en@{name}" for name in ("test/missing", *repositories)]
@@ -367,6 +373,10 @@ def test_an_interrupted_download_is_one_line_that_says_to_run_it_again(troubled:
     error = troubled.error("test/broken")
     assert error.startswith("cannot reach the Hugging Face hub at http://127.0.0.1:")
     assert "run the command again, which keeps complete files" in error
+
+
+def test_a_download_goes_on_after_a_reset_connection(troubled: Outcome) -> None:
+    assert troubled.pairs("test/reset", "train") == numbered(3000, "reset", "reset")
 
 
 def test_a_full_disk_is_one_line_that_names_the_cache(tmp_path: Path) -> None:
