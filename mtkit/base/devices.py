@@ -1,7 +1,4 @@
-"""Devices, precision, and memory.
-
-This is separate from `train.distributed`, so that translating need not import that.
-"""
+"""Devices, precision, and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def choose_device(name: str) -> torch.device:
     With several workers on a machine, each gets its own GPU.
 
     Raises:
-        MtkitError: if `cuda` is requested and there is none.
+        MtkitError: if there is no GPU, or none for this worker.
     """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
@@ -61,10 +58,7 @@ def devices(device: torch.device, count: int) -> list[torch.device]:
 
 
 def workers_wanted(device: str) -> int:
-    """The default number of training workers: one per GPU, or one on a CPU.
-
-    In a worker it is the number of workers.
-    """
+    """The default number of training workers: one per GPU, or one on a CPU; in a worker, all."""
     if given_rank() is not None:
         return given_world_size()
     if device == "cpu" or not torch.cuda.is_available():
@@ -73,7 +67,7 @@ def workers_wanted(device: str) -> int:
 
 
 def describe_device(device: torch.device) -> str:
-    """The name of the device."""
+    """The device in words."""
     if device.type == "cuda":
         return f"GPU ({torch.cuda.get_device_name(device)})"
     threads = torch.get_num_threads()
@@ -86,18 +80,12 @@ def has_native_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     able = torch.cpu.get_capabilities()
     if any(able.get(name, False) for name in ("avx512_bf16", "amx_bf16")):
-        # oneDNN computes the products, and the user may have disabled these units in it.
-        return _onednn_uses_bf16()
+        # oneDNN computes the products, and the user may have disabled these units in it. With only
+        # AVX-512 it supports bfloat16 by converting to float32, which is slow.
+        limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+        is_limited = limit in ("AVX512_CORE", "AVX512_CORE_VNNI")
+        return not is_limited and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return bool(able.get("bf16", False))
-
-
-def _onednn_uses_bf16() -> bool:
-    """Whether oneDNN multiplies bfloat16 matrices with special units of an x86 CPU."""
-    # With only AVX-512 it supports bfloat16 by converting to float32, which is slow.
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    if limit in ("AVX512_CORE", "AVX512_CORE_VNNI"):
-        return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def has_int8(device: torch.device) -> bool:
@@ -112,12 +100,9 @@ def has_int8(device: torch.device) -> bool:
 def choose_precision(wanted: Precision, device: torch.device, *, exact: bool = False) -> Precision:
     """The arithmetic of matrix products: `fp32`, `bf16` or `int8`.
 
-    Args:
-        wanted: the setting; `auto` is bf16 if the hardware has it.
-        device: where they are computed.
-        exact: `auto` is fp32. Another batch shape can change the last digit of a result, and with
-            less precision such a change is larger, so a translation could depend on the other
-            lines of its batch.
+    `auto` is bf16 if the hardware has it, and fp32 if `exact` is set: another batch shape can
+    change the last digit of a result, and with less precision such a change is larger, so a
+    translation could depend on the other lines of its batch.
 
     Raises:
         MtkitError: for int8 if the device does not support it.
@@ -220,10 +205,7 @@ def limited_to_free_memory(device: torch.device, *, reserve: int = 0) -> Iterato
     """Within it, an allocation on a CPU fails where the free memory does not suffice.
 
     Without it Linux promises more memory than there is, and kills a program that uses it.
-
-    Args:
-        device: on a GPU nothing is limited.
-        reserve: bytes of the free memory that are needed later.
+    `reserve` bytes are kept free for later.
     """
     free = free_memory() if device.type == "cpu" else None
     if free is None:
@@ -261,10 +243,8 @@ def is_out_of_memory(error: Exception) -> bool:
     if any(words in text for words in NO_MEMORY):
         return True
     # oneDNN has the same message for any reason, so the memory must be tested.
-    return text.startswith(("could not create a ", "could not execute a ")) and _is_memory_short()
-
-
-def _is_memory_short() -> bool:
+    if not text.startswith(("could not create a ", "could not execute a ")):
+        return False
     try:
         # The memory is not used, so this costs nothing. For the heap see
         # `disable_malloc_trim`.
@@ -276,11 +256,7 @@ def _is_memory_short() -> bool:
 
 @contextmanager
 def memory_explained(what: str) -> Iterator[None]:
-    """Report out-of-memory errors in one line.
-
-    Args:
-        what: what was being done, and what the user can do.
-    """
+    """Report out-of-memory errors in one line; `what` was done, and what the user can do."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

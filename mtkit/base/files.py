@@ -115,17 +115,8 @@ def partial_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file atomically.
-
-    Raises:
-        OSError: if writing fails; the file is unchanged then.
-    """
-    write_parts(path, [text])
-
-
-def write_parts(path: Path, parts: Iterable[str]) -> None:
-    """Replace a text file atomically, with parts that are made while it is written.
+def write_whole(path: Path, parts: str | Iterable[str]) -> None:
+    """Replace a text file atomically, by a text or by parts that are made while it is written.
 
     Raises:
         OSError: if writing fails, with the name of the file, which is unchanged then.
@@ -133,7 +124,7 @@ def write_parts(path: Path, parts: Iterable[str]) -> None:
     partial = partial_name(path)
     try:
         with partial.open("w", encoding="utf-8", newline="") as file:
-            file.writelines(parts)
+            file.writelines([parts] if isinstance(parts, str) else parts)
         sync(partial)
         partial.replace(path)
     except OSError as error:
@@ -176,21 +167,12 @@ def sealed_text(record: Record) -> str:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a sealed JSON file atomically.
-
-    Raises:
-        OSError: if writing fails; the file is unchanged then.
-    """
+    """Write a sealed JSON file atomically; raises as `write_whole`."""
     write_whole(path, sealed_text(record))
 
 
 def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
-    """The record of a sealed JSON file.
-
-    Args:
-        path: of the file.
-        kind: the model of the record; its field `kind`, if it has one, names the folder.
-        advice: what the user can do if the file is damaged.
+    """The record of a sealed JSON file; its field `kind`, if it has one, names the folder.
 
     Raises:
         MtkitError: if the file is missing, was changed, or was written by another version.
@@ -202,11 +184,6 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
     except (ValueError, RecursionError) as error:
         raise MtkitError(f"{path}: damaged ({reason_of(error, most=200)}); {advice}") from error
     checksum = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
-    if checksum is None:
-        raise MtkitError(
-            f"{path}: damaged, or written by another version of mtkit (it has no checksum); "
-            f"{advice}"
-        )
     if checksum != sha256_of_json(content):
         raise MtkitError(f"{path}: changed since it was written (its checksum is wrong); {advice}")
     if "kind" in kind.model_fields and "kind" in content:
@@ -217,13 +194,7 @@ def read_record(path: Path, kind: type[RecordT], *, advice: str) -> RecordT:
 
 
 def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -> RecordT:
-    """Parse a plain value as a record.
-
-    Args:
-        content: the value.
-        kind: the model of the record.
-        name: its origin, for messages.
-        advice: what the user can do if it is invalid.
+    """Parse a plain value as a record; `name` is its origin, for messages.
 
     Raises:
         MtkitError: naming the first key that is wrong.
@@ -242,22 +213,9 @@ def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -
 # Locks
 
 
-class _Owner(Record):
-    """The owner of a lock, as written in the lock file."""
-
-    process: int
-    host: str
-    since: str
-
-
 @dataclass(frozen=True)
 class FileLock:
-    """A lock that this process holds.
-
-    Attributes:
-        path: of the lock file.
-        descriptor: of the open file.
-    """
+    """A lock file that this process holds open."""
 
     path: Path
     descriptor: int
@@ -278,9 +236,9 @@ def lock(path: Path, *, what: Path, doing: str) -> Iterator[FileLock]:
     if the file system supports that, as NFS does since Linux 2.6.12.
 
     Args:
-        path: the lock file, in a folder that exists.
-        what: the file or folder that is locked, for messages.
-        doing: for messages, what is being done to it, such as "trained".
+        path: in a folder that exists.
+        what: the file or folder that is locked.
+        doing: what is being done to it, such as "trained".
 
     Raises:
         MtkitError: if another process holds it, naming process, host and time; if the file cannot
@@ -325,17 +283,17 @@ def _take(held: FileLock, what: Path, doing: str) -> None:
 def _write_owner(held: FileLock) -> None:
     """Write this process to the lock file; errors such as a full disk are ignored."""
     now = datetime.datetime.now().astimezone().isoformat(" ", "seconds")
-    owner = _Owner(process=os.getpid(), host=socket.gethostname(), since=now)
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {now}"
     with contextlib.suppress(OSError):
         os.ftruncate(held.descriptor, 0)
-        os.pwrite(held.descriptor, owner.model_dump_json().encode(), 0)
+        os.pwrite(held.descriptor, owner.encode(), 0)
 
 
 def _owner(held: FileLock) -> str:
     # A process that has just taken the lock writes its name a moment later.
     for _ in range(50):
-        with contextlib.suppress(OSError, ValidationError):
-            owner = _Owner.model_validate_json(os.pread(held.descriptor, 4096, 0))
-            return f"process {owner.process} on {owner.host} since {owner.since}"
+        with contextlib.suppress(OSError):
+            if text := os.pread(held.descriptor, 4096, 0):
+                return text.decode(errors="replace")
         time.sleep(0.01)
     return "another process"

@@ -20,21 +20,14 @@ _PARTIAL, _DRY_RUN = ".partial", ".dry-run"
 
 
 def check_writable(
-    path: Path,
-    *,
-    force: bool,
-    kind: str,
-    place: str,
-    is_kind: Callable[[Path], bool],
+    path: Path, *, force: bool, kind: str, place: str, is_kind: Callable[[Path], bool]
 ) -> None:
     """Refuse, before any work is done, a folder that exists or cannot be created.
 
     Args:
-        path: the folder.
         force: allow it to replace another folder of its kind, or an empty one.
         kind: the kind of folder, in words.
         place: the option or argument that names it.
-        is_kind: whether a folder is of that kind.
 
     Raises:
         MtkitError: with the reason, and what to do.
@@ -79,6 +72,7 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
         path.parent.mkdir(parents=True, exist_ok=True)
         holding = path.with_name(f"{partial.name}.lock")
         with lock(holding, what=path, doing="written"):
+            is_left = False
             try:
                 partial.mkdir(exist_ok=True)
                 _resume_or_clear(partial, key)
@@ -86,14 +80,11 @@ def new_folder(path: Path, *, key: str | None = None, keep: bool = True) -> Iter
                 if keep:
                     _rename_into_place(partial, path)
             except (KeyboardInterrupt, LostWorkerError):
-                if key is None or not keep:
+                is_left = key is not None and keep
+                raise
+            finally:
+                if not is_left:
                     shutil.rmtree(partial, ignore_errors=True)
-                raise
-            except BaseException:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            if not keep:
-                shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         if error.errno is None:
             raise

@@ -3,14 +3,9 @@
 A page has no JavaScript, or one script that is a part of it. Its security policy allows this script
 alone, and no connection.
 
-Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates` and the
-charts. The contents of the pages are in `train.report_page`, `prepare.statistics` and
-`inspect.page`.
-
-The card of an export is Markdown, from a template too.
-
-Every text is escaped, and cut if it is very long. The same values give the same bytes: a page has
-no time stamp but what the caller gives.
+Only this module uses Jinja and matplotlib: it renders the templates in `mtkit/templates`, also the
+card of an export, and the charts. `train.report_page`, `prepare.statistics` and `inspect.page` own
+what the pages say. Every text is escaped. The same values give the same bytes.
 """
 
 from __future__ import annotations
@@ -41,17 +36,16 @@ def render(
     kind: str,
     script: str = "",
     reload: int | None = None,
-    **values: Any,
+    **more: Any,
 ) -> str:
     """A complete page, as HTML in UTF-8.
 
     Args:
         template: a file in `mtkit/templates` that extends `page.html`.
-        title: the title.
-        kind: the kind of page.
+        kind: the kind of page, which stands above its title.
         script: a file in `mtkit/templates`, the only script that the page may run.
         reload: seconds after which a browser loads the page again; None: never.
-        values: the variables of the template.
+        more: the variables of the template.
     """
     from markupsafe import Markup
 
@@ -67,7 +61,7 @@ def render(
         reload=reload,
         script=Markup(code),
         script_policy=f"script-src 'sha256-{digest}'" if script else "",
-        **values,
+        **more,
     )
 
 
@@ -148,12 +142,7 @@ def brief(value: float) -> str:
 # Okabe and Ito's blue and vermilion: they differ for every kind of colour vision, and in print by
 # their lightness. The page replaces these colours by its own, which depend on light or dark mode.
 ONE, TWO, _INK, _RULE = "#0072b2", "#d55e00", "#1f2328", "#d9dee3"
-_CSS_COLORS = {
-    ONE: "var(--one)",
-    TWO: "var(--two)",
-    _INK: "currentColor",
-    _RULE: "var(--rule)",
-}
+_CSS_COLORS = {ONE: "var(--one)", TWO: "var(--two)", _INK: "currentColor", _RULE: "var(--rule)"}
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.sans-serif": ["DejaVu Sans"],
@@ -194,11 +183,9 @@ class Line:
     """A curve.
 
     Attributes:
-        label: its name in the legend.
         points: (x, y), by x.
         color: `ONE` or `TWO`.
         marker: of single points, as matplotlib names it; left out if there are many.
-        dashed: whether the line is dashed, so that it differs without colours.
         steps: whether it is a histogram: a step around each point, filled down to zero.
     """
 
@@ -217,13 +204,10 @@ class Chart:
     Attributes:
         title: no other chart of the page has the same.
         description: what can be seen, in words.
-        lines: the curves.
         x_label: of the x axis, which has whole numbers from 0.
-        scale: of the y axis: as long as the values, from zero on, or logarithmic if the values
-            differ by a factor of 2 or more.
+        scale: of the y axis; it is logarithmic if the values differ by a factor of 2 or more.
         form: how numbers on the y axis are written.
         mark: a place on the x axis, and its name in the legend.
-        note: shown below.
     """
 
     title: str

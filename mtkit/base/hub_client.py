@@ -15,13 +15,10 @@ from typing import Any
 
 @contextmanager
 def quiet_client(*others: str) -> Iterator[None]:
-    """Silence the client, and its progress bars unless on a terminal.
+    """Silence the client, the loggers `others`, and the progress bars unless on a terminal.
 
     Large files are downloaded without Xet unless HF_HUB_DISABLE_XET is set: networks block its
     storage, and its client retries for minutes.
-
-    Args:
-        others: names of further loggers to silence.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils.tqdm import disable_progress_bars

@@ -11,20 +11,11 @@ from mtkit.base.yaml import NotYamlError, cut, parse_yaml, shown
 
 
 def parse_value(override: str, text: str) -> Any:
-    """The value of an override, read as YAML.
-
-    Args:
-        override: all of it, for the message.
-        text: of the value.
+    """The value `text` of an override, read as YAML.
 
     Raises:
         MtkitError: if it is not YAML.
     """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # The form in which Python passes invalid UTF-8 from the shell.
-        raise MtkitError(f"--set {cut(override)}: is not UTF-8") from None
     try:
         return parse_yaml(text)
     except NotYamlError:

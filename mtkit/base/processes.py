@@ -67,10 +67,7 @@ def ordered_map(
     items, everything is done in this process.
 
     Args:
-        function: sent to each worker once. It may keep a state between items, as long as its
-            results do not depend on that.
-        items: read when they are needed.
-        workers: number of processes.
+        function: sent to each worker once; its results do not depend on earlier items.
 
     Raises:
         LostWorkerError: if a worker ended.
@@ -89,20 +86,21 @@ def ordered_map(
         # Items are sent to the workers in turn, and results are read in the same order.
         turns = itertools.cycle(started)
         sent: deque[Item] = deque()
-        for item, worker in zip(
-            itertools.islice(waiting, _AT_A_TIME * workers), itertools.cycle(started), strict=False
-        ):
-            worker.send(item)
-            sent.append(item)
+
+        def send(worker: Worker[Item, Result]) -> None:
+            for item in itertools.islice(waiting, 1):
+                worker.send(item)
+                sent.append(item)
+
+        for worker in _AT_A_TIME * started:
+            send(worker)
         while sent:
             worker = next(turns)
             result = worker.receive()
             if isinstance(result, Exception):
                 raise result
             yield sent.popleft(), result
-            for item in itertools.islice(waiting, 1):
-                worker.send(item)
-                sent.append(item)
+            send(worker)
     finally:
         for worker in started:
             worker.end()
@@ -117,7 +115,7 @@ class Worker(Generic[Item, Result]):
         advice: which settings need less memory.
 
     Attributes:
-        pipe: the pipe of its results, to wait for.
+        pipe: of its results, to wait for.
     """
 
     def __init__(
@@ -159,22 +157,14 @@ class Worker(Generic[Item, Result]):
         return self._process.pid or 0
 
     def send(self, item: Item) -> None:
-        """Send it an item.
-
-        Raises:
-            LostWorkerError: if it has ended.
-        """
+        """Send it an item; raises `LostWorkerError` if it has ended."""
         try:
             self.pipe.send(item)
         except OSError:
             raise self._lost() from None
 
     def receive(self) -> Result | Exception:
-        """Its next result, or the exception that the function raised.
-
-        Raises:
-            LostWorkerError: if it has ended.
-        """
+        """Its next result, or the exception of the function; raises as `send`."""
         try:
             answer: Result | Exception = self.pipe.recv()
         except (OSError, EOFError):
@@ -199,10 +189,9 @@ class Worker(Generic[Item, Result]):
                 "this script starts workers when it is imported, and every worker imports it: "
                 'put its code under `if __name__ == "__main__":`'
             )
-        if code is None:
-            how = "it closed its pipe"
-        else:
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        how = f"status {code}"
+        if code is not None and code < 0:
+            how = f"killed by {signal.Signals(-code).name}"
         return LostWorkerError(
             f"{self._what} ended unexpectedly ({how}); if memory ran out, {self._advice}"
         )

@@ -52,7 +52,6 @@ def with_pieces(model: bytes, pieces: Sequence[Piece], special_ids: dict[str, in
     A text is segmented as before if the list has the same normal subwords, symbols and bytes.
 
     Args:
-        model: a SentencePiece model.
         pieces: the new subwords; the texts must be different.
         special_ids: the ids of `unk`, `bos`, `eos` and `pad`.
 

@@ -34,8 +34,8 @@ class LineFacts(Record):
     """What the training lines of a model are like.
 
     Attributes:
-        sampled: number of pairs that were sampled; 0 if nothing is known.
-        several: number of sampled pairs whose source has several sentences.
+        sampled: pairs that were sampled; 0 if nothing is known.
+        several: sampled pairs whose source has several sentences.
         longest: bytes of the longest source of all pairs, in UTF-8; 0 if it is not known.
         shortest: only one in a thousand targets has fewer bytes than this times those of its
             source, of the pairs with a source of `LONG_ENOUGH` bytes.
@@ -59,21 +59,20 @@ LONG_ENOUGH = 30
 def split(text: str, language: str) -> list[str]:
     """The sentences of a text, each with the space after it: joined, they are the text.
 
-    Args:
-        text: one or several lines.
-        language: a code such as `de` or `pt-BR`, for its abbreviations; a language unknown to
-            sentencex is split by the rules for English.
+    A language that sentencex does not know is split by the rules for English.
     """
     code = base_language(language)
     pieces = list(_pieces(code, text))
     sentences: list[list[str]] = []
     is_beginning = False
     for number, piece in enumerate(pieces, start=1):
-        if is_beginning or (sentences and number == len(pieces) and _is_enumerator(piece)):
+        is_enumerator = _ENUMERATOR.fullmatch(piece.strip()) is not None
+        if is_beginning or (sentences and number == len(pieces) and is_enumerator):
             sentences[-1].append(piece)
         else:
             sentences.append([piece])
-        is_beginning = _is_enumerator(piece) or (code == "de" and _ends_in_ordinal(piece))
+        ends_in_ordinal = code == "de" and _GERMAN_ORDINAL.search(piece.rstrip()[-4:])
+        is_beginning = is_enumerator or bool(ends_in_ordinal)
     return ["".join(sentence) for sentence in sentences] or [text]
 
 
@@ -94,14 +93,6 @@ def _pieces(code: str, text: str) -> Iterator[str]:
         whole = pieces if is_last else pieces[:-1]
         yield from whole
         start, size = start + sum(map(len, whole)), _AT_ONCE
-
-
-def _is_enumerator(piece: str) -> bool:
-    return _ENUMERATOR.fullmatch(piece.strip()) is not None
-
-
-def _ends_in_ordinal(piece: str) -> bool:
-    return _GERMAN_ORDINAL.search(piece.rstrip()[-4:]) is not None
 
 
 def separator(language: str) -> str:

@@ -24,9 +24,6 @@ else:
 
 log = logging.getLogger(__name__)
 
-_WORD = re.compile(r"\w")
-
-
 # The exceptions of reading a file; the last three are from damaged compression.
 _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 
@@ -34,9 +31,7 @@ _DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, zstd.ZstdError)
 def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
     """A plain or compressed (.gz, .bz2, .xz, .zst) file, open for reading its plain bytes.
 
-    Args:
-        path: its ending, in any case, gives the compression.
-        raw: the open file, for a caller that needs the position in it; the caller closes it.
+    A caller that needs the position in the file gives it open, as `raw`, and closes it.
 
     Raises:
         MtkitError: if it cannot be opened.
@@ -63,11 +58,8 @@ def open_binary(path: Path, *, raw: IO[bytes] | None = None) -> IO[bytes]:
 def compressed(path: Path, raw: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
     """A stream to write plain bytes to, which go to `raw` with the compression of a path.
 
-    Equal bytes give an equal file: no time and no file name is stored.
-
-    Args:
-        path: its ending, in any case, gives the compression, as in `open_binary`.
-        raw: the open file; the caller closes it, after the stream.
+    Equal bytes give an equal file: no time and no file name is stored. The caller closes `raw`,
+    after the stream.
     """
     match path.suffix.lower():
         case ".gz":
@@ -100,7 +92,6 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
 
     Args:
         stream: chunks that end after each \n, as binary files yield them.
-        name: of the stream, for messages.
         keeps_mark: leave a byte-order mark in the first line, with a warning, as sacreBLEU does.
 
     Raises:
@@ -112,7 +103,11 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1 and raw.startswith(codecs.BOM_UTF8):
             if keeps_mark:
-                log.warning("%s: %s", one_line(name), _MARK_IS_SCORED)
+                log.warning(
+                    "%s: begins with a byte-order mark, which sacreBLEU takes for a part of the "
+                    "first word; remove it",
+                    one_line(name),
+                )
             else:
                 raw = raw.removeprefix(codecs.BOM_UTF8)
         try:
@@ -121,9 +116,6 @@ def decode_lines(stream: Iterable[bytes], *, name: str, keeps_mark: bool = False
             raise not_utf8(f"{name}, line {number}", error) from None
 
 
-_MARK_IS_SCORED = (
-    "begins with a byte-order mark, which sacreBLEU takes for a part of the first word; remove it"
-)
 # The message about such text; the command can be pasted into a shell.
 OLD_LINE_ENDS = r"lines end at \n, and it has only \r; convert it with tr '\r' '\n' for example"
 
@@ -165,7 +157,7 @@ def check_language(option: str, language: str) -> None:
 
 def has_words(text: str) -> bool:
     """Whether a text has a letter or a digit; without one there is nothing to translate."""
-    return _WORD.search(text) is not None
+    return re.search(r"\w", text) is not None
 
 
 def base_language(code: str) -> str:

@@ -54,7 +54,7 @@ class WordCounts:
                 counts[word] += count
             elif len(word) <= MAX_WORD_BYTES:
                 counts[word] = count
-                size += _entry_bytes(word)
+                size += sys.getsizeof(word) + _ENTRY_BYTES
                 if size > room:
                     size = self._thin()
                     counts = self._counts
@@ -77,7 +77,7 @@ class WordCounts:
             }
             sizes = [0] * len(self._levels)
             for word, count in self._counts.items():
-                sizes[count.bit_length()] += _entry_bytes(word)
+                sizes[count.bit_length()] += sys.getsizeof(word) + _ENTRY_BYTES
             if sum(sizes) <= self.max_bytes - self.max_bytes // 8:
                 return sum(sizes)
             self._levels[sizes.index(max(sizes))] += 1
@@ -89,15 +89,8 @@ def _is_sampled(word: str, level: int) -> bool:
     return not level or zlib.crc32(word.encode("utf-8", "surrogatepass")) << level < 1 << 32
 
 
-def _entry_bytes(word: str) -> int:
-    return sys.getsizeof(word) + _ENTRY_BYTES
-
-
 def count_words(lines: Iterable[str]) -> Counter[str]:
-    """The count of each word; a word is the text between two spaces.
-
-    SentencePiece learns the same from words as from lines, because no subword crosses a space.
-    """
+    """The count of each word."""
     counts: dict[str, int] = {}
     rest = iter(lines)
     while block := list(islice(rest, BLOCK)):

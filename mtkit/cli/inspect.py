@@ -194,9 +194,9 @@ def _print(output: Path | None, parts: Iterable[str]) -> None:
             for part in parts:
                 stream.write(part.encode())
     else:
-        from mtkit.base.files import write_parts
+        from mtkit.base.files import write_whole
 
-        write_parts(output, parts)
+        write_whole(output, parts)
     log.info("wrote %s", output)
 
 

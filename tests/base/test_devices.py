@@ -193,7 +193,8 @@ def test_precision_is_what_was_asked_for_and_by_itself_what_the_hardware_has(
 ):
     able = {"avx2": True, "avx512_bf16": native}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
-    monkeypatch.setattr("mtkit.base.devices._onednn_uses_bf16", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     assert choose_precision("fp32", CPU) == "fp32"
     assert choose_precision("bf16", CPU) == "bf16"
     assert choose_precision("auto", CPU) == auto
