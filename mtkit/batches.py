@@ -34,7 +34,7 @@ class Batch:
     """Sentence pairs, padded with `PAD_ID`.
 
     Attributes:
-        src: (B, S), each sentence with EOS at its end.
+        src: (B, S), with EOS at the end.
         tgt_in: (B, T), with BOS at the beginning: the input of the decoder.
         tgt_out: (B, T), with EOS at the end: the tokens to predict.
         num_tokens: target tokens, with EOS and without padding.
@@ -143,7 +143,6 @@ def plan_batches(
         src_lengths, tgt_lengths: tokens of each pair, including EOS.
         rng: breaks ties between pairs of one length and shuffles the batches; without it the
             batches are sorted from short to long.
-        batching: which lengths may be in one batch.
         pairs: indices of the pairs to use, repeated as often as they occur; by default all pairs,
             each once.
 
@@ -167,23 +166,19 @@ def plan_batches(
             """The longer side, then the other one, alternately ascending and descending."""
             longer = np.maximum(src, tgt)
             other: IntArray = np.where(longer % 2, src - tgt, tgt - src)
-            found: IntArray = longer * widest + (other + longest)
-            return found
+            return longer * widest + (other + longest)
 
-        order, sizes = _sorted_by_key(
-            order, src_lengths, tgt_lengths, key, keys=(longest + 1) * widest, per_group=widest
-        )
+        keys = (longest + 1) * widest
+        order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, keys, widest)
         ends = _ends_by_length(sizes, budget)
     else:
         limits = _boundaries(longest)
 
         def key(src: IntArray, tgt: IntArray) -> IntArray:
             """The bucket of the longer side; a boundary belongs to the bucket above it."""
-            found: IntArray = np.searchsorted(limits[:-1], np.maximum(src, tgt), side="right")
-            return found
+            return np.searchsorted(limits[:-1], np.maximum(src, tgt), side="right")
 
-        keys = len(limits)
-        order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, keys=keys, per_group=1)
+        order, sizes = _sorted_by_key(order, src_lengths, tgt_lengths, key, len(limits), 1)
         ends = _ends_by_bucket(sizes, limits, budget)
     starts = np.concatenate((np.zeros(min(1, len(ends)), np.int64), ends[:-1]))
     if rng is not None:
@@ -197,16 +192,12 @@ def _sorted_by_key(
     src_lengths: SomeLengths,
     tgt_lengths: SomeLengths,
     key: Callable[[IntArray, IntArray], IntArray],
-    *,
     keys: int,
     per_group: int,
 ) -> tuple[Numbers, IntArray]:
     """Pairs sorted by their keys (a stable sort); the number of pairs in each group.
 
-    Args:
-        key: computes keys, from 0, from lengths.
-        keys: number of possible keys.
-        per_group: number of adjacent keys that make up a group.
+    `key` computes keys, from 0 to below `keys`, from lengths; a group has `per_group` of them.
     """
     count = len(order)
     of_pairs = np.empty(len(src_lengths), np.uint32 if keys <= 1 << 32 else np.uint64)
@@ -317,7 +308,6 @@ class TokenBatches:
     Args:
         budget: maximum source slots, and maximum target slots, of a batch.
         per_update: batches per update.
-        batching: as in `plan_batches`.
 
     Attributes:
         epoch: of the next batch, from 0.

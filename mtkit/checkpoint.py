@@ -51,12 +51,8 @@ _OTHER_CHECKPOINT = (
 class _Saved(Record):
     """The file of a checkpoint that is written last.
 
-    Attributes:
-        run: identity of the run that it belongs to, `RunManifest.identity`.
-        step: updates made.
-        extra: as in `Run.save`.
-        sha256: checksums of the tensors' files, by name.
-        state: as in `Run.save`.
+    `run` is `RunManifest.identity`, and `sha256` has the checksums of the tensors' files by name.
+    `extra` and `state` are as in `Run.save`.
     """
 
     run: str
@@ -68,13 +64,7 @@ class _Saved(Record):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One saved state of a run.
-
-    Attributes:
-        path: its folder.
-        step: updates made.
-        run: identity of the run that the folder belongs to.
-    """
+    """One saved state of a run, by its folder, its step and the identity of the run."""
 
     path: Path
     step: int
@@ -112,15 +102,10 @@ class Checkpoint:
 
     def _record(self) -> _Saved:
         record = read_record(self.path / _STATE, _Saved, advice=_OTHER_CHECKPOINT)
-        if record.step != self.step:
+        if (record.step, record.run) != (self.step, self.run):
             raise MtkitError(
-                f"{self.path}: the folder was renamed (it holds step {record.step}); "
-                f"{_OTHER_CHECKPOINT}"
-            )
-        if record.run != self.run:
-            raise MtkitError(
-                f"{self.path}: belongs to another run (with other settings, data or tokenizers); "
-                f"{_OTHER_CHECKPOINT}"
+                f"{self.path}: belongs to another run (with other settings, data or tokenizers), "
+                f"or its folder was renamed; {_OTHER_CHECKPOINT}"
             )
         return record
 
@@ -128,20 +113,13 @@ class Checkpoint:
         file = self.path / name
         saved_with = self._record().sha256.get(name)
         try:
-            checksum = sha256_of(file)
+            if sha256_of(file) != saved_with:
+                raise MtkitError(f"{file}: damaged (its checksum is not the one it was saved with)")
+            # By its file descriptor, because safetensors refuses a path that is not UTF-8.
+            with naming_tensors(file), file.open("rb") as opened:
+                return load_file(f"/dev/fd/{opened.fileno()}")
         except MtkitError as error:
             raise MtkitError(f"{error}; {_OTHER_CHECKPOINT}") from error
-        if checksum != saved_with:
-            raise MtkitError(
-                f"{file}: damaged (its checksum is not the one it was saved with); "
-                f"{_OTHER_CHECKPOINT}"
-            )
-        try:
-            # By its file descriptor, because safetensors refuses a path that is not UTF-8.
-            with file.open("rb") as opened:
-                return load_file(f"/dev/fd/{opened.fileno()}")
-        except (OSError, SafetensorError) as error:
-            raise MtkitError(f"{file}: cannot be loaded ({error}); {_OTHER_CHECKPOINT}") from error
 
 
 def checkpoint_name(step: int) -> str:
@@ -165,12 +143,7 @@ def write_checkpoint(
     state: dict[str, Any],
     extra: bool,
 ) -> None:
-    """Write a checkpoint, which appears under its name when it is complete.
-
-    Args:
-        path: its folder.
-        run: identity of the run that it belongs to.
-        step, weights, optimizer, state, extra: as in `Run.save`.
+    """Write a checkpoint, as `Run.save`, which appears under its name when it is complete.
 
     Raises:
         MtkitError: if it cannot be written.
@@ -199,12 +172,7 @@ def write_checkpoint(
 
 
 class ValidationScore(NamedTuple):
-    """The score of a validation: the highest is the best, and of equal ones the newest.
-
-    Attributes:
-        value: from `train.best_metric`; higher is better.
-        step: updates made before it.
-    """
+    """The score of a validation: the highest is the best, and of equal ones the newest."""
 
     value: float
     step: int
@@ -213,12 +181,9 @@ class ValidationScore(NamedTuple):
 def validation_scores(
     validations: Iterable[Mapping[str, Any]], best_metric: str
 ) -> list[ValidationScore]:
-    """The scores of validations, in their order.
+    """The scores of validations, which are rows of metrics or saved states, in their order.
 
-    Args:
-        validations: rows of metrics or saved states, with `step`, `valid_bleu` and the like. One
-            without the metric is left out.
-        best_metric: as `train.best_metric`.
+    A validation without the metric is left out.
     """
     sign = -1 if best_metric == "loss" else 1
     values = ((row.get(f"valid_{best_metric}"), row["step"]) for row in validations)
@@ -226,7 +191,7 @@ def validation_scores(
 
 
 def to_average(saved: list[Checkpoint]) -> list[Checkpoint]:
-    """The checkpoints of the schedule, and the newest: a stopped run has trained up to there."""
+    """The checkpoints of the schedule, and the newest, up to which a stopped run has trained."""
     return [*(one for one in saved[:-1] if not one.is_extra()), saved[-1]]
 
 

@@ -40,12 +40,9 @@ MAY_CHANGE = (
 
 
 class OldIds(Record):
-    """Where the subwords of a side were before an import.
+    """Where the special subwords of a side were before an import, and how many subwords it had.
 
-    Attributes:
-        size: their number.
-        pad, eos, unk: ids.
-        start: the id that begins a translation.
+    `start` is the id that begins a translation.
     """
 
     size: int
@@ -56,12 +53,7 @@ class OldIds(Record):
 
 
 class OldIdsOfSides(Record):
-    """Where the subwords of both sides were before an import.
-
-    Attributes:
-        src, tgt: of each side.
-        pad_bias: the output bias of padding.
-    """
+    """Where the subwords of both sides were before an import, and the output bias of padding."""
 
     src: OldIds
     tgt: OldIds
@@ -95,7 +87,6 @@ class DataOrigin(Record):
         fingerprint: checksum of all files that training uses.
         pairs: number of training pairs.
         licence: of the corpus, if the catalogue knows it.
-        src_lang, tgt_lang, directions, task, lines: of the data.
     """
 
     name: str = ""
@@ -122,7 +113,6 @@ class Initialisation(Record):
     Attributes:
         run: name of the run that they belong to; its path, in older manifests.
         weights: which of its checkpoints, in words.
-        sha256: checksum of the weights.
         data: name of the data that they were trained on.
         licence: of the model, if it was imported.
     """
@@ -148,11 +138,7 @@ class RunManifest(Record):
     """The manifest of a run folder.
 
     Attributes:
-        kind: of folder.
         format: version of the folder's layout.
-        data: the training data.
-        versions: of the software.
-        seed: of the run.
         command: the command that created it, with the last parts of its paths.
         launch: the id of the launch that created it, with several workers.
         started_from: the weights of step 0, if they are not random.
@@ -220,9 +206,7 @@ def fixed_settings(config: Config) -> dict[str, Any]:
 def differences(old: Config, new: Config, *, ignore: Sequence[str] = ()) -> list[str]:
     """Dotted keys in which two configurations differ, each with both values.
 
-    Args:
-        old, new: the configurations.
-        ignore: dotted keys, or sections with a trailing dot, that may differ.
+    The keys in `ignore`, and its sections with a trailing dot, may differ.
     """
     after = new.model_dump()
     return [
