@@ -55,8 +55,6 @@ KEPT = 0
 # 2 ** 64 over the golden ratio: its multiples differ in all their bits.
 _GOLDEN = 0x9E3779B97F4A7C15
 
-_NUMBER = {reason: number for number, reason in enumerate(REASONS)}
-
 ReasonCodes = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.uint32]
@@ -64,7 +62,7 @@ Counts = npt.NDArray[np.uint32]
 
 def reason_code(reason: str) -> int:
     """The number of a reason."""
-    return _NUMBER[reason]
+    return REASONS.index(reason)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -112,7 +110,7 @@ class Cleaner:
         codes = np.zeros(len(block[0]), np.uint8)
 
         def drop(reason: str, where: npt.NDArray[np.bool_]) -> None:
-            codes[(codes == KEPT) & where] = _NUMBER[reason]
+            codes[(codes == KEPT) & where] = reason_code(reason)
 
         drop("too long", src.is_oversized | tgt.is_oversized)
         drop("not UTF-8", src.is_undecodable | tgt.is_undecodable)
@@ -325,7 +323,7 @@ class PairRecords:
         """Set this reason for pairs that are not dropped yet."""
         if len(pairs):
             codes = np.memmap(self._folder / "codes", np.uint8, mode="r+")
-            codes[pairs[codes[pairs] == KEPT]] = _NUMBER[reason]
+            codes[pairs[codes[pairs] == KEPT]] = reason_code(reason)
             codes.flush()
 
 
@@ -413,22 +411,16 @@ class LanguageOdds:
     pair is swapped or untranslated. This needs no language model, and works for any two languages
     that share a script, as long as most of the corpus is right.
 
-    Attributes:
-        log_odds: (V,), how much more frequent each subword is on this side, in nats; 0 if that is
-            unknown.
+    `log_odds` (V,) is how much more frequent each subword is on this side, in nats; 0 if that is
+    unknown.
     """
 
-    def __init__(self, odds: npt.NDArray[np.float64]) -> None:
-        self.log_odds = odds
+    def __init__(self, log_odds: npt.NDArray[np.float64]) -> None:
+        self.log_odds = log_odds
 
     @classmethod
     def from_counts(cls, here: npt.NDArray[np.int64], there: npt.NDArray[np.int64]) -> LanguageOdds:
-        """The log-odds for one side.
-
-        Args:
-            here, there: (V,), the counts of each subword of its vocabulary on this side, and on
-                the other side when that is segmented with the same vocabulary.
-        """
+        """The log-odds for one side, from the counts (V,) of each subword on both sides."""
         shares = [(side + 0.5) / (side.sum() + 1) for side in (here, there)]
         odds = np.log(shares[0] / shares[1]).clip(-_LOUDEST, _LOUDEST)
         # Subwords that both sides share are ignored: names, numbers, punctuation.
@@ -440,9 +432,8 @@ class LanguageOdds:
     ) -> npt.NDArray[np.bool_]:
         """(n,): whether each sentence is in the language of the other side.
 
-        Args:
-            ids: the subwords of all sentences, one sentence after another.
-            lengths: (n,), the number of subwords of each sentence, at least one.
+        `ids` are the subwords of the sentences, one after another, and `lengths` (n,) the number of
+        each, at least one.
         """
         if not len(lengths):
             return np.zeros(0, bool)

@@ -116,14 +116,9 @@ def _suspicious(costs: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
     best = np.delete(windows, _FARTHEST, axis=0).min(axis=0)
     # If neither fits, or if both do, nothing can be concluded.
     is_bad = (unshifted - best > _EVIDENCE) & (best < _WINDOW) & (unshifted > 1.5 * _WINDOW)
-    segments: list[tuple[int, int]] = []
-    for first in np.flatnonzero(is_bad).tolist():
-        last = first + _WINDOW
-        if segments and first <= segments[-1][1]:
-            segments[-1] = segments[-1][0], last
-        else:
-            segments.append((first, last))
-    return segments
+    bad = np.flatnonzero(is_bad)
+    runs = np.split(bad, np.flatnonzero(np.diff(bad) > _WINDOW) + 1) if len(bad) else []
+    return [(int(run[0]), int(run[-1]) + _WINDOW) for run in runs]
 
 
 # The cost of a line without its translation, in nats: above the average cost of one that has it.
@@ -140,12 +135,8 @@ def _cut_out(
     """
     low, high = max(0, first - 2 * _WINDOW), min(costs.shape[1], last + 2 * _WINDOW)
     states, change = _paths()
-    here = np.stack(
-        [
-            np.full(high - low, _LOST) if is_lost else costs[offset + _FARTHEST, low:high]
-            for offset, is_lost in states
-        ]
-    )
+    here = costs[[offset + _FARTHEST for offset, _ in states], low:high]
+    here[[is_lost for _, is_lost in states]] = _LOST
     total, came_from = here[:, 0].copy(), []
     for pair in range(1, here.shape[1]):
         ways = total + change

@@ -57,10 +57,7 @@ class Noise:
     def __call__(
         self, texts: Sequence[Sequence[str]], *, source: int, lines: IntArray
     ) -> NoisyPairs:
-        """The pairs that get noise, of n sources and targets.
-
-        `lines` (n,) are the numbers of the pairs in the training source of this number.
-        """
+        """The pairs that get noise; `lines` (n,) are the numbers of the n pairs in their source."""
         keys = self._keys(source, lines)
         # In 53 bits, which a float has.
         chances = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -84,7 +81,6 @@ class Noise:
         return _mixed(lines.astype(np.uint64) + (seed ^ (number << np.uint64(1))))
 
     def _changed(self, kind: str, src: str, tgt: str, rand: Callable[[], float]) -> tuple[str, str]:
-        """Both sides with noise of a kind."""
         if kind == "typos":
             return self._with_typos(src, rand), tgt
         if kind == "punctuation":

@@ -75,9 +75,7 @@ def check_page(path: Path) -> None:
     if path.is_dir():
         raise MtkitError(f"{path}: is a folder; give a file name for the page")
     folder = path.absolute().parent
-    if not folder.is_dir():
-        raise MtkitError(f"{path}: there is no folder {folder}; create it, or give another file")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise MtkitError(f"{path}: cannot be written, because {folder} is not a writable folder")
 
 
@@ -93,24 +91,15 @@ def write_page(path: Path, data: PreparedData, report: Report) -> None:
         write_whole(path, html)
 
 
-def data_page(
-    data: PreparedData,
-    report: Report,
-    *,
-    block_pairs: int = _BLOCK_PAIRS,
-    max_pairs: int = _MAX_PAIRS,
-) -> str:
-    """The page about a finished folder, as HTML in UTF-8.
-
-    Pairs are read `block_pairs` at a time, and at most about `max_pairs` are counted.
-    """
-    train, valid = (_Counts(data, split, block_pairs, max_pairs) for split in ("train", "valid"))
+def data_page(data: PreparedData, report: Report) -> str:
+    """The page about a finished folder, as HTML in UTF-8."""
+    train, valid = (_Counts(data, split) for split in ("train", "valid"))
     # How often each subword occurs in training, on both sides together if they share it.
     uses = {name: side.counts for name, side in zip(_SIDES, train.sides, strict=True)}
     if data.tokenizers().is_joint:
         uses = {"joint": train.sides[0].counts + train.sides[1].counts}
     vocabularies = {
-        name: Vocabulary(side, counts)
+        name: _Vocabulary(side, counts)
         for (name, counts), side in zip(uses.items(), train.sides, strict=False)
     }
     read = report.pairs["train"]
@@ -155,7 +144,6 @@ class _Side:
     """Counts of one side of a split.
 
     Attributes:
-        tokenizer: of this side.
         counts: (V,), how often each subword occurs; EOS is one.
         lengths: number of sentences by length in tokens, EOS included.
     """
@@ -166,7 +154,6 @@ class _Side:
         self.lengths: Counter[int] = Counter()
 
     def add(self, side: TokenArray) -> None:
-        """Count the sentences of a block."""
         self.counts += side.counts(len(self.counts))
         _add_values(self.lengths, side.lengths)
 
@@ -183,11 +170,10 @@ class _Side:
 
     @property
     def bytes(self) -> int:
-        """Number of single bytes, of characters that are not in the vocabulary."""
+        """Subwords that are single bytes, of characters that are not in the vocabulary."""
         return int(self.counts[self.tokenizer.is_fallback].sum())
 
     def table(self) -> dict[str, str]:
-        """The numbers by label."""
         return {
             "sentences": f"{self.lengths.total():,}",
             "words": f"{self.words:,}",
@@ -200,7 +186,7 @@ class _Side:
         }
 
 
-class Vocabulary:
+class _Vocabulary:
     """How many subwords of a vocabulary are learned, and unused or rare in training.
 
     The others are the special ones and those of single bytes. `uses` (V,) is how often each occurs.
@@ -213,7 +199,6 @@ class Vocabulary:
         self.rare = int((learned < RARE).sum()) - self.unused
 
     def table(self) -> dict[str, str]:
-        """The numbers by label."""
         return {
             "size": f"{self.size:,}",
             "learned": f"{self.learned:,}",
@@ -225,17 +210,17 @@ class Vocabulary:
 class _Counts:
     """Counts of a split: the number of pairs, both sides, and the pairs by ratio of lengths."""
 
-    def __init__(self, data: PreparedData, split: Split, block_pairs: int, max_pairs: int) -> None:
+    def __init__(self, data: PreparedData, split: Split) -> None:
         src, tgt = data.tokenizers()
         self.pairs = 0
         self.sides = _Side(src), _Side(tgt)
         self.ratios: Counter[int] = Counter()
         recorded = data.manifest.counts
         total = int(recorded["kept"] if split == "train" else recorded["pairs"][split])
-        every = max(1, round(total / max_pairs))
+        every = max(1, round(total / _MAX_PAIRS))
         pairs = data.pairs(split)
-        for start in range(0, len(pairs), every * block_pairs):
-            block = [tokens.part(start, start + block_pairs) for tokens in (pairs.src, pairs.tgt)]
+        for start in range(0, len(pairs), every * _BLOCK_PAIRS):
+            block = [tokens.part(start, start + _BLOCK_PAIRS) for tokens in (pairs.src, pairs.tgt)]
             self.pairs += len(block[0])
             for side, tokens in zip(self.sides, block, strict=True):
                 side.add(tokens)
@@ -316,7 +301,7 @@ def _findings_of_pairs(report: Report) -> list[str]:
 
 
 def _findings_of_text(
-    trains: Sequence[_Side], valids: Sequence[_Side], vocabularies: Mapping[str, Vocabulary]
+    trains: Sequence[_Side], valids: Sequence[_Side], vocabularies: Mapping[str, _Vocabulary]
 ) -> list[str]:
     found = []
     for name, train, valid in zip(_SIDES, trains, valids, strict=True):

@@ -43,7 +43,7 @@ class TmxUnits:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.EntityDeclHandler = self._refuse_entity
-        parser.SkippedEntityHandler = self._refuse_unknown
+        parser.SkippedEntityHandler = self._refuse_entity
 
     def finish(self) -> None:
         """Check the end of the file, and that both languages occurred."""
@@ -135,15 +135,9 @@ class TmxUnits:
 
     def _refuse_entity(self, name: str, *_: object) -> None:
         raise MtkitError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: declares the entity '{name}'; "
+            f"{self._path}, line {self._parser.CurrentLineNumber}: has the entity '{name}'; such "
             "entities are not supported, because a few can expand without limit; write the text "
             "in its place"
-        )
-
-    def _refuse_unknown(self, name: str, *_: object) -> None:
-        raise MtkitError(
-            f"{self._path}, line {self._parser.CurrentLineNumber}: the entity '{name}' is not "
-            "declared here; write the text in its place"
         )
 
 

@@ -102,7 +102,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_work(
     monkeypatch.setattr("mtkit.prepare.prepare", None)
     (place.folder / "circle.html").symlink_to("circle.html")
     for page, why in (
-        ("none/page.html", "there is no folder"),
+        ("none/page.html", "cannot be written, because"),
         ("circle.html", "Too many levels of symbolic links"),
     ):
         error = place.refused(*prepare_arguments(tiny_text), "--report", page)

@@ -207,15 +207,16 @@ def test_few_long_sentences_do_not_flatten_the_chart(tmp_path: Path) -> None:
     assert "150" not in page.texts("text")
 
 
-def test_the_size_of_blocks_changes_nothing(tiny: Prepared) -> None:
-    assert data_page(tiny.data, tiny.report, block_pairs=7) == data_page(tiny.data, tiny.report)
-
-
-def test_a_large_corpus_is_counted_in_part_which_the_page_says(tiny: Prepared) -> None:
+def test_a_large_corpus_is_counted_in_part_which_the_page_says(
+    tiny: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = data_page(tiny.data, tiny.report)
+    monkeypatch.setattr("mtkit.prepare.statistics._BLOCK_PAIRS", 10)
+    assert data_page(tiny.data, tiny.report) == whole
     # Every third of 20 blocks, the last of two pairs.
-    page = well_formed(data_page(tiny.data, tiny.report, block_pairs=10, max_pairs=64))
+    monkeypatch.setattr("mtkit.prepare.statistics._MAX_PAIRS", 64)
     words = "Counted in 70 of the 192 pairs, in blocks sampled evenly from the whole corpus."
-    assert page.texts("p").count(words) == 1
+    assert tiny.page.texts("p").count(words) == 1
 
 
 # ---------------------------------------------------------------------------------------------
@@ -332,8 +333,8 @@ def test_a_page_is_written_whole_or_not_at_all(
 def test_a_place_that_cannot_be_written_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place, reason in (
-        (tmp_path / "none" / "page.html", "there is no folder"),
-        (tmp_path / "file" / "page.html", "there is no folder"),
+        (tmp_path / "none" / "page.html", "is not a writable folder"),
+        (tmp_path / "file" / "page.html", "is not a writable folder"),
         (tmp_path, "is a folder"),
     ):
         with pytest.raises(MtkitError, match=reason) as caught:
