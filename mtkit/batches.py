@@ -246,10 +246,7 @@ def _ends_by_length(sizes: IntArray, budget: int) -> IntArray:
 
 
 def _ends_by_bucket(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
-    """Ends of batches of pairs sorted by bucket; no batch has pairs of two buckets.
-
-    `sizes` has the number of pairs in each bucket, and `limits` its largest length.
-    """
+    """Ends of batches in each bucket, which has a number of pairs and a limit of their length."""
     ends = [np.zeros(0, np.int64)]
     stop = 0
     for size, limit in zip(sizes.tolist(), limits.tolist(), strict=True):
@@ -261,12 +258,10 @@ def _ends_by_bucket(sizes: IntArray, limits: IntArray, budget: int) -> IntArray:
 
 def _boundaries(longest: int) -> IntArray:
     """The upper limit of each length bucket, in whole tokens; the last is the longest pair."""
-    limits = []
-    limit = _FIRST_BOUNDARY
-    while limit < longest:
-        limits.append(limit)
-        limit = max(limit + 1, int(limit * _BOUNDARY_GROWTH))
-    return np.array([*limits, max(1, longest)])
+    limits = [_FIRST_BOUNDARY]
+    while limits[-1] < longest:
+        limits.append(max(limits[-1] + 1, int(limits[-1] * _BOUNDARY_GROWTH)))
+    return np.array([*limits[:-1], max(1, longest)])
 
 
 def _blocks(count: int) -> Iterator[slice]:
@@ -302,8 +297,8 @@ class TokenBatches:
     """The endless stream of a run's updates, epoch after epoch.
 
     An update is a few batches, each of pairs of similar length. The stream is a pure function of
-    seed, epoch, lengths, weights, budget, `per_update` and `batching`: it does not depend on the
-    number of workers or on the memory of a device, for which `split` is used.
+    the arguments: it does not depend on the number of workers or on the memory of a device, for
+    which `split` is used.
 
     Args:
         budget: maximum source slots, and maximum target slots, of a batch.
@@ -414,7 +409,6 @@ class TokenBatches:
 def split(batches: Sequence[IntArray], parts: int) -> list[IntArray]:
     """Micro-batches: every batch divided into `parts` of nearly equal numbers of pairs.
 
-    The parts of one batch are adjacent, in the order of their lengths. If a batch has fewer pairs
-    than parts, some parts are empty.
+    The parts of one batch are adjacent, in the order of their lengths; some may be empty.
     """
     return [part for batch in batches for part in np.array_split(batch, parts)]

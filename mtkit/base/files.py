@@ -74,10 +74,6 @@ def shareable_name(path: Path | str) -> str:
     return given.name if given.is_absolute() or ".." in given.parts else str(path)
 
 
-# ---------------------------------------------------------------------------------------------
-# Checksums
-
-
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal.
 
@@ -95,10 +91,6 @@ def sha256_of_json(value: Any) -> str:
     """SHA-256 of a JSON value, independent of the order of its keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-# ---------------------------------------------------------------------------------------------
-# Writing
 
 
 @contextlib.contextmanager
@@ -144,10 +136,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# ---------------------------------------------------------------------------------------------
-# JSON
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
@@ -207,10 +195,6 @@ def parse_record(content: Any, kind: type[RecordT], *, name: str, advice: str) -
         raise MtkitError(
             f"{name}: written by another version of mtkit ({key}: {first['msg'].lower()}); {advice}"
         ) from None
-
-
-# ---------------------------------------------------------------------------------------------
-# Locks
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from matplotlib.axes import Axes
 
-# ---------------------------------------------------------------------------------------------
-# Templates
-
 
 def render(
     template: str,
@@ -135,9 +132,6 @@ def brief(value: float) -> str:
     """A number with about four digits."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
 
-
-# ---------------------------------------------------------------------------------------------
-# Charts
 
 # Okabe and Ito's blue and vermilion: they differ for every kind of colour vision, and in print by
 # their lightness. The page replaces these colours by its own, which depend on light or dark mode.

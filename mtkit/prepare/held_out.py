@@ -12,7 +12,6 @@ from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.filters import Keys, PairRecords, kept_pairs_among, keys_of, salted
 from mtkit.prepare.source import Block, Source
 
-_NAMES = {"valid": "validation"}
 # Pairs that are read at a time.
 _BLOCK = 10_000
 
@@ -50,16 +49,16 @@ def read_held_out(corpus: Corpus) -> list[HeldOut]:
 
 
 def _read(source: Source) -> HeldOutSet:
-    found, number = HeldOutSet(), 0
+    found = HeldOutSet()
     for block in source.blocks(_BLOCK):
-        for pair in zip(*block, strict=True):
-            number += 1
-            for pairs, texts, line in zip(found.pairs, found.texts, pair, strict=True):
-                pairs.append(line)
+        for pairs, texts, lines in zip(found.pairs, found.texts, block, strict=True):
+            pairs += lines
+            for line in lines:
                 try:
                     texts.append(line.decode())
                 except UnicodeDecodeError as error:
-                    raise not_utf8(f"{source.name}, {source.unit} {number}", error) from None
+                    where = f"{source.name}, {source.unit} {len(texts) + 1}"
+                    raise not_utf8(where, error) from None
     return found
 
 
@@ -106,10 +105,11 @@ def warnings_about(in_training: Mapping[str, int], held_out: Sequence[HeldOut]) 
     sentences = []
     for split, count in in_training.items():
         total = sum(len(sets[split]) for sets in held_out if split in sets)
+        name = "validation" if split == "valid" else split
         if count > _MUCH_IN_TRAINING * total:
             sentences.append(
-                f"{count:,} of the {total:,} {_NAMES.get(split, split)} pairs ({count / total:.1%})"
-                " are training pairs too, so scores on them are too high; take other pairs, or keep"
-                " them out of training with --set drop_overlap=true"
+                f"{count:,} of the {total:,} {name} pairs ({count / total:.1%}) are training pairs "
+                "too, so scores on them are too high; take other pairs, or keep them out of "
+                "training with --set drop_overlap=true"
             )
     return sentences

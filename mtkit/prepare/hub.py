@@ -71,8 +71,8 @@ class _Wanted:
     """The part of a repository to download, and its layout.
 
     `records` are the columns that may hold both sides, in order of preference; None stands for a
-    column per language. All splits of the configuration are prepared together; with `alone`, only
-    the one. `advice` ends the error message if the repository has another layout.
+    column per language. With `alone` only one split of the configuration is prepared. `advice` ends
+    the error message if the repository has another layout.
     """
 
     repository: str
@@ -173,10 +173,10 @@ def _builder(wanted: _Wanted) -> Any:
         try:
             return datasets.load_dataset_builder(name, wanted.config, cache_dir=str(cache))
         except (OSError, ValueError) as error:
-            what = f"'{wanted.splits[0]}' of {wanted.described}"
+            split = f"'{wanted.splits[0]}' of " if wanted.alone else ""
             raise MtkitError(
-                f"HF_HUB_OFFLINE is set and {what if wanted.alone else wanted.described} was not "
-                "downloaded before: unset it, or prepare your own files with --train and --valid"
+                f"HF_HUB_OFFLINE is set and {split}{wanted.described} was not downloaded before: "
+                "unset it, or prepare your own files with --train and --valid"
             ) from error
     # One request with one time limit, because it fails fast; the first request of `datasets` is
     # tried six times, for a minute each.
@@ -186,10 +186,7 @@ def _builder(wanted: _Wanted) -> Any:
         )
         configs = datasets.get_dataset_config_names(name, revision=info.sha)
     if wanted.config is None and len(configs) > 1:
-        raise MtkitError(
-            f"{wanted.repository} on {the_hub()} has several configurations, "
-            f"{', '.join(configs)}: {wanted.advice}"
-        )
+        raise _lacks(wanted, "default configuration", configs)
     if wanted.config is not None and wanted.config not in configs:
         raise _lacks(wanted, f"configuration '{wanted.config}'", configs)
     with _explained(wanted):
@@ -270,21 +267,19 @@ def _split(builder: Any, wanted: _Wanted, name: str) -> HubSplit:
         raise _lacks(wanted, f"split '{name}'", builder.info.splits)
     with _explained(wanted):
         rows = builder.as_dataset(split=name).flatten()
+    texts = [
+        column
+        for column, feature in rows.features.items()
+        if isinstance(feature, datasets.Value) and "string" in feature.dtype
+    ]
     for record in wanted.records:
         prefix = f"{record}." if record else ""
         sides = {prefix + wanted.src_lang: "src", prefix + wanted.tgt_lang: "tgt"}
-        lacking = [column for column in sides if column not in rows.column_names]
+        lacking = [column for column in sides if column not in texts]
         if not lacking:
             break
     if lacking:
-        raise _lacks(wanted, f"column '{lacking[0]}' in '{name}'", rows.column_names)
-    for column in sides:
-        feature = rows.features[column]
-        if not (isinstance(feature, datasets.Value) and "string" in feature.dtype):
-            raise MtkitError(
-                f"{wanted.described} on {the_hub()} has no text in the column '{column}' "
-                f"of '{name}': {wanted.advice}"
-            )
+        raise _lacks(wanted, f"text column '{lacking[0]}' in '{name}'", texts)
     source = HubSource(wanted.repository, wanted.config, name, revision=builder.hash)
     return HubSplit(source, rows.select_columns(list(sides)).rename_columns(sides))
 

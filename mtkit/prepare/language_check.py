@@ -55,10 +55,7 @@ def warn_of_codes(directions: Sequence[tuple[str, str]]) -> None:
 
 
 class LanguageCheck:
-    """Samples pairs of each training source, and identifies the languages of both sides.
-
-    Of trees, nothing is checked.
-    """
+    """Samples pairs of each training source of text, and identifies the languages of both sides."""
 
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
@@ -75,21 +72,19 @@ class LanguageCheck:
 
     def found(self) -> list[LanguageCounts]:
         """The languages of each source, where they can be identified."""
-        nothing: list[LanguageCounts] = [{} for _ in self._samples]
-        if not self._is_on:
-            return nothing
         try:
-            return [
-                sample.languages(*languages)
-                for sample, languages in zip(self._samples, _given(self._corpus), strict=True)
-            ]
+            if self._is_on:
+                return [
+                    sample.languages(*languages)
+                    for sample, languages in zip(self._samples, _given(self._corpus), strict=True)
+                ]
         except OSError as error:
             log.warning("the languages of the text are not checked: %s", error)
-            return nothing
         finally:
             if any(sample.is_full for sample in self._samples):
                 # A large corpus needs the memory.
                 unload()
+        return [{} for _ in self._samples]
 
 
 class _PairSample:
@@ -121,22 +116,25 @@ class _PairSample:
     def languages(self, src_lang: str, tgt_lang: str) -> LanguageCounts:
         # In the order of the file, so that a part in another language has samples of its own.
         pairs = sorted(self._pairs.values())
-        sides = {"src": (src_lang, [src for _, src, _ in pairs])}
-        sides["tgt"] = tgt_lang, [tgt for _, _, tgt in pairs]
+        sides = (
+            ("src", src_lang, [src for _, src, _ in pairs]),
+            ("tgt", tgt_lang, [tgt for _, _, tgt in pairs]),
+        )
         return {
             side: dict(Counter(languages([line.decode() for line in lines])).most_common())
-            for side, (code, lines) in sides.items()
+            for side, code, lines in sides
             if can_identify(code)
         }
 
 
 def findings(corpus: Corpus, found: Sequence[LanguageCounts]) -> list[str]:
-    """A sentence for each training source whose languages, from `LanguageCheck`, are not right."""
-    sentences = []
-    for label, counts, given in zip(corpus.labels, found, _given(corpus), strict=True):
-        if wrong := _wrong(counts, *given):
-            sentences.append(f"{one_line(label)}: {wrong}")
-    return sentences
+    """A sentence for each training source whose languages are not those that were given."""
+    checked = zip(corpus.labels, found, _given(corpus), strict=True)
+    return [
+        f"{one_line(label)}: {wrong}"
+        for label, counts, given in checked
+        if (wrong := _wrong(counts, *given))
+    ]
 
 
 def _wrong(counts: LanguageCounts, src_lang: str, tgt_lang: str) -> str:

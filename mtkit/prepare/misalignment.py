@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -46,14 +47,16 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
     The pairs of the source are those from `start` to before `end`. Pairs at the ends of the
     segments that may belong to them are included.
     """
-    model = _LengthModel.fit(records, start, end)
-    if model is None:
+    if end - start < 4 * _WINDOW:
         return []
+    mean, deviation = _usual_ratio(records, start, min(end, start + _SPAN))
     found: list[Misalignment] = []
     for begin in range(start, end, _SPAN):
         # A shift at the border of two spans is visible on both sides of it.
         low, high = max(start, begin - 4 * _WINDOW), min(end, begin + _SPAN + 4 * _WINDOW)
-        costs = model.costs(records, low, high)
+        # (offsets, pairs): how badly each source fits the target at each offset, in nats.
+        off = (_log_ratios(records, low, high) - mean) / deviation
+        costs = np.minimum(off * off / 2, _MOST)
         for first, last in _suspicious(costs):
             found += [
                 Misalignment(a + low, b + low, offset)
@@ -65,32 +68,16 @@ def find_misaligned(records: PairRecords, start: int, end: int) -> list[Misalign
 _OFFSETS = range(-_FARTHEST, _FARTHEST + 1)
 
 
-@dataclass(frozen=True)
-class _LengthModel:
-    """The distribution of the logarithm of target over source length, at the best offset."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def fit(cls, records: PairRecords, start: int, end: int) -> _LengthModel | None:
-        """The model of a source; None if it is too short."""
-        if end - start < 4 * _WINDOW:
-            return None
-        ratios = _log_ratios(records, start, min(end, start + _SPAN))
-        models = []
-        for row in ratios:
-            row = row[np.isfinite(row)]
-            mean = float(np.median(row))
-            # The standard deviation of a normal distribution with this median deviation.
-            spread = 1.4826 * float(np.median(np.abs(row - mean)))
-            models.append(cls(mean, max(spread, 0.1)))
-        return min(models, key=lambda model: model.deviation)
-
-    def costs(self, records: PairRecords, start: int, end: int) -> npt.NDArray[np.float64]:
-        """(offsets, pairs): how badly each source fits the target at each offset, in nats."""
-        off = (_log_ratios(records, start, end) - self.mean) / self.deviation
-        return np.minimum(off * off / 2, _MOST)
+def _usual_ratio(records: PairRecords, start: int, end: int) -> tuple[float, float]:
+    """Mean and deviation of the log of target over source length, at the offset that fits best."""
+    fits = []
+    for row in _log_ratios(records, start, end):
+        row = row[np.isfinite(row)]
+        mean = float(np.median(row))
+        # The standard deviation of a normal distribution with this median deviation.
+        spread = 1.4826 * float(np.median(np.abs(row - mean)))
+        fits.append((mean, max(spread, 0.1)))
+    return min(fits, key=operator.itemgetter(1))
 
 
 def _log_ratios(records: PairRecords, start: int, end: int) -> npt.NDArray[np.float64]:
@@ -147,16 +134,15 @@ def _cut_out(
         path.append(int(step[path[-1]]))
     path.reverse()
     offsets = [states[state][0] for state in path]
-    for offset, group in itertools.groupby(range(len(path)), key=lambda pair: offsets[pair]):
+    end = 0
+    for offset, group in itertools.groupby(offsets):
+        begin, end = end, end + len(list(group))
         if offset == 0:
             continue
-        pairs = list(group)
         # The path prefers no shift; the ends are moved out while it is unclear.
         gain = costs[offset + _FARTHEST, low:high] - costs[_FARTHEST, low:high]
-        begin, end = pairs[0], pairs[-1] + 1
-        begin -= _unclear(gain[:begin][::-1])
-        end += _unclear(gain[end:])
-        yield begin + low, end + low, offset
+        before, behind = _unclear(gain[:begin][::-1]), _unclear(gain[end:])
+        yield begin - before + low, end + behind + low, offset
 
 
 @functools.cache
