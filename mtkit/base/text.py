@@ -149,10 +149,9 @@ def check_language(option: str, language: str) -> None:
     Raises:
         MtkitError: naming the option.
     """
-    if not isinstance(language, str) or not re.fullmatch(r"\S{1,100}", language):
+    is_word = isinstance(language, str) and re.fullmatch(r"\S{1,100}", language)
+    if not is_word or one_line(language) != language:
         raise MtkitError(f"{option}: {language!r} is not a language code, such as en or pt-BR")
-    if one_line(language) != language:
-        raise MtkitError(f"{option}: {language!r} has a character that cannot be printed")
 
 
 def has_words(text: str) -> bool:

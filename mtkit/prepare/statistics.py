@@ -112,7 +112,7 @@ def data_page(data: PreparedData, report: Report) -> str:
             *_findings_of_pairs(report),
             *_findings_of_text(train.sides, valid.sides, vocabularies),
         ],
-        summary=_summary(data, report, kept),
+        summary=_summary(data, report),
         read=read,
         kept=kept,
         counted=train.pairs,
@@ -252,7 +252,7 @@ def _quantile(counts: Mapping[int, int], rank: float) -> int:
 # What is shown
 
 
-def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
+def _summary(data: PreparedData, report: Report) -> dict[str, str]:
     def lines(counts: Mapping[str, int]) -> str:
         return "\n".join(f"{label}: {count:,}" for label, count in counts.items()) or "none"
 
@@ -271,10 +271,7 @@ def _summary(data: PreparedData, report: Report, kept: int) -> dict[str, str]:
         ),
         "Pairs that are in training too": lines(report.in_training),
         "Fixed lines": lines(report.fixed),
-        "Pairs with noise": "\n".join(
-            f"{kind}: {count:,} ({share(count, kept)})" for kind, count in report.noise.items()
-        )
-        or "none",
+        "Pairs with noise": lines(report.noise),
         "Licence": str(data.manifest.licence or "not known"),
     }
 

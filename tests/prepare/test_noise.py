@@ -263,7 +263,7 @@ def test_the_report_the_manifest_and_the_page_count_the_pairs_with_each_noise(
     assert f"with noise: case {upper} {upper / 2:.2f}%" in " ".join(printed.split())
     write_page(tmp_path / "page.html", data, report)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert f"case: {upper} ({upper / 2:.2f}%)" in page
+    assert f"case: {upper}" in page
 
 
 def test_the_bytes_do_not_depend_on_the_processes_or_on_where_a_run_was_stopped(

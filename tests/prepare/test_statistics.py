@@ -330,7 +330,9 @@ def test_a_page_is_written_whole_or_not_at_all(
     assert place.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_place_that_cannot_be_written_gives_one_line(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_gives_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     for place, reason in (
         (tmp_path / "none" / "page.html", "is not a writable folder"),
@@ -343,11 +345,6 @@ def test_a_place_that_cannot_be_written_gives_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
     check_page(tmp_path / "page.html")
     check_page(tmp_path / "file")
-
-
-def test_a_folder_that_is_not_writable_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may everything
     with pytest.raises(MtkitError, match="not a writable folder"):
         check_page(tmp_path / "page.html")
