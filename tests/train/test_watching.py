@@ -239,6 +239,8 @@ def test_the_best_validation_is_saved_though_no_checkpoint_is_due_and_is_not_ave
     run = Run.open(tmp_path / "run")
     # Of 5 and 7, which are equal, the newer is the best; 1, 2, 4 and 5 were for a while.
     assert [saved.step for saved in run.checkpoints()] == [6, 7, 9]
+    # Each knows the validations up to its step, and none that came while it was written.
+    assert [len(saved.load_state()["validations"]) for saved in run.checkpoints()] == [6, 7, 9]
     assert run.select("best")[1] == "step 7, the best"
     assert run.select(None)[1] == "the average of 2 checkpoints, steps 6 to 9"
     assert run.select("average:2")[1] == "the average of 2 checkpoints, steps 6 to 9"
