@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -180,14 +181,11 @@ def stop_on_signal(*, quiet: bool) -> Iterator[list[int]]:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
 
-    try:
+    # Python handles signals only in the main thread; in others the caller handles them.
+    if threading.current_thread() is threading.main_thread():
         # `launch` sends workers SIGINT to save and stop; SIGTERM keeps its usual effect.
         for wanted in (signal.SIGINT,) if is_launched() else (signal.SIGINT, signal.SIGTERM):
             previous[wanted] = signal.signal(wanted, handle)
-    except ValueError:
-        # Python handles signals only in the main thread; in others the caller handles them.
-        yield received
-        return
     try:
         yield received
     finally:
