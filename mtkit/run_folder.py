@@ -187,13 +187,11 @@ class Run:
         names = {file.name for file in path.iterdir() if not file.name.endswith(".partial")}
         names.discard(_LOCK)
         if (path / _MANIFEST).is_file():
-            if CONFIG in names:
-                return True
             # Of a run, undamaged, and not of prepared data.
             with contextlib.suppress(MtkitError):
                 read_record(path / _MANIFEST, RunManifest, advice=_TRAIN_AGAIN)
                 return True
-            return False
+            return CONFIG in names
         if any((path / _CHECKPOINTS).glob("*")):
             return False
         # The rest of a killed `create`, which creates the folder of checkpoints first.

@@ -247,8 +247,7 @@ def _run_to_continue(job: Job) -> Run:
             f"{run.path}: was not started from {initial.origin.description}, "
             f"but from {before}; {advice}; else give another --run, or --restart"
         )
-    changed = differences(run.config, job.config, ignore=MAY_CHANGE)
-    if changed:
+    if changed := differences(run.config, job.config, ignore=MAY_CHANGE):
         raise MtkitError(
             f"{run.path}: was begun with other settings: {', '.join(changed)}; "
             "give another --run, or --restart"
