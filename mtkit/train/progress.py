@@ -81,14 +81,8 @@ class Meter:
         """A row of metrics, from the losses of all workers; counting starts again."""
         losses = workers.sum(torch.stack(self._losses)).tolist()
         self._accumulate_time()
-        self.first_not_finite = next(
-            (
-                (step - len(losses) + 1 + index, loss)
-                for index, loss in enumerate(losses)
-                if not math.isfinite(loss)
-            ),
-            None,
-        )
+        numbered = enumerate(losses, step - len(losses) + 1)
+        self.first_not_finite = next((one for one in numbered if not math.isfinite(one[1])), None)
         tokens = self._cost.tokens - self._before.tokens
         seconds = self._cost.seconds - self._before.seconds
         row: dict[str, float | int] = {
