@@ -26,6 +26,7 @@ import torch
 from hypothesis import settings
 from support.command_line import Place
 from support.prepared import prepare_trees
+from support.runs import new_run
 from support.treebank import small_trees
 
 from mtkit.base.files import sha256_of_json
@@ -397,6 +398,12 @@ def fine(config: Config) -> Config:
     settings = changed(config, "train", schedule="constant", learning_rate=1e-3, warmup_steps=2)
     tree = settings.model_dump() | {"model": {}}
     return parse_config(tree, origin="test")
+
+
+@pytest.fixture
+def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
+    """A run folder without checkpoints; its configuration averages the two newest."""
+    return new_run(tmp_path / "runs" / "one", tiny_config, tiny_data)
 
 
 @pytest.fixture

@@ -25,13 +25,6 @@ from mtkit.train.metrics import append_row, truncate_rows
 from mtkit.train.trainer import Trainer
 from mtkit.translate import Translator
 
-
-@pytest.fixture
-def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
-    """A run folder without checkpoints; its configuration averages the two newest."""
-    return new_run(tmp_path / "runs" / "one", tiny_config, tiny_data)
-
-
 # ---------------------------------------------------------------------------------------------
 # Saving and loading
 

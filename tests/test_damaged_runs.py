@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from conftest import changed
-from support.runs import contents, new_run, one_line, save, steps
+from support.runs import contents, one_line, save, steps
 
 from mtkit import checkpoint, run_folder
 from mtkit.base.errors import MtkitError
@@ -26,13 +26,6 @@ from mtkit.data import PreparedData
 from mtkit.run_folder import Run, find_run
 from mtkit.train import assembly as train
 from mtkit.train.checkpoints import CheckpointWriter, prune
-
-
-@pytest.fixture
-def run(tmp_path: Path, tiny_config: Config, tiny_data: PreparedData) -> Run:
-    """A run folder without checkpoints; its configuration averages the two newest."""
-    return new_run(tmp_path / "runs" / "one", tiny_config, tiny_data)
-
 
 # ---------------------------------------------------------------------------------------------
 # Crashes
@@ -274,18 +267,6 @@ def test_training_resumes_from_the_last_good_checkpoint_with_a_warning(
     assert found.step == 4
     for tensor_name, tensor in found.load_weights().items():
         assert torch.equal(tensor, expected[tensor_name])
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
-def test_a_damaged_old_checkpoint_does_not_stop_a_run(
-    name: str, tiny_run: Run, tiny_config: Config, tiny_data: PreparedData, tmp_path: Path
-):
-    folder = tmp_path / "run"
-    shutil.copytree(tiny_run.path, folder)
-    empty(folder / "checkpoints" / "step-00000002" / name)
-    longer = changed(tiny_config, "train", max_steps=6)
-    assert train.run(longer, tiny_data, folder, device="cpu")
-    assert steps(Run.open(folder))[-1] == 6
 
 
 def test_if_every_checkpoint_is_damaged_the_way_out_is_named(

@@ -350,12 +350,6 @@ def test_a_name_never_breaks_the_table_of_dropped_pairs(tmp_path: Path):
     ]
 
 
-def test_the_same_content_is_the_same_bytes(tmp_path: Path):
-    first, second = write(tmp_path / "a"), write(tmp_path / "b")
-    assert contents(first.path) == contents(second.path)
-    assert first.fingerprint == second.fingerprint
-
-
 def test_the_fingerprint_changes_with_the_text_and_not_with_the_name(tmp_path: Path):
     first = write(tmp_path / "a")
     other = write(tmp_path / "b", [*PAIRS[:2], ([13, 14, 15], [24, 26])])
@@ -442,18 +436,6 @@ def test_a_place_below_a_file_is_refused_before_any_work(tmp_path: Path):
     assert not worked
 
 
-def test_what_a_killed_run_left_is_swept_away(tmp_path: Path):
-    with create_prepared(tmp_path / "data"):
-        left = [path.name for path in tmp_path.iterdir() if path.is_dir()]
-    shutil.rmtree(tmp_path / "data")
-    for name in left:
-        (tmp_path / name / "scratch").mkdir(parents=True)
-        (tmp_path / name / "train.src.bin").write_bytes(b"half")
-    (tmp_path / ".data.partial.lock").write_text("of a process that was killed")
-    write(tmp_path / "data").verify()
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
 def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_another(
     tmp_path: Path,
 ):
@@ -468,17 +450,6 @@ def test_what_a_stopped_run_left_is_used_with_the_same_key_and_swept_away_with_a
             stopped(key, left=left)
     # Without a key nothing could be used.
     assert list(tmp_path.iterdir()) == []
-
-
-def test_two_cannot_write_the_same_folder_at_a_time(tmp_path: Path):
-    with create_prepared(tmp_path / "data") as writer:
-        with (
-            pytest.raises(MtkitError, match=rf"is being written by process {os.getpid()} on "),
-            create_prepared(tmp_path / "data"),
-        ):
-            pytest.fail("it was begun")
-        writer.add_tokenizers(Vocabularies.joint(FakeTokenizer(300)))  # type: ignore[arg-type]
-    assert (tmp_path / "data" / "manifest.json").is_file()
 
 
 def test_a_part_can_be_taken_back_to_where_the_one_before_it_ended(tmp_path: Path):

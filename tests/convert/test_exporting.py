@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -20,7 +18,7 @@ import pytest
 import torch
 from conftest import GREEK, changed, number_pairs
 from support.command_line import full_disk
-from support.exported import LIBRARIES, NUMBERS, needs, refusals
+from support.exported import LIBRARIES, NUMBERS, needs, python, refusals
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
@@ -56,17 +54,6 @@ TEXTS = [
     "it 's , is n't it ?",
     "x" * 300,
 ]
-
-
-def python(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run Python, away from the network."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture(scope="module")

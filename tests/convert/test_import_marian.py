@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import torch
 from conftest import TinyText, changed, slow
 from safetensors.torch import load_file, save_file
 from support.command_line import Place
+from support.exported import python
 from support.hub import Hub, HubFile, Repository, client_environment
 from support.marian import Shape, edit, unigram, write_marian, write_npz
 from support.prepared import prepare_files
@@ -240,8 +240,8 @@ def test_other_exports_agree_with_the_import(
     text.write_text("".join(f"{line}\n" for line in SHAPES[name].lines[-8:]))
     out = tmp_path / "out"
     # CTranslate2 changes how its process computes.
-    command = [sys.executable, "-c", program, imported[name].run.path, out, text, format]
-    subprocess.run(list(map(str, command)), check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = python("-c", program, imported[name].run.path, out, text, format)
+    assert done.returncode == 0, done.stderr
     facts = json.loads((out / "export.json").read_text())
     assert facts["check"]["identical"] == facts["check"]["lines"] >= 7
     assert facts["imported"]["source"] == name
@@ -416,10 +416,8 @@ def test_a_model_of_marian_itself_scores_as_ctranslate2_does_with_it(
         for side, text in ((src, lines), (tgt, targets))
     ]
     arguments = [file, file.with_name("vocab.yml"), tmp_path / "ct2", json.dumps(pieces)]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = python("-c", program, *arguments)
+    assert done.returncode == 0, done.stderr
     ours = Translator.load(run, device="cpu").score_given(lines, targets)
     for theirs, found in zip(json.loads(done.stdout), ours, strict=True):
         # It adds 1e-5 in layer norms, where Marian adds 1e-6.

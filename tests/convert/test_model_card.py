@@ -5,11 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ import sacrebleu
 import yaml
 from conftest import changed, reseal
 from support.command_line import Place
-from support.exported import LIBRARIES, NUMBERS, needs
+from support.exported import LIBRARIES, NUMBERS, needs, python
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
@@ -184,16 +181,12 @@ def test_the_code_in_a_card_runs_in_the_folder_of_the_export(
     format: str, untrained: Run, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    export_it = [sys.executable, "-m", "mtkit", "export", untrained.path, out, "--format", format]
-    subprocess.run(export_it, env=environment, check=True, capture_output=True)
+    exported = python("-m", "mtkit", "export", untrained.path, out, "--format", format)
+    assert exported.returncode == 0, exported.stderr
     card = (out / "README.md").read_text(encoding="utf-8")
     assert front_matter(card)["library_name"] == LIBRARIES[format]
     code = code_of(card).replace("Text to translate.", NUMBERS[0])
-    program = [sys.executable, "-c", code]
-    done = subprocess.run(
-        program, cwd=out, env=environment, capture_output=True, text=True, check=False
-    )
+    done = python("-c", code, cwd=out)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -154,16 +154,6 @@ def test_the_tag_follows_the_tag_of_the_language(
     assert report.tags == {"bt": 30}
 
 
-def test_with_separate_vocabularies_the_source_alone_has_the_tag(
-    tiny_text: TinyText, synthetic: Files, tmp_path: Path
-):
-    data = prepared(
-        tiny_text, tmp_path / "out", parallel_files(*synthetic, tag="bt"), shared_vocab=False
-    )
-    src, tgt = data.tokenizers()
-    assert ([*src.corpus_tags], tgt.corpus_tags) == (["bt"], {})
-
-
 def test_the_tag_counts_for_the_limit_of_tokens(tiny_text: TinyText, tmp_path: Path):
     """A pair that just fits without the tag is too long with it."""
     line = "one two three four five six"

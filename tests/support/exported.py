@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,18 @@ def needs(format: str) -> Any:
     missing = importlib.util.find_spec(LIBRARIES[format]) is None
     skip = pytest.mark.skipif(missing, reason=f"{LIBRARIES[format]} is not installed")
     return pytest.param(format, marks=[skip, pytest.mark.slow])
+
+
+def python(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python, away from the network."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def damage(file: Path, how: str) -> None:

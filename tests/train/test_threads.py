@@ -343,18 +343,6 @@ def test_two_threads_give_the_gradient_and_the_dropout_of_one(
         assert torch.allclose(two[name], gradient, rtol=0, atol=1e-12), name
 
 
-def test_the_same_training_gives_the_same_bytes(config: Config, tiny_data: PreparedData):
-    found = []
-    for _ in range(2):
-        trainer = Trainer(config, tiny_data, device=CPU)
-        batches = [np.arange(0, 9), np.arange(9, 13), np.arange(13, 30), np.arange(30, 32)]
-        assert trainer.micro_batches.at_once == 2
-        for _ in range(5):
-            trainer.update(batches)
-        found.append(trainer.model.state_dict())
-    assert all(torch.equal(found[0][name], weight) for name, weight in found[1].items())
-
-
 @pytest.mark.parametrize(
     "given", [{}, {"bpe_dropout": 0.1, "ema": 0.9, "freeze": ("embedding",), "optimizer": "muon"}]
 )
