@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mtkit.prepare.corpus_file import load_corpus
     from mtkit.prepare.readers import parallel_files, parse_source
     from mtkit.prepare.results import Report
-    from mtkit.prepare.run import PrepareOptions, prepare
+    from mtkit.prepare.run import PrepareOptions, prepare, prepare_files
     from mtkit.prepare.source import Source
     from mtkit.prepare.statistics import check_page, write_page
     from mtkit.prepare.treebank import Treebank
@@ -30,6 +30,7 @@ __all__ = [
     "parallel_files",
     "parse_source",
     "prepare",
+    "prepare_files",
     "write_page",
 ]
 

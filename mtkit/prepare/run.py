@@ -39,8 +39,9 @@ from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.language_check import warn_of_codes
 from mtkit.prepare.passes import BLOCK, Passes
-from mtkit.prepare.readers import catalogue_sources, memory
+from mtkit.prepare.readers import catalogue_sources, memory, parallel_files
 from mtkit.prepare.results import Report
+from mtkit.prepare.source import Source
 from mtkit.prepare.tokenizer_from import ExistingVocabularies
 from mtkit.prepare.writer import check_free, create_prepared
 from mtkit.prepare_config import FOR_TREES, PrepareConfig, prepare_config
@@ -114,6 +115,41 @@ def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = No
         )
         corpus = dataclasses.replace(corpus, directions=[sources])
     return _prepare(corpus, config, existing, out, options)
+
+
+def prepare_files(
+    name: str,
+    out: Path,
+    *,
+    src_lang: str,
+    tgt_lang: str,
+    train: Sequence[Source | tuple[Path, Path]],
+    valid: Source | tuple[Path, Path],
+    test: Source | tuple[Path, Path] | None = None,
+    **options: Any,
+) -> Report:
+    """Prepare your own sentence pairs, of one direction; raises as `prepare`.
+
+    Args:
+        train: sources, or pairs of a source and a target file, one sentence per line.
+        valid, test: likewise, one each.
+        options: of `PrepareOptions`, and settings of `PrepareConfig`.
+    """
+
+    def source(given: Source | tuple[Path, Path]) -> Source:
+        return parallel_files(*given) if isinstance(given, tuple) else given
+
+    sources = DirectionSources(
+        src_lang,
+        tgt_lang,
+        [source(one) for one in train],
+        source(valid),
+        source(test) if test else None,
+    )
+    names = {field.name for field in dataclasses.fields(PrepareOptions)}
+    own = {key: value for key, value in options.items() if key in names}
+    settings = {key: value for key, value in options.items() if key not in names}
+    return prepare(Corpus(name, [sources]), out, PrepareOptions(settings=settings, **own))
 
 
 def _check_output(out: Path, options: PrepareOptions) -> None:
