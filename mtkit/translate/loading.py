@@ -11,9 +11,12 @@ import torch
 from mtkit.base.errors import MtkitError
 from mtkit.base.folders import is_unfinished
 from mtkit.checkpoint import load_into
+from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
+from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
+from mtkit.translate.terms import Glossary
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,18 @@ def load_models(
         models.append(model.eval())
         checkpoints.append(description)
     return models, checkpoints
+
+
+def check_combination(config: DecodeConfig, task: Task, glossary: Glossary | None) -> None:
+    """Refuse settings that cannot be combined with a parser or with a glossary."""
+    is_parser = task.name == "parsing"
+    if is_parser and config.split_sentences is True:
+        raise MtkitError("decode.split_sentences: a parser reads one sentence from each line")
+    if glossary is not None and is_parser:
+        raise MtkitError("a glossary is for translations, and this model is a parser")
+    if glossary is not None and (config.sample or config.mbr_samples):
+        name = "sample" if config.sample else "mbr_samples"
+        raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
 
 
 @functools.lru_cache(maxsize=64)

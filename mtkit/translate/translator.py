@@ -35,7 +35,7 @@ from mtkit.tokenizer import Vocabularies
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.doubts import Doubts, check
 from mtkit.translate.linear import pack_weights
-from mtkit.translate.loading import choose_direction, load_models
+from mtkit.translate.loading import check_combination, choose_direction, load_models
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, plan
@@ -74,14 +74,7 @@ class Translator:
         src_prefix: Sequence[int] = (),
     ) -> None:
         self.task = task or Task()
-        is_parser = self.task.name == "parsing"
-        if is_parser and config.split_sentences is True:
-            raise MtkitError("decode.split_sentences: a parser reads one sentence from each line")
-        if glossary is not None and is_parser:
-            raise MtkitError("a glossary is for translations, and this model is a parser")
-        if glossary is not None and (config.sample or config.mbr_samples):
-            name = "sample" if config.sample else "mbr_samples"
-            raise MtkitError(f"decode.{name}: cannot be combined with a glossary")
+        check_combination(config, self.task, glossary)
         self.src_prefix = list(src_prefix)
         self.models = list(models)
         self.model = self.models[0]
@@ -93,8 +86,7 @@ class Translator:
         self._decoder = decoder or Decoder(
             models, vocabularies.tgt, config, device=device, task=self.task
         )
-        # Set by `load`: the folders, a description of the weights, the languages, and what the
-        # training lines were like.
+        # Set by `load`, like the checkpoint, the languages and the facts about training lines.
         self._runs: list[Run | None] = [None] * len(self.models)
         self.checkpoint = ""
         self.src_lang = self.tgt_lang = ""
