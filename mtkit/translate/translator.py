@@ -139,8 +139,6 @@ class Translator:
         """
         given = [run] if isinstance(run, Run | Path | str) else run
         runs = [one if isinstance(one, Run) else Run.open(Path(one)) for one in given]
-        if not runs:
-            raise ValueError("no run to translate with")
         if workers > 1 and not prepared:
             raise ValueError("weights as they were trained are for one worker")
         if isinstance(glossary, Path | str):
