@@ -149,7 +149,7 @@ class Gradients:
         for number, (index, micro_batch) in enumerate(own, 1):
             torch.manual_seed(self._seed(step, index))
             last = number == len(own)
-            with self._workers.waiting() if last else self._workers.no_sync(self._model):
+            with self._workers.waiting() if last else self._workers.no_sync(self._parallel):
                 objective, losses = self._objective(micro_batch, tokens=tokens)
                 torch.autograd.backward(objective)
             found.append(losses)
