@@ -1,6 +1,7 @@
 """The label-smoothed loss (Section 5.4).
 
-Pure functions of numbers and tensors; `gradients` calls them.
+This is the formula. Where gradients are needed, `kernels.loss` computes the same loss and its
+gradient in fewer passes over the logits; tests compare both. A change belongs into both.
 """
 
 from __future__ import annotations

@@ -209,8 +209,8 @@ class Decoder(BaseDecoder):
 
 def rank_by_mbr(samples: Sequence[Translation]) -> list[Translation]:
     """Each text once, those most similar to all samples first; of equal ones the first sample."""
-    risks = mutual_chrf([translation.text for translation in samples])
+    similarities = mutual_chrf([translation.text for translation in samples])
     scored: dict[str, Translation] = {}
-    for translation, score in zip(samples, risks, strict=True):
+    for translation, score in zip(samples, similarities, strict=True):
         scored.setdefault(translation.text, replace(translation, score=score))
     return sorted(scored.values(), key=lambda translation: -translation.score)

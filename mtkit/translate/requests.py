@@ -1,4 +1,4 @@
-"""What a decoder is given, and what it gives back: sentences and their translations."""
+"""What a decoder is given, and what it gives back: batches of sentences, and translations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Range = tuple[int, int]
 Part = tuple[Range, Range]
 
 # The distance between the numbers of the sentences of a line; no input has as many lines.
-SAMPLE_STRIDE = 2**40
+SENTENCE_STRIDE = 2**40
 # Batches with fewer tokens than this are not divided among workers.
 MIN_BATCH_TOKENS = 512
 # `decode.batch_tokens` is for this many hypotheses per sentence; with more, a batch has fewer
@@ -29,14 +29,14 @@ class Sentence:
     """A sentence to translate, or a line that is translated as a whole.
 
     Attributes:
-        number: that of its line, and `SAMPLE_STRIDE` more for each sentence before it in the line.
-            With the seed it determines its samples.
+        number: that of its line, and `SENTENCE_STRIDE` more for each sentence before it in the
+            line. With the seed it determines its samples.
         ids: of the source, without EOS; empty if there is nothing to translate.
         prefix: ids that the translation begins with, possibly none.
         terms: the target terms that the translation must contain.
         words: of a parser, the words of the sentence.
         text: as it is in the line.
-        span: its characters in the line, without the spaces around it.
+        span: its characters in the line; of a line that was cut, without the spaces around them.
     """
 
     number: int
@@ -50,12 +50,12 @@ class Sentence:
     @property
     def line(self) -> int:
         """The number of its line."""
-        return self.number % SAMPLE_STRIDE
+        return self.number % SENTENCE_STRIDE
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One hypothesis for one line.
+    """One hypothesis for a sentence, or for a line.
 
     Attributes:
         text: detokenised, on one line.

@@ -3,8 +3,9 @@
 This module does not depend on models or text. A step function returns the log-probabilities of the
 next token of every live hypothesis, and its cache is reordered with the hypotheses.
 
-A sentence has W slots for hypotheses. Scores of R live hypotheses come from the device; the
-selection is made in float64 on the host, where ties are always resolved in the same way.
+A sentence has W slots for hypotheses. The device chooses the best continuations of each of R live
+hypotheses; beam search chooses among these in float64 on the host, where ties are always resolved
+in the same way.
 """
 
 from __future__ import annotations

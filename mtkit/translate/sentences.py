@@ -15,7 +15,7 @@ from mtkit.base.text import has_words
 from mtkit.parsing import Task
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.reading import Window
-from mtkit.translate.requests import SAMPLE_STRIDE, Part, Range, Sentence, Translation
+from mtkit.translate.requests import SENTENCE_STRIDE, Part, Range, Sentence, Translation
 from mtkit.translate.terms import Demand, Glossary
 
 log = logging.getLogger(__name__)
@@ -47,16 +47,16 @@ class SentenceReader:
         """
         prefixes = window.prefixes or [""] * len(window.lines)
         spans = list(map(self._cut, window.lines, prefixes))
-        lines = [window.number_of(index) for index, of_line in enumerate(spans) for _ in of_line]
+        line_numbers = [window.number_of(i) for i, found in enumerate(spans) for _ in found]
         # Sentences of a line are sampled independently, the first as a whole line would be.
-        groups = itertools.groupby(lines)
-        numbers = [n + index * SAMPLE_STRIDE for n, same in groups for index, _ in enumerate(same)]
+        groups = itertools.groupby(line_numbers)
+        numbers = [n + i * SENTENCE_STRIDE for n, same in groups for i, _ in enumerate(same)]
         cut = [
             (line[start:end], prefix if index == 0 else "", (start, end))
             for line, prefix, of_line in zip(window.lines, prefixes, spans, strict=True)
             for index, (start, end) in enumerate(of_line)
         ]
-        encoded = self.encode([self.task.source_text(text) for text, _, _ in cut], lines)
+        encoded = self.encode([self.task.source_text(text) for text, _, _ in cut], line_numbers)
         forced = self.vocabularies.tgt.encode_batch([prefix for _, prefix, _ in cut])
         sentences = []
         for number, (text, _, span), ids, prefix in zip(numbers, cut, encoded, forced, strict=True):
