@@ -21,7 +21,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -77,7 +77,7 @@ class MetricsRow(Record):
     """
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, int | float | None]
+    __pydantic_extra__: dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | float | None]
 
     step: int = Field(ge=0)
     # Of further validation sets, by their names.
