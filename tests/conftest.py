@@ -244,7 +244,7 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> TinyText:
 @pytest.fixture(scope="session")
 def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """The tiny corpus, prepared with 300 pieces. Copy the folder before changing it."""
-    from support.prepared import prepare_files
+    from mtkit.prepare import prepare_files
 
     place = tmp_path_factory.mktemp("tiny-data") / "tiny"
     prepare_files("tiny", place, **tiny_text.prepare_arguments())
@@ -254,7 +254,7 @@ def tiny_data(tiny_text: TinyText, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="session")
 def greek_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """Numbers in English, and backwards in Greek, prepared with 300 pieces for each."""
-    from support.prepared import prepare_files
+    from mtkit.prepare import prepare_files
 
     folder = tmp_path_factory.mktemp("greek")
     counts = {"train": 200, "valid": 20, "test": 20}

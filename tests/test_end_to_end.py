@@ -13,7 +13,8 @@ import pytest
 from conftest import GREEK, number_pairs, write_pairs
 from support.command_line import Place
 from support.hub import Hub, client_environment, synthetic_splits, wmt14_repository
-from support.prepared import prepare_files
+
+from mtkit.prepare import prepare_files
 
 Program = Callable[..., str]
 

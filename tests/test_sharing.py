@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from conftest import TinyText, changed, reseal
-from support.prepared import prepare_files
 
 from mtkit.base.errors import MtkitError
 from mtkit.base.files import shareable_name
 from mtkit.config import Config
 from mtkit.convert.export_run import export
 from mtkit.data import PreparedData
+from mtkit.prepare import prepare_files
 from mtkit.prepare.statistics import write_page
 from mtkit.run_folder import Run
 from mtkit.train.assembly import run as train

@@ -133,13 +133,13 @@ class Passes:
                 if source is not None and split != "test" and not of_direction[split]:
                     raise MtkitError(f"{_empty(source)}; the validation set needs some")
             if self._existing is not None:
-                # Before hours of work.
+                # Refused before hours of work.
                 valid = model_texts(of_direction["valid"].texts, self._linearisation)
                 words = map(count_words, valid)
                 self._existing.refuse_unseen(*words, where=direction.valid.name)
         with self._timed("checking"):
             check = self._checked(held_out, origins["train"])
-        # Before hours of work.
+        # Warned of before hours of work.
         warnings = findings(self._corpus, check.languages)
         warnings += warnings_about(check.in_training, held_out)
         for warning in warnings:

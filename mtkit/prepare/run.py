@@ -27,6 +27,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from mtkit.data import LINK_TYPE, PreparedData
 from mtkit.prepare.catalogue import find_corpus
 from mtkit.prepare.corpus import Corpus, DirectionSources
 from mtkit.prepare.language_check import warn_of_codes
+from mtkit.prepare.links import LinkFile
 from mtkit.prepare.passes import BLOCK, Passes
 from mtkit.prepare.readers import catalogue_sources, memory, parallel_files
 from mtkit.prepare.results import Report
@@ -80,6 +82,14 @@ class PrepareOptions:
     force: bool = False
     dry_run: bool = False
     on_finished: Callable[[PreparedData, Report], None] | None = None
+
+    @classmethod
+    def from_keywords(cls, **given: Any) -> PrepareOptions:
+        """Options by their names; every other name is one of `settings`."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        own = {key: value for key, value in given.items() if key in names}
+        settings = {key: value for key, value in given.items() if key not in names}
+        return cls(settings=settings, **own)
 
 
 def prepare(corpus: Corpus | str, out: Path, options: PrepareOptions | None = None) -> Report:
@@ -126,6 +136,8 @@ def prepare_files(
     train: Sequence[Source | tuple[Path, Path]],
     valid: Source | tuple[Path, Path],
     test: Source | tuple[Path, Path] | None = None,
+    valid_also: Mapping[str, Source | tuple[Path, Path]] = MappingProxyType({}),
+    alignments: Sequence[Path] = (),
     **options: Any,
 ) -> Report:
     """Prepare your own sentence pairs, of one direction; raises as `prepare`.
@@ -133,6 +145,8 @@ def prepare_files(
     Args:
         train: sources, or pairs of a source and a target file, one sentence per line.
         valid, test: likewise, one each.
+        valid_also: further validation sets by name.
+        alignments: for each training source the word alignments of its pairs; or none.
         options: of `PrepareOptions`, and settings of `PrepareConfig`.
     """
 
@@ -145,11 +159,10 @@ def prepare_files(
         [source(one) for one in train],
         source(valid),
         source(test) if test else None,
+        {set_name: source(one) for set_name, one in valid_also.items()},
+        [LinkFile(Path(path)) for path in alignments],
     )
-    names = {field.name for field in dataclasses.fields(PrepareOptions)}
-    own = {key: value for key, value in options.items() if key in names}
-    settings = {key: value for key, value in options.items() if key not in names}
-    return prepare(Corpus(name, [sources]), out, PrepareOptions(settings=settings, **own))
+    return prepare(Corpus(name, [sources]), out, PrepareOptions.from_keywords(**options))
 
 
 def _check_output(out: Path, options: PrepareOptions) -> None:

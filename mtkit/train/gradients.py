@@ -99,7 +99,7 @@ class Gradients:
         """Add the gradients of the mean loss per target token to those of the model.
 
         `tokens` are the target tokens of the update over all workers. The result is the summed
-        losses of the micro-batches of this one.
+        losses of the micro-batches of this worker.
         """
         with bf16.weights_unchanged():
             if self.micro_batches.at_once > 1:

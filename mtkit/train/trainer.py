@@ -121,11 +121,10 @@ class Trainer:
         if self.settings.compile:
             compile_layers(layers)
         if self.settings.fsdp:
-            # This replaces the parameters.
+            # This replaces the parameters, so it comes before they are chosen.
             parallel = self.workers.shard(self.model, layers)
-            self.trained = TrainedParameters(self.model, self.settings)
-        else:
-            self.trained = TrainedParameters(self.model, self.settings)
+        self.trained = TrainedParameters(self.model, self.settings)
+        if not self.settings.fsdp:
             parallel = self.workers.share_gradients(self.model)
 
         # What an update needs.
@@ -170,7 +169,7 @@ class Trainer:
         settings, first = self.settings, self.workers.is_rank_zero
         meter = Meter(self.cost)
         saved = self.step
-        stopped = early = False
+        stopped = False
         validation: Validation | None = None
         self.batches.load_state_dict(self._position)
         with (

@@ -122,13 +122,14 @@ class Decoder(BaseDecoder):
 
     def _settings(self, sentences: Sequence[Sentence]) -> dict[str, Any]:
         """What searches and sampling all take."""
+        limits = self._limits(sentences)
         return {
-            "max_lengths": self._limits(sentences),
+            "max_lengths": limits,
             "bos_id": BOS_ID,
             "eos_id": EOS_ID,
             "alpha": self.config.length_penalty,
             "penalty_form": self.config.length_penalty_form,
-            "constraints": self._constraints(sentences),
+            "constraints": self._constraints(sentences, limits),
             "device": self.device,
         }
 
@@ -161,11 +162,11 @@ class Decoder(BaseDecoder):
         src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
         return self.engine.start(src.to(self.device), slots)
 
-    def _constraints(self, sentences: Sequence[Sentence]) -> Constraints:
+    def _constraints(self, sentences: Sequence[Sentence], limits: Sequence[int]) -> Constraints:
         config, masks = self.config, None
         if config.well_formed_trees:
             words = [len(sentence.words) for sentence in sentences]
-            masks = self._task.token_masks(words, self._limits(sentences))
+            masks = self._task.token_masks(words, limits)
         return Constraints(
             config.min_length,
             config.no_repeat_ngram,

@@ -20,7 +20,6 @@ from support.command_line import Place
 from support.exported import python
 from support.hub import Hub, HubFile, Repository, client_environment
 from support.marian import Shape, edit, unigram, write_marian, write_npz
-from support.prepared import prepare_files
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, parse_config
@@ -28,6 +27,7 @@ from mtkit.convert.export_run import export
 from mtkit.convert.huggingface import MarianModel
 from mtkit.convert.import_marian import Imported, import_model
 from mtkit.data import PreparedData
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from mtkit.train import assembly as train

@@ -19,11 +19,10 @@ import pyarrow as pa
 import pytest
 from conftest import number_pairs
 from pyarrow import parquet
-from support.prepared import prepare_files
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
-from mtkit.prepare import readers
+from mtkit.prepare import prepare_files, readers
 from mtkit.prepare.hub import HubSource, HubSplit
 from mtkit.prepare.readers import memory, parse_source
 from mtkit.prepare.source import Block, Source

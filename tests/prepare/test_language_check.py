@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from conftest import GREEK, number_pairs, write_pairs
-from support.prepared import prepare_files, prepare_several, prepare_trees
+from support.prepared import prepare_several, prepare_trees
 from support.treebank import small_trees
 
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank, language_id
+from mtkit.prepare import Treebank, language_id, prepare_files
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import data_page
 

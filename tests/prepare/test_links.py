@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
-from support.prepared import prepare_files
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData, SentencePairs
+from mtkit.prepare import prepare_files
 from mtkit.prepare.links import encode_links
 from mtkit.tokenizer import Tokenizer, Vocabularies
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.prepared import prepare_files, prepare_several, prepare_trees
+from support.prepared import prepare_several, prepare_trees
 from support.runs import contents
 
 from mtkit.base.errors import MtkitError
 from mtkit.cli import tables
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank, passes
+from mtkit.prepare import Treebank, passes, prepare_files
 from mtkit.prepare.noise import LETTERS_PER_TYPO, Noise
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import write_page

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.prepared import prepare_files
 from support.runs import contents
 
 import mtkit
 from mtkit.base.errors import LostWorkerError, MtkitError
 from mtkit.data import PreparedData
-from mtkit.prepare import passes
+from mtkit.prepare import passes, prepare_files
 from mtkit.prepare.readers import parallel_files
 from mtkit.prepare.results import Report
 from mtkit.prepare.run import PrepareOptions, prepare

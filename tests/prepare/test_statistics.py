@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from conftest import TinyText, number_pairs, write_pairs
 from support.browsed import HOSTILE, Page, loaded_by, well_formed
-from support.prepared import prepare_files
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
+from mtkit.prepare import prepare_files
 from mtkit.prepare.filters import KEPT, REASONS
 from mtkit.prepare.results import Report
 from mtkit.prepare.statistics import _MEANINGS, check_page, data_page, write_page

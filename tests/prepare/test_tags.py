@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 from conftest import UNTRAINED, TinyText, changed, number_pairs, random_run, write_pairs
-from support.prepared import prepare_files, prepare_several
+from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import make_batch
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
-from mtkit.prepare import parallel_files, parse_source
+from mtkit.prepare import parallel_files, parse_source, prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, Tokenizer
 from mtkit.train import assembly as train

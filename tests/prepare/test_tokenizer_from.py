@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from conftest import GREEK, TinyText, number_pairs, write_pairs
 from support.command_line import Place, prepare_arguments
-from support.prepared import prepare_files, prepare_trees
+from support.prepared import prepare_trees
 
 from mtkit.base.errors import MtkitError
 from mtkit.data import PreparedData
-from mtkit.prepare import Treebank, passes
+from mtkit.prepare import Treebank, passes, prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import VOCABULARY_FILES, Tokenizer
 

@@ -1,8 +1,7 @@
-"""Corpora of one direction, of several and of trees, prepared from keyword arguments."""
+"""Corpora of several directions and of trees, prepared from keyword arguments."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,6 @@ from mtkit.prepare import (
 )
 from mtkit.prepare.links import LinkFile
 
-_DATA = ("src_lang", "tgt_lang", "train", "valid", "test", "valid_also", "alignments")
-
-
-def prepare_files(name: str, out: Path, **given: Any) -> Report:
-    """Given are `_DATA`, of which the sources may be two files, options and settings."""
-    sources = _sources(**{key: given.pop(key) for key in _DATA if key in given})
-    return prepare(Corpus(name, [sources]), out, _options(**given))
-
 
 def prepare_several(
     name: str,
@@ -36,14 +27,14 @@ def prepare_several(
     temperature: float = 1.0,
     **options: Any,
 ) -> Report:
-    """Each direction has the arguments of `prepare_files` about its data."""
+    """Each direction has the arguments about data that `mtkit.prepare.prepare_files` has."""
     corpus = Corpus(
         name,
         [_sources(**one) for one in directions],
         is_multilingual=True,
         temperature=temperature,
     )
-    return prepare(corpus, out, _options(**options))
+    return prepare(corpus, out, PrepareOptions.from_keywords(**options))
 
 
 def prepare_trees(
@@ -57,7 +48,9 @@ def prepare_trees(
     **options: Any,
 ) -> Report:
     sources = DirectionSources(src_lang, "trees", train, valid, test)
-    return prepare(Corpus(name, [sources], task="parsing"), out, _options(**options))
+    return prepare(
+        Corpus(name, [sources], task="parsing"), out, PrepareOptions.from_keywords(**options)
+    )
 
 
 def _sources(
@@ -79,12 +72,4 @@ def _sources(
         test=source(test) if test else None,
         valid_also={name: source(one) for name, one in (valid_also or {}).items()},
         links=[LinkFile(path) for path in alignments],
-    )
-
-
-def _options(**given: Any) -> PrepareOptions:
-    names = {field.name for field in dataclasses.fields(PrepareOptions)}
-    settings = {key: value for key, value in given.items() if key not in names}
-    return PrepareOptions(
-        settings=settings, **{key: value for key, value in given.items() if key in names}
     )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs
-from support.prepared import prepare_files
 from support.training import assert_same_state, before_update, gradients_of, interrupt, rows_of
 
 from mtkit.align.aligner import AlignmentHead
@@ -19,6 +18,7 @@ from mtkit.base.errors import MtkitError
 from mtkit.batches import Batch, make_batch
 from mtkit.config import Config, load_config
 from mtkit.data import PreparedData, SentencePairs, TokenArray
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.tokenizer import EOS_ID, UNK_ID
 from mtkit.train import assembly as train

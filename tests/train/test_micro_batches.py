@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def more_data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     """Enough pairs for full batches: 600, each different from the others."""
-    from support.prepared import prepare_files
+    from mtkit.prepare import prepare_files
 
     folder = tmp_path_factory.mktemp("more")
     prepare_files(

@@ -11,12 +11,13 @@ import pytest
 import torch
 from conftest import GREEK, UNTRAINED, number_pairs, random_run, reseal, slow, write_pairs
 from support.command_line import Place
-from support.prepared import prepare_files, prepare_several
+from support.prepared import prepare_several
 
 from mtkit.base.errors import MtkitError
 from mtkit.batches import TokenBatches
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.tokenizer import EOS_ID

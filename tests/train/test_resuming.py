@@ -16,7 +16,6 @@ import pytest
 import torch
 from conftest import TinyText, changed, reseal, slow
 from support.forked import PIPE, Forked, run_mtkit
-from support.prepared import prepare_files
 from support.runs import contents
 from support.training import assert_same_state, before_update, interrupt, kill, rows_of
 from torch import Tensor
@@ -24,6 +23,7 @@ from torch import Tensor
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config, dump_config
 from mtkit.data import IntArray, PreparedData, SentencePairs
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.train import assembly as train
 from mtkit.train import dry_run, metrics

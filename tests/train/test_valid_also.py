@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from conftest import TinyText, changed, number_pairs, write_pairs
-from support.prepared import prepare_files
 from support.training import events_of
 
 from mtkit.base.errors import MtkitError
 from mtkit.config import Config
 from mtkit.data import PreparedData, also_split
+from mtkit.prepare import prepare_files
 from mtkit.run_folder import Run
 from mtkit.score import score
 from mtkit.train import assembly as train
