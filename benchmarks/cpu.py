@@ -27,7 +27,7 @@ from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.translate.engine import Engine
-from mtkit.translate.search import beam_search
+from mtkit.translate.search import SearchSettings, beam_search
 
 SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, LENGTH = 8_000, 15
@@ -73,11 +73,8 @@ def decoding(model: Transformer, *, cached: bool, sentences: int) -> Callable[[]
                 # No sentence may end, so that both decode the same number of tokens.
                 lambda *arguments: _without_eos(engine.step(*arguments)),
                 engine.start(src, 1),
-                max_lengths=[LENGTH] * sentences,
+                SearchSettings([LENGTH] * sentences, BOS_ID, EOS_ID, alpha=0.0),
                 beam_size=1,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                alpha=0.0,
             )
         else:
             prefix = torch.full((sentences, 1), BOS_ID)

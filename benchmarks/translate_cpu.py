@@ -151,7 +151,7 @@ def mtkit(setting: Setting) -> Engine:
     from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
     from mtkit.translate.linear import pack_weights
-    from mtkit.translate.search import beam_search
+    from mtkit.translate.search import SearchSettings, beam_search
 
     device = choose_device("cpu")
     precision: Any = {"float32": "fp32", "int8": "int8"}[setting.precision]
@@ -175,14 +175,16 @@ def mtkit(setting: Setting) -> Engine:
         found = beam_search(
             decoder.step,
             decoder.start(padded(sentences), setting.beam),
-            max_lengths=[limit] * len(sentences),
+            SearchSettings(
+                [limit] * len(sentences),
+                BOS,
+                EOS,
+                config.length_penalty,
+                config.length_penalty_form,
+                Constraints(min_length=setting.length or 0),
+                device,
+            ),
             beam_size=setting.beam,
-            bos_id=BOS,
-            eos_id=EOS,
-            alpha=config.length_penalty,
-            penalty_form=config.length_penalty_form,
-            constraints=Constraints(min_length=setting.length or 0),
-            device=device,
         )
         return [list(hypotheses[0].tokens) for hypotheses in found]
 

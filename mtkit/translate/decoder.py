@@ -23,7 +23,7 @@ from mtkit.translate.phrases import constrained_search
 from mtkit.translate.placement import Plan, TermPlanner
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, hypotheses_of
 from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Hypothesis, beam_search
+from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
 from mtkit.translate.terms import TermEncoder
 
 
@@ -86,13 +86,14 @@ class Decoder(BaseDecoder):
     def _search(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Hypothesis]]:
         beam_size = hypotheses_of(self.config, n_best)
         rank_cut_off = self.config.max_length is not None
+        settings = self._settings(sentences)
         found = beam_search(
             self.engine.step,
             self._start(sentences, beam_size),
+            settings,
             beam_size=beam_size,
             n_best=n_best,
             rank_cut_off=rank_cut_off,
-            **self._settings(sentences),
         )
         if not any(sentence.terms for sentence in sentences):
             return found
@@ -103,35 +104,34 @@ class Decoder(BaseDecoder):
             return constrained_search(
                 self.engine.step,
                 self._start(some, slots),
+                self._settings(some),
                 [plan.tracker for plan in plans],
                 beam_size=beam_size,
                 deadlines=[plan.deadlines for plan in plans],
                 n_best=n_best,
                 rank_cut_off=rank_cut_off,
-                **self._settings(some),
             )
 
         return self._planner.complete(
             sentences,
             found,
-            self._limits(sentences),
+            settings.max_lengths,
             beam_size=beam_size,
             n_best=n_best,
             search=search_with_terms,
         )
 
-    def _settings(self, sentences: Sequence[Sentence]) -> dict[str, Any]:
-        """What searches and sampling all take."""
+    def _settings(self, sentences: Sequence[Sentence]) -> SearchSettings:
         limits = self._limits(sentences)
-        return {
-            "max_lengths": limits,
-            "bos_id": BOS_ID,
-            "eos_id": EOS_ID,
-            "alpha": self.config.length_penalty,
-            "penalty_form": self.config.length_penalty_form,
-            "constraints": self._constraints(sentences, limits),
-            "device": self.device,
-        }
+        return SearchSettings(
+            limits,
+            BOS_ID,
+            EOS_ID,
+            self.config.length_penalty,
+            self.config.length_penalty_form,
+            self._constraints(sentences, limits),
+            self.device,
+        )
 
     @cached_property
     def _terms(self) -> TermEncoder:
@@ -144,21 +144,23 @@ class Decoder(BaseDecoder):
     def _sample(self, sentences: Sequence[Sentence], n_best: int) -> list[list[Hypothesis]]:
         config = self.config
         n_samples = hypotheses_of(config, n_best)
+        settings = self._settings(sentences)
         numbers = uniforms(
             config.seed,
             [sentence.number for sentence in sentences],
             n_samples=n_samples,
-            steps=max(self._limits(sentences)),
+            steps=max(settings.max_lengths),
         )
         return sample(
             self.engine.step,
             self._start(sentences, n_samples),
-            uniforms_BWT=numbers,
-            sampling=Sampling(config.temperature, config.top_k, config.top_p),
-            **self._settings(sentences),
+            settings,
+            Sampling(config.temperature, config.top_k, config.top_p),
+            numbers,
         )
 
     def _start(self, sentences: Sequence[Sentence], slots: int) -> Any:
+        """The cache of the engine, whichever it is."""
         src = pad_ids([[*sentence.ids, EOS_ID] for sentence in sentences])
         return self.engine.start(src.to(self.device), slots)
 

@@ -16,19 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array, Constraints
+from mtkit.translate.constraints import Array
 from mtkit.translate.search import (
     Cache,
     Choice,
     Chooser,
     History,
     Hypothesis,
+    SearchSettings,
     Step,
     beam_search,
     top_k,
@@ -250,14 +251,13 @@ def fitting(
 def constrained_search(
     step: Step[Cache],
     cache: Cache,
+    settings: SearchSettings,
     trackers: Sequence[Tracker],
     *,
-    max_lengths: Sequence[int],
     beam_size: int,
-    eos_id: int,
     deadlines: Sequence[Sequence[Deadline]] | None = None,
-    constraints: Constraints | None = None,
-    **settings: Any,
+    n_best: int = 1,
+    rank_cut_off: bool = False,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences that contain their phrases.
 
@@ -267,29 +267,28 @@ def constrained_search(
 
     Args:
         cache: of B sentences with W slots each, the most that `slots_for` gives for one of them.
+        settings: tokens that advance a phrase are exempt from its `no_repeat_ngram`.
         trackers: of the phrases of each sentence, which must be `fitting`.
-        step, max_lengths, eos_id, settings: as in `beam_search`.
         deadlines: per sentence, when it must have phrases; they must be possible.
-        constraints: other constraints; tokens that advance a phrase are exempt from
-            `no_repeat_ngram`.
+        step, others: as in `beam_search`.
 
     Returns:
         For each sentence up to `n_best` hypotheses, best first; all have all phrases.
     """
     sentences = [
-        _Sentence(tracker, beam_size, eos_id, [*of_sentence, Deadline(limit, 0)])
+        _Sentence(tracker, beam_size, settings.eos_id, [*of_sentence, Deadline(limit, 0)])
         for tracker, of_sentence, limit in zip(
-            trackers, deadlines or [()] * len(trackers), max_lengths, strict=True
+            trackers, deadlines or [()] * len(trackers), settings.max_lengths, strict=True
         )
     ]
     return beam_search(
         step,
         cache,
-        max_lengths=max_lengths,
+        settings,
         beam_size=beam_size,
-        eos_id=eos_id,
-        chooser=_Banks(sentences, beam_size, constraints),
-        **settings,
+        n_best=n_best,
+        rank_cut_off=rank_cut_off,
+        chooser=_Banks(settings, sentences, beam_size),
     )
 
 
@@ -297,13 +296,13 @@ class _Banks(Chooser):
     """Chooses probable hypotheses of each bank."""
 
     def __init__(
-        self, sentences: Sequence[_Sentence], beam_size: int, constraints: Constraints | None
+        self, settings: SearchSettings, sentences: Sequence[_Sentence], beam_size: int
     ) -> None:
         slots = max(sentence.slots for sentence in sentences)
-        super().__init__(slots, sentences[0].eos_id, constraints)
+        super().__init__(settings, slots)
         self._sentences = sentences
         self._beam_size = beam_size
-        prefixes = (constraints and constraints.prefixes) or [()] * len(sentences)
+        prefixes = (settings.constraints and settings.constraints.prefixes) or [()] * len(sentences)
         self._prefix_lengths = list(map(len, prefixes))
         # Per sentence and slot, the state of its tracker.
         self._states = np.zeros((len(sentences), slots), dtype=np.int64)

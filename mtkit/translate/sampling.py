@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.translate.constraints import Array, Constraints
+from mtkit.translate.constraints import Array
 from mtkit.translate.search import (
     Cache,
     Hypothesis,
-    PenaltyForm,
+    SearchSettings,
     Step,
     decode_independently,
-    length_penalty,
     top_k,
 )
 
@@ -76,16 +74,9 @@ def uniforms(seed: int, lines: Sequence[int], *, n_samples: int, steps: int) -> 
 def sample(
     step: Step[Cache],
     cache: Cache,
-    *,
-    max_lengths: Sequence[int],
+    settings: SearchSettings,
+    sampling: Sampling,
     uniforms_BWT: Array,
-    bos_id: int,
-    eos_id: int,
-    alpha: float,
-    penalty_form: PenaltyForm = "gnmt",
-    sampling: Sampling | None = None,
-    constraints: Constraints | None = None,
-    device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """W independent samples of each of B sentences.
 
@@ -96,39 +87,25 @@ def sample(
 
     Args:
         cache: of B sentences with W slots each; it is never reordered.
+        settings: the probability of a token that its constraints exclude goes to the others.
         uniforms_BWT: for each step of each sample a number in [0, 1); T is at least the largest
             of `max_lengths`.
-        sampling: by default the model's own distribution.
-        constraints: the probability of an excluded token goes to the others.
-        step, others: as in `beam_search`.
 
     Returns:
         For each sentence W hypotheses, in sampling order and not by score; fewer if the
         constraints excluded all tokens for some of them. Equal ones are not merged.
         Log-probabilities and scores are those of the model, also with temperature, top-k or top-p.
     """
-    sampling = sampling or Sampling()
     B, W, T = uniforms_BWT.shape
     numbers = uniforms_BWT.reshape(B * W, T)
 
     def choose(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:
-        falls_at = torch.as_tensor(numbers[hypotheses_R, done], device=device)
+        falls_at = torch.as_tensor(numbers[hypotheses_R, done], device=settings.device)
         tokens_R = _draw_tokens(log_probs_RV, falls_at, sampling)
         gains_R = log_probs_RV.gather(1, tokens_R.unsqueeze(1)).squeeze(1)
         return tokens_R.cpu().numpy(), gains_R.cpu().numpy()
 
-    return decode_independently(
-        step,
-        cache,
-        choose,
-        max_lengths=max_lengths,
-        slots=W,
-        bos_id=bos_id,
-        eos_id=eos_id,
-        penalty=partial(length_penalty, alpha=alpha, form=penalty_form),
-        constraints=constraints,
-        device=device,
-    )
+    return decode_independently(step, cache, settings, choose, slots=W)
 
 
 def _draw_tokens(log_probs_RV: Tensor, uniforms_R: Tensor, sampling: Sampling) -> Tensor:

@@ -74,6 +74,33 @@ def length_penalty(length: int, alpha: float, form: PenaltyForm = "gnmt") -> flo
     return float(length**alpha if form == "power" else ((5 + length) / 6) ** alpha)
 
 
+@dataclass(frozen=True)
+class SearchSettings:
+    """What every search is given, besides the model.
+
+    Attributes:
+        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
+        bos_id: first token of every hypothesis.
+        eos_id: the token that ends one.
+        alpha: strength of the length penalty; 0 ranks by log-probability.
+        penalty_form: of `length_penalty`.
+        constraints: on outputs.
+        device: the device of the step function.
+    """
+
+    max_lengths: Sequence[int]
+    bos_id: int
+    eos_id: int
+    alpha: float
+    penalty_form: PenaltyForm = "gnmt"
+    constraints: Constraints | None = None
+    device: torch.device | None = None
+
+    def penalty(self, length: int) -> float:
+        """`length_penalty` with these settings."""
+        return length_penalty(length, self.alpha, self.penalty_form)
+
+
 def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row (R, V) and where they are, each (R, k), largest first.
 
@@ -118,15 +145,14 @@ class Chooser:
     """Chooses the hypotheses that continue: the W most probable of 2·W candidates.
 
     Args:
+        settings: those of the search.
         slots: W, hypotheses kept per sentence.
-        eos_id: the token that ends one.
-        constraints: on outputs.
     """
 
-    def __init__(self, slots: int, eos_id: int, constraints: Constraints | None) -> None:
+    def __init__(self, settings: SearchSettings, slots: int) -> None:
         self.slots = slots
-        self.eos_id = eos_id
-        self.constrainer = Constrainer(constraints, slots, eos_id)
+        self.eos_id = settings.eos_id
+        self.constrainer = Constrainer(settings.constraints, slots, settings.eos_id)
 
     def choose(
         self,
@@ -183,18 +209,12 @@ class Chooser:
 def beam_search(
     step: Step[Cache],
     cache: Cache,
+    settings: SearchSettings,
     *,
-    max_lengths: Sequence[int],
     beam_size: int,
-    bos_id: int,
-    eos_id: int,
-    alpha: float,
-    penalty_form: PenaltyForm = "gnmt",
     n_best: int = 1,
-    constraints: Constraints | None = None,
     rank_cut_off: bool = False,
     chooser: Chooser | None = None,
-    device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
 
@@ -210,18 +230,11 @@ def beam_search(
     Args:
         step: from tokens, slots and cache to log-probabilities.
         cache: of B sentences with W slots each.
-        max_lengths: per sentence, the maximum number of tokens of an output, including EOS.
         beam_size: W, hypotheses kept per sentence.
-        bos_id: first token of every hypothesis.
-        eos_id: the token that ends one.
-        alpha: strength of the length penalty; 0 ranks by log-probability.
-        penalty_form: of `length_penalty`.
         n_best: hypotheses returned per sentence, at most W.
-        constraints: on outputs.
         rank_cut_off: whether hypotheses that the length limit cuts off are ranked among the
             finished ones, for a limit shorter than good outputs; otherwise they come after them.
-        chooser: chooses the hypotheses, and applies the constraints, in place of `Chooser`.
-        device: the device of `step`.
+        chooser: of the same settings; by default a `Chooser`.
 
     Returns:
         For each sentence up to `n_best` hypotheses, best first. Unfinished ones appear only if the
@@ -229,23 +242,11 @@ def beam_search(
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
-    penalty = partial(length_penalty, alpha=alpha, form=penalty_form)
     if chooser is None:
         if beam_size == 1:
-            return decode_independently(
-                step,
-                cache,
-                _most_probable,
-                max_lengths=max_lengths,
-                slots=1,
-                bos_id=bos_id,
-                eos_id=eos_id,
-                penalty=penalty,
-                constraints=constraints,
-                device=device,
-            )
-        chooser = Chooser(beam_size, eos_id, constraints)
-    limits = np.array(max_lengths, dtype=np.int64)
+            return decode_independently(step, cache, settings, _most_probable, slots=1)
+        chooser = Chooser(settings, beam_size)
+    limits = np.array(settings.max_lengths, dtype=np.int64)
     finished = [Finished(n_best) for _ in limits]
     cut_off: list[list[Hypothesis]] = [[] for _ in limits]
     history = History(len(limits), chooser.slots)
@@ -254,15 +255,15 @@ def beam_search(
     active = np.arange(len(limits))
     log_probs_BW = np.full((len(active), chooser.slots), -np.inf)
     log_probs_BW[limits > 0, 0] = 0.0
-    tokens_BW = np.full(log_probs_BW.shape, bos_id, dtype=np.int64)
-    on_device = partial(torch.as_tensor, device=device)
+    tokens_BW = np.full(log_probs_BW.shape, settings.bos_id, dtype=np.int64)
+    on_device = partial(torch.as_tensor, device=settings.device)
     while (log_probs_BW > -np.inf).any():
         length = len(history) + 1
         rows_R = np.flatnonzero(log_probs_BW > -np.inf)
         next_RV = step(on_device(tokens_BW.flat[rows_R]), on_device(rows_R), cache)
         choice = chooser.choose(next_RV, rows_R, log_probs_BW, active, history)
         for row, slot, log_prob in choice.ended:
-            sentence, score = active[row], log_prob / penalty(length)
+            sentence, score = active[row], log_prob / settings.penalty(length)
             if score > finished[sentence].worst:
                 finished[sentence].add(
                     history.hypothesis(sentence, slot, length - 1, log_prob, score, finished=True)
@@ -270,14 +271,7 @@ def beam_search(
         _, log_probs_BW, tokens_BW, parents_BW = choice
         history.append(active, tokens_BW, parents_BW, log_probs_BW)
         live = _prune(
-            log_probs_BW,
-            active,
-            history,
-            finished,
-            cut_off,
-            limits=limits,
-            penalty=penalty,
-            rank_cut_off=rank_cut_off,
+            log_probs_BW, active, history, finished, cut_off, settings, rank_cut_off=rank_cut_off
         )
         if not live.any():
             break
@@ -295,9 +289,8 @@ def _prune(
     history: History,
     finished: Sequence[Finished],
     cut_off: Sequence[list[Hypothesis]],
+    settings: SearchSettings,
     *,
-    limits: Array,
-    penalty: Callable[[int], float],
     rank_cut_off: bool,
 ) -> Array:
     """Remove, in place, the hypotheses that cannot win any more, and those at the length limit.
@@ -307,13 +300,14 @@ def _prune(
     Returns:
         Which rows of the batch have a live hypothesis, (B,).
     """
-    length = len(history)
+    length, penalty = len(history), settings.penalty
+    limits = np.array(settings.max_lengths)[active]
     # The penalty rises or falls with the length (sign of alpha), so one end is the largest.
     worst = np.array([finished[sentence].worst for sentence in active])
-    ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits[active].tolist()]
+    ahead = [max(penalty(length + 1), penalty(limit)) for limit in limits.tolist()]
     log_probs_BW[log_probs_BW / np.array(ahead)[:, None] <= worst[:, None]] = -np.inf
 
-    at_limit = limits[active] <= length
+    at_limit = limits <= length
     for row in at_limit.nonzero()[0]:
         alive = np.flatnonzero(log_probs_BW[row] > -np.inf)
         sentence = active[row]
@@ -334,15 +328,10 @@ def _prune(
 def decode_independently(
     step: Step[Cache],
     cache: Cache,
+    settings: SearchSettings,
     choose: Callable[[Tensor, Array, int], tuple[Array, Array]],
     *,
-    max_lengths: Sequence[int],
     slots: int,
-    bos_id: int,
-    eos_id: int,
-    penalty: Callable[[int], float],
-    constraints: Constraints | None,
-    device: torch.device | None,
 ) -> list[list[Hypothesis]]:
     """Independent hypotheses: each continues with the token that is chosen for it.
 
@@ -353,16 +342,18 @@ def decode_independently(
     Returns:
         Per sentence its hypotheses in the order of slots, without those that had no possible token.
     """
+    max_lengths, eos_id = settings.max_lengths, settings.eos_id
     limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
     history = Tokens(len(max_lengths), slots, max(max_lengths, default=0))
-    constrainer = Constrainer(constraints, slots, eos_id)
+    constrainer = Constrainer(settings.constraints, slots, eos_id)
+    on_device = partial(torch.as_tensor, device=settings.device)
     # The indices of the live hypotheses among all, and their slots in the batch.
     hypotheses_R = rows_R = np.flatnonzero(limits > 0)
-    newest_R = np.full(len(hypotheses_R), bos_id)
-    rows = torch.as_tensor(rows_R, device=device)
+    newest_R = np.full(len(hypotheses_R), settings.bos_id)
+    rows = on_device(rows_R)
     in_batch = len(max_lengths)
     while len(hypotheses_R):
-        log_probs_RV = step(torch.as_tensor(newest_R, device=device), rows, cache)
+        log_probs_RV = step(on_device(newest_R), rows, cache)
         constrainer.forbid(log_probs_RV, history, *np.divmod(hypotheses_R, slots))
         newest_R, gains_R = choose(log_probs_RV, hypotheses_R, len(history))
         possible_R = gains_R > -np.inf
@@ -376,11 +367,11 @@ def decode_independently(
         sentences_R, slots_R = np.divmod(rows_R, slots)
         live, renumbered_R = np.unique(sentences_R, return_inverse=True)
         if 0 < len(live) <= (1 - DONE_PART) * in_batch:
-            cache.select(torch.as_tensor(live, device=device))
+            cache.select(on_device(live))
             in_batch = len(live)
             rows_R = renumbered_R * slots + slots_R
-        rows = torch.as_tensor(rows_R, device=device)
-    return history.hypotheses(eos_id, penalty)
+        rows = on_device(rows_R)
+    return history.hypotheses(eos_id, settings.penalty)
 
 
 def _most_probable(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:

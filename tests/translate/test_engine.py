@@ -21,8 +21,8 @@ from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
 from mtkit.translate.engine import Engine, Ensemble
 from mtkit.translate.linear import DenseLinear, Int8Linear, pack_weights
-from mtkit.translate.sampling import sample, uniforms
-from mtkit.translate.search import Hypothesis, beam_search
+from mtkit.translate.sampling import Sampling, sample, uniforms
+from mtkit.translate.search import Hypothesis, SearchSettings, beam_search
 
 CPU = torch.device("cpu")
 int8_only = pytest.mark.skipif(
@@ -277,11 +277,8 @@ def test_the_search_with_an_ensemble_finds_what_a_plain_one_finds() -> None:
     found = beam_search(
         ensemble.step,
         ensemble.start(sources(), 3),
-        max_lengths=[8] * len(SOURCES),
+        SearchSettings([8] * len(SOURCES), BOS_ID, EOS_ID, alpha=0.6),
         beam_size=3,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        alpha=0.6,
     )
     for ids, (best,) in zip(SOURCES, found, strict=True):
         mean = MeanOfModels(models)
@@ -312,11 +309,9 @@ def test_draws_from_an_engine_share_a_source_and_nothing_else() -> None:
         return sample(
             engine.step,
             engine.start(sources()[rows], n_samples),
-            max_lengths=[8] * len(rows),
-            uniforms_BWT=uniforms(1, rows, n_samples=n_samples, steps=8),
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            alpha=0.6,
+            SearchSettings([8] * len(rows), BOS_ID, EOS_ID, alpha=0.6),
+            Sampling(),
+            uniforms(1, rows, n_samples=n_samples, steps=8),
         )
 
     found = drawn(list(range(len(SOURCES))))

@@ -23,7 +23,7 @@ from mtkit.translate.phrases import (
     fitting,
     slots_for,
 )
-from mtkit.translate.search import Hypothesis
+from mtkit.translate.search import Hypothesis, SearchSettings
 
 VOCAB = 5
 # Every token is a word.
@@ -78,15 +78,11 @@ def search(
     return constrained_search(
         step_of(width, VOCAB),
         Prefixes(tables or list(range(len(phrases))), width),
+        SearchSettings([limit] * len(phrases), BOS, EOS, alpha, constraints=constraints),
         trackers,
-        max_lengths=[limit] * len(phrases),
         beam_size=beam_size,
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=alpha,
         n_best=n_best,
         deadlines=[deadlines] * len(phrases),
-        constraints=constraints,
         rank_cut_off=rank_cut_off,
     )
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mtkit.translate.constraints import Constraints
 from mtkit.translate.sampling import Sampling, sample, uniforms
-from mtkit.translate.search import Hypothesis, beam_search, length_penalty, top_k
+from mtkit.translate.search import Hypothesis, SearchSettings, beam_search, length_penalty, top_k
 
 
 def search(
@@ -32,13 +32,9 @@ def search(
     found = beam_search(
         step_of(width, vocab),
         cache,
-        max_lengths=[limit] * len(tables),
+        SearchSettings([limit] * len(tables), BOS, EOS, alpha, constraints=constraints),
         beam_size=width,
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=alpha,
         n_best=n_best,
-        constraints=constraints,
     )
     return found, cache
 
@@ -137,11 +133,8 @@ def best_two(
     (found,) = beam_search(
         forced_step(rows),
         Prefixes([0], 2),
-        max_lengths=[len(rows)],
+        SearchSettings([len(rows)], BOS, EOS, alpha),
         beam_size=2,
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=alpha,
         n_best=2,
         rank_cut_off=rank_cut_off,
     )
@@ -335,20 +328,16 @@ def drawn(
     limit: int = 6,
     vocab: int = 5,
     seed: int = 1,
-    sampling: Sampling | None = None,
+    sampling: Sampling = Sampling(),  # noqa: B008
     constraints: Constraints | None = None,
 ) -> tuple[list[list[Hypothesis]], Prefixes]:
     cache = Prefixes(tables, n_samples)
     found = sample(
         step_of(n_samples, vocab),
         cache,
-        max_lengths=[limit] * len(tables),
-        uniforms_BWT=uniforms(seed, lines, n_samples=n_samples, steps=limit),
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=0.6,
-        sampling=sampling,
-        constraints=constraints,
+        SearchSettings([limit] * len(tables), BOS, EOS, alpha=0.6, constraints=constraints),
+        sampling,
+        uniforms(seed, lines, n_samples=n_samples, steps=limit),
     )
     return found, cache
 
@@ -356,7 +345,7 @@ def drawn(
 def grid(
     probabilities: Sequence[float],
     *,
-    sampling: Sampling | None = None,
+    sampling: Sampling = Sampling(),  # noqa: B008
     constraints: Constraints | None = None,
     points: int = 1800,
 ) -> list[int]:
@@ -366,13 +355,9 @@ def grid(
     (found,) = sample(
         forced_step([row]),
         Prefixes([0], points),
-        max_lengths=[1],
-        uniforms_BWT=values.reshape(1, points, 1),
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=0.0,
-        sampling=sampling,
-        constraints=constraints,
+        SearchSettings([1], BOS, EOS, alpha=0.0, constraints=constraints),
+        sampling,
+        values.reshape(1, points, 1),
     )
     for h in found:
         # The model's own, whatever was drawn from.
@@ -482,12 +467,10 @@ def test_a_token_of_no_probability_is_never_drawn() -> None:
     (found,) = sample(
         forced_step(row),
         Prefixes([0], 4),
-        max_lengths=[1],
+        SearchSettings([1], BOS, EOS, alpha=0.0),
+        Sampling(),
         # The least and the largest there can be, and both sides of the edge.
-        uniforms_BWT=np.array([0, 1 - 2**-53, 0.3 - 1e-9, 0.3 + 1e-9]).reshape(1, 4, 1),
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=0.0,
+        np.array([0, 1 - 2**-53, 0.3 - 1e-9, 0.3 + 1e-9]).reshape(1, 4, 1),
     )
     assert [h.tokens for h in found] == [(2,), (4,), (2,), (4,)]
 
@@ -554,16 +537,8 @@ def test_many_rows_of_many_tokens_are_drawn_as_one_row_in_plain_python(
     def step(tokens: Tensor, slots: Tensor, cache: Prefixes) -> Tensor:
         return rows[slots]
 
-    found = sample(
-        step,
-        Prefixes([0] * R, 1),
-        max_lengths=[1] * R,
-        uniforms_BWT=numbers,
-        bos_id=BOS,
-        eos_id=EOS,
-        alpha=0.0,
-        sampling=sampling,
-    )
+    settings = SearchSettings([1] * R, BOS, EOS, alpha=0.0)
+    found = sample(step, Prefixes([0] * R, 1), settings, sampling, numbers)
     sizes = set()
     for row, u, (h,) in zip(rows.double().tolist(), numbers.flatten(), found, strict=True):
         mass = [math.exp(x / sampling.temperature) for x in row]
