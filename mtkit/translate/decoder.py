@@ -67,7 +67,11 @@ class Decoder(BaseDecoder):
         ]
         if self.config.mbr_samples:
             results = [rank_by_mbr(translations)[:n_best] for translations in results]
-        return results
+        # Constraints can leave a sentence without any.
+        return [
+            found or [Translation("", finished=False, missing=_demanded(sentence))]
+            for sentence, found in zip(sentences, results, strict=True)
+        ]
 
     def _out_of_memory_advice(self, sentences: Sequence[Sentence], n_best: int) -> str:
         """What was translated, and which settings need less memory."""
@@ -181,7 +185,7 @@ class Decoder(BaseDecoder):
     def _translation(self, found: Hypothesis, seconds: float, sentence: Sentence) -> Translation:
         ids = [*found.tokens, EOS_ID] if found.finished else found.tokens
         text = self.tokenizer.decode(found.tokens)
-        missing = [demand.term for demand in sentence.terms]
+        missing = _demanded(sentence)
         return Translation(
             text,
             found.score,
@@ -208,6 +212,10 @@ class Decoder(BaseDecoder):
                 longest = min(longest, self.config.max_length)
             limits.append(max(longest, len(sentence.prefix) + 1))
         return limits
+
+
+def _demanded(sentence: Sentence) -> tuple[str, ...]:
+    return tuple(demand.term for demand in sentence.terms)
 
 
 def rank_by_mbr(samples: Sequence[Translation]) -> list[Translation]:

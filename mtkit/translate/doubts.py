@@ -51,7 +51,8 @@ class Doubts:
 
 def check(sentence: Sentence, best: Translation, doubts: Doubts | None) -> None:
     """Warn if a translation lacks terms, and collect it if it is probably incomplete."""
-    if doubts is not None:
+    # Lengths of trees say nothing.
+    if doubts is not None and best.repaired is None:
         doubts.check(sentence.line, sentence.text, best.text)
     if best.missing:
         log.warning(

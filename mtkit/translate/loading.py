@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -13,7 +14,7 @@ from mtkit.base.folders import is_unfinished
 from mtkit.checkpoint import load_into
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing import Task
+from mtkit.parsing import Task, make_task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import PAD_ID, Vocabularies
 from mtkit.translate.terms import Glossary
@@ -21,16 +22,67 @@ from mtkit.translate.terms import Glossary
 log = logging.getLogger(__name__)
 
 
-def load_models(
-    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
-) -> tuple[list[Transformer], list[str]]:
-    """The models of an ensemble of runs, and a description of the weights of each.
+@dataclass(frozen=True)
+class Loaded:
+    """What a translator needs of its runs.
 
-    `vocabularies` are those of the first run; all must have the same.
+    Attributes:
+        checkpoint: which weights of each run these are.
+        config: with `split_sentences` decided by the training data.
+        src_prefix: the language tag that every source begins with, if the runs have several.
+    """
+
+    models: list[Transformer]
+    checkpoint: str
+    vocabularies: Vocabularies
+    config: DecodeConfig
+    task: Task
+    src_lang: str
+    tgt_lang: str
+    src_prefix: list[int]
+
+
+def load_runs(
+    runs: Sequence[Run],
+    checkpoint: str | None,
+    config: DecodeConfig | None,
+    *,
+    src_lang: str | None,
+    tgt_lang: str | None,
+    tokenized: bool,
+    linearised: bool,
+) -> Loaded:
+    """Load one run, or those of an ensemble; arguments are those of `Translator.load`.
 
     Raises:
-        MtkitError: if the checkpoint does not exist, or if the runs cannot form an ensemble.
+        MtkitError: if the checkpoint does not exist, or if the runs cannot form an ensemble or do
+            not have the languages.
     """
+    first = runs[0]
+    vocabularies, origin = first.tokenizers(), first.manifest.data
+    tags = vocabularies.src.language_tags
+    src_lang, tgt_lang = _choose_direction(first, tags, src_lang, tgt_lang)
+    config = config or first.config.decode
+    if config.split_sentences == "auto":
+        config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
+    models, checkpoints = _load_models(runs, vocabularies, checkpoint)
+    task_name = "translation" if linearised else origin.task
+    return Loaded(
+        models=models,
+        checkpoint=", ".join(checkpoints),
+        vocabularies=vocabularies,
+        config=config,
+        task=make_task(task_name, vocabularies.tgt, tokenized=tokenized),
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
+        src_prefix=[tags[tgt_lang]] if tags else [],
+    )
+
+
+def _load_models(
+    runs: Sequence[Run], vocabularies: Vocabularies, checkpoint: str | None
+) -> tuple[list[Transformer], list[str]]:
+    """The models, and a description of the weights of each; all must have these vocabularies."""
     first = runs[0]
     models, checkpoints = [], []
     for one in runs:
@@ -78,7 +130,7 @@ def _languages(run: Run) -> tuple[str, str]:
     return run.manifest.data.src_lang, run.manifest.data.tgt_lang
 
 
-def choose_direction(
+def _choose_direction(
     run: Run, tags: Mapping[str, int], src_lang: str | None, tgt_lang: str | None
 ) -> tuple[str, str]:
     """The languages to translate from and to; `tags` are those of the source vocabulary.

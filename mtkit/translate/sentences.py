@@ -8,8 +8,9 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import separator, split
 from mtkit.base.text import has_words
 from mtkit.parsing import Task
@@ -44,7 +45,12 @@ class SentenceReader:
         The sentences that a forced beginning covers are translated together, so that the
         translation of the line begins with it. A text without letters and digits has no ids,
         because a model would invent words for it.
+
+        Raises:
+            MtkitError: if a parser is given beginnings of trees.
         """
+        if self.task.name == "parsing" and any(window.prefixes or []):
+            raise MtkitError("a parser cannot be combined with target prefixes")
         prefixes = window.prefixes or [""] * len(window.lines)
         spans = list(map(self._cut, window.lines, prefixes))
         line_numbers = [window.number_of(i) for i, found in enumerate(spans) for _ in found]
@@ -100,12 +106,24 @@ class SentenceReader:
 
     def _cut(self, line: str, prefix: str) -> list[Range]:
         """The characters of each sentence, without spaces around it."""
-        if not self.splits:
+        if self.task.name == "parsing" or not self.splits:
             return [(0, len(line))]
         together = len(split(prefix, self.tgt_lang)) if prefix else 1
         spans = list(_spans(split(line, self.src_lang)))
         spans[:together] = [(spans[0][0], spans[:together][-1][1])]
         return spans
+
+    def results(
+        self, sentence: Sentence, translations: Sequence[Translation] | None
+    ) -> list[Translation]:
+        """What the task makes of the translations of a sentence; one without ids is copied."""
+        if translations is None:
+            return [Translation(sentence.text.strip())]
+        results = []
+        for one in translations:
+            text, repaired = self.task.result(sentence.words, one.text)
+            results.append(replace(one, text=text, repaired=repaired))
+        return results
 
     def join(
         self, sentences: Sequence[Sentence], found: Sequence[list[Translation]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -25,17 +25,16 @@ from mtkit.base.devices import (
     memory_explained,
     select_matmul_backend,
 )
-from mtkit.base.errors import MtkitError
 from mtkit.base.sentences import LineFacts
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
-from mtkit.parsing import Task, make_task
+from mtkit.parsing import Task
 from mtkit.run_folder import Run
 from mtkit.tokenizer import Vocabularies
 from mtkit.translate.decoder import Decoder
 from mtkit.translate.doubts import Doubts, check
 from mtkit.translate.linear import pack_weights
-from mtkit.translate.loading import check_combination, choose_direction, load_models
+from mtkit.translate.loading import check_combination, load_runs
 from mtkit.translate.pool import Pool
 from mtkit.translate.reading import Window, windows
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, plan
@@ -143,43 +142,42 @@ class Translator:
             raise ValueError("weights as they were trained are for one worker")
         if isinstance(glossary, Path | str):
             glossary = Glossary.read(Path(glossary))
-        first = runs[0]
-        vocabularies = first.tokenizers()
-        tags = vocabularies.src.language_tags
-        src_lang, tgt_lang = choose_direction(first, tags, src_lang, tgt_lang)
         on_device = choose_device(device)
-        models, checkpoints = load_models(runs, vocabularies, checkpoint)
-        config = config or first.config.decode
-        origin = first.manifest.data
-        if config.split_sentences == "auto":
-            config = config.model_copy(update={"split_sentences": origin.has_single_sentences})
-        task_name = "translation" if linearised else origin.task
-        task = make_task(task_name, vocabularies.tgt, tokenized=tokenized)
+        loaded = load_runs(
+            runs,
+            checkpoint,
+            config,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+            tokenized=tokenized,
+            linearised=linearised,
+        )
+        vocabularies, config, task = loaded.vocabularies, loaded.config, loaded.task
         decoder = None
         if workers > 1:
             places, on_device = devices(on_device, workers), torch.device("cpu")
-            decoder = Pool(models, vocabularies.tgt, config, devices=places, task=task)
+            decoder = Pool(loaded.models, vocabularies.tgt, config, devices=places, task=task)
         else:
-            together = nn.ModuleList(models).to(on_device)
+            together = nn.ModuleList(loaded.models).to(on_device)
             if prepared:
                 precision = choose_precision(config.precision, on_device, exact=True)
                 pack_weights(together, precision, on_device)
             disable_malloc_trim()
         select_matmul_backend(on_device)
         translator = cls(
-            models,
+            loaded.models,
             vocabularies,
             config,
             device=on_device,
             decoder=decoder,
             glossary=glossary,
             task=task,
-            src_prefix=[tags[tgt_lang]] if tags else (),
+            src_prefix=loaded.src_prefix,
         )
         translator._runs = list(runs)
-        translator.checkpoint = ", ".join(checkpoints)
-        translator.src_lang, translator.tgt_lang = src_lang, tgt_lang
-        translator.line_facts = origin.lines or LineFacts()
+        translator.checkpoint = loaded.checkpoint
+        translator.src_lang, translator.tgt_lang = loaded.src_lang, loaded.tgt_lang
+        translator.line_facts = runs[0].manifest.data.lines or LineFacts()
         return translator
 
     def __enter__(self) -> Self:
@@ -294,8 +292,6 @@ class Translator:
 
     def _submit(self, window: Window, *, n_best: int) -> _PendingWindow:
         """Encode the sentences of a window, sort them into batches, and begin to decode these."""
-        if self.task.name == "parsing" and any(window.prefixes or []):
-            raise MtkitError("a parser cannot be combined with target prefixes")
         if window.prefixes is not None and len(window.prefixes) != len(window.lines):
             raise ValueError(f"{len(window.lines)} lines, but {len(window.prefixes)} prefixes")
         lines = self._reader.read(window)
@@ -312,7 +308,7 @@ class Translator:
             limit=self.config.max_source_tokens - 1,
             src_lang=self.src_lang,
             tgt_lang=self.tgt_lang,
-            splits=self.task.name == "translation" and self.config.split_sentences is not False,
+            splits=self.config.split_sentences is not False,
             src_prefix=self.src_prefix,
             glossary=self.glossary,
         )
@@ -329,33 +325,15 @@ class Translator:
         for batch in pending.batches:
             translated = self._decoder.finish(batch)
             for sentence, translations in zip(batch.sentences, translated, strict=True):
-                found[sentence.number] = self._results(sentence, translations)
+                found[sentence.number] = translations
             if progress is not None:
                 progress(len(batch.sentences) * len(pending.window.lines) / count)
         reader, results = self._reader, []
         for line in pending.lines:
-            # A sentence without ids is copied.
-            of_line = [
-                found.get(sentence.number) or [Translation(sentence.text.strip())]
-                for sentence in line
-            ]
-            if self.task.name == "translation":
-                for sentence, (best, *_) in zip(line, of_line, strict=True):
-                    check(sentence, best, doubts)
+            of_line = [reader.results(sentence, found.get(sentence.number)) for sentence in line]
+            for sentence, (best, *_) in zip(line, of_line, strict=True):
+                check(sentence, best, doubts)
             results.append(reader.join(line, of_line))
-        return results
-
-    def _results(
-        self, sentence: Sentence, translations: Sequence[Translation]
-    ) -> list[Translation]:
-        """The results of the task; constraints can leave a sentence without any."""
-        if not translations:
-            terms = tuple(demand.term for demand in sentence.terms)
-            translations = [Translation("", finished=False, missing=terms)]
-        results = []
-        for one in translations:
-            text, repaired = self.task.result(sentence.words, one.text)
-            results.append(replace(one, text=text, repaired=repaired))
         return results
 
     def align(
