@@ -27,7 +27,8 @@ from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.train.loss import label_smoothed_loss
 from mtkit.translate.engine import Engine
-from mtkit.translate.search import SearchSettings, beam_search
+from mtkit.translate.independent import greedy_search
+from mtkit.translate.search import SearchSettings
 
 SHAPE = load_config(str(Path(__file__).with_name("small.yaml"))).model
 VOCABULARY, LENGTH = 8_000, 15
@@ -69,12 +70,11 @@ def decoding(model: Transformer, *, cached: bool, sentences: int) -> Callable[[]
         model.eval()
         if cached:
             engine = Engine(model)
-            beam_search(
+            greedy_search(
                 # No sentence may end, so that both decode the same number of tokens.
                 lambda *arguments: _without_eos(engine.step(*arguments)),
                 engine.start(src, 1),
                 SearchSettings([LENGTH] * sentences, BOS_ID, EOS_ID, alpha=0.0),
-                beam_size=1,
             )
         else:
             prefix = torch.full((sentences, 1), BOS_ID)

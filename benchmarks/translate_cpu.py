@@ -150,6 +150,7 @@ def mtkit(setting: Setting) -> Engine:
     from mtkit.translate import Translator
     from mtkit.translate.constraints import Constraints
     from mtkit.translate.engine import Engine as Decoder
+    from mtkit.translate.independent import greedy_search
     from mtkit.translate.linear import pack_weights
     from mtkit.translate.search import SearchSettings, beam_search
 
@@ -172,20 +173,20 @@ def mtkit(setting: Setting) -> Engine:
 
     @torch.inference_mode()
     def translate(sentences: list[Ids], limit: int) -> list[Ids]:
-        found = beam_search(
-            decoder.step,
-            decoder.start(padded(sentences), setting.beam),
-            SearchSettings(
-                [limit] * len(sentences),
-                BOS,
-                EOS,
-                config.length_penalty,
-                config.length_penalty_form,
-                Constraints(min_length=setting.length or 0),
-                device,
-            ),
-            beam_size=setting.beam,
+        settings = SearchSettings(
+            [limit] * len(sentences),
+            BOS,
+            EOS,
+            config.length_penalty,
+            config.length_penalty_form,
+            Constraints(min_length=setting.length or 0),
+            device,
         )
+        cache = decoder.start(padded(sentences), setting.beam)
+        if setting.beam == 1:
+            found = greedy_search(decoder.step, cache, settings)
+        else:
+            found = beam_search(decoder.step, cache, settings, beam_size=setting.beam)
         return [list(hypotheses[0].tokens) for hypotheses in found]
 
     penalty = f"length penalty {config.length_penalty_form} {config.length_penalty:g}"

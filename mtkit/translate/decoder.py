@@ -18,7 +18,9 @@ from mtkit.parsing import Task
 from mtkit.score import mutual_chrf
 from mtkit.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from mtkit.translate.constraints import Constraints
-from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.engine import Engine
+from mtkit.translate.ensemble import Ensemble
+from mtkit.translate.independent import greedy_search
 from mtkit.translate.phrases import constrained_search
 from mtkit.translate.placement import Plan, TermPlanner
 from mtkit.translate.requests import BaseDecoder, PendingBatch, Sentence, Translation, hypotheses_of
@@ -91,14 +93,18 @@ class Decoder(BaseDecoder):
         beam_size = hypotheses_of(self.config, n_best)
         rank_cut_off = self.config.max_length is not None
         settings = self._settings(sentences)
-        found = beam_search(
-            self.engine.step,
-            self._start(sentences, beam_size),
-            settings,
-            beam_size=beam_size,
-            n_best=n_best,
-            rank_cut_off=rank_cut_off,
-        )
+        cache = self._start(sentences, beam_size)
+        if beam_size == 1:
+            found = greedy_search(self.engine.step, cache, settings)
+        else:
+            found = beam_search(
+                self.engine.step,
+                cache,
+                settings,
+                beam_size=beam_size,
+                n_best=n_best,
+                rank_cut_off=rank_cut_off,
+            )
         if not any(sentence.terms for sentence in sentences):
             return found
 

@@ -2,7 +2,7 @@
 
 `Engine` runs the decoder of a Transformer step by step, with a `DecoderCache`. It computes the
 same as `Transformer.forward`, but with few function calls, because a step has little arithmetic.
-It works on any model, also on one in training. `Ensemble` combines several engines.
+It works on any model, also on one in training.
 
 Letters in shapes are those of `model`; also, R is the number of live hypotheses and N that of
 cached positions.
@@ -10,9 +10,8 @@ cached positions.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -306,55 +305,3 @@ def _with_room(x: Tensor, room: int) -> Tensor:
     grown = x.new_empty(len(x), room, x.shape[-1])
     grown[:, : x.shape[1]] = x
     return grown
-
-
-class Ensemble:
-    """Several models as one engine, which returns the mean of their probabilities.
-
-    Args:
-        engines: one or more, for models on one device that share a vocabulary.
-    """
-
-    def __init__(self, engines: Sequence[Engine]) -> None:
-        models = [engine.model for engine in engines]
-        sources = {model.src_vocab_size or model.vocab_size for model in models}
-        for sizes in (sources, {model.vocab_size for model in models}):
-            if len(sizes) != 1:
-                raise ValueError(f"models with vocabularies of {sorted(sizes)} tokens")
-        self.engines = tuple(engines)
-
-    def start(self, src: Tensor, beam_size: int) -> EnsembleCache:
-        """Encode `src` (B, S) with every model, as `Engine.start` does."""
-        return EnsembleCache([engine.start(src, beam_size) for engine in self.engines])
-
-    def step(self, tokens: Tensor, rows: Tensor, cache: EnsembleCache) -> Tensor:
-        """Logarithms (R, V) of the mean probability of the token after `tokens`; see `Engine`."""
-        return mean_probability(
-            [
-                engine.step(tokens, rows, own)
-                for engine, own in zip(self.engines, cache.caches, strict=True)
-            ]
-        )
-
-
-def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """The logarithm of the mean probability, from log-probabilities."""
-    # By logsumexp, so that small probabilities do not become zero.
-    return functools.reduce(torch.logaddexp, log_probs) - math.log(len(log_probs))
-
-
-class EnsembleCache:
-    """The caches of the models of an ensemble, for the same hypotheses."""
-
-    def __init__(self, caches: Sequence[DecoderCache]) -> None:
-        self.caches = caches
-
-    def reorder(self, parents: Tensor) -> None:
-        """As `DecoderCache.reorder`."""
-        for cache in self.caches:
-            cache.reorder(parents)
-
-    def select(self, sentences: Tensor) -> None:
-        """As `DecoderCache.select`."""
-        for cache in self.caches:
-            cache.select(sentences)

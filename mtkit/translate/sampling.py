@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from mtkit.translate.constraints import Array
+from mtkit.translate.independent import decode_independently
 from mtkit.translate.search import (
     Cache,
     Hypothesis,
     SearchSettings,
     Step,
-    decode_independently,
     top_k,
 )
 

@@ -12,7 +12,8 @@ from mtkit.batches import pad_ids, plan_batches
 from mtkit.config import DecodeConfig
 from mtkit.model import Transformer
 from mtkit.tokenizer import BOS_ID, EOS_ID
-from mtkit.translate.engine import mean_probability, upcast_logits
+from mtkit.translate.engine import upcast_logits
+from mtkit.translate.ensemble import mean_probability
 from mtkit.translate.reading import windows
 from mtkit.translate.requests import Translation
 from mtkit.translate.search import length_penalty

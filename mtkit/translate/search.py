@@ -1,4 +1,4 @@
-"""Beam search over a scoring callable (Section 6.1), after tensor2tensor's, and greedy search.
+"""Beam search over a scoring callable (Section 6.1), after tensor2tensor's.
 
 This module does not depend on models or text. A step function returns the log-probabilities of the
 next token of every live hypothesis, and its cache is reordered with the hypotheses.
@@ -218,8 +218,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of B sentences.
 
-    Every decoding step considers 2·W candidates, so that even if W of them end, W continue. With
-    W = 1 it considers one: this is greedy search, which ends when the best token is EOS.
+    Every decoding step considers 2·W candidates, so that even if W of them end, W continue. So one
+    of W = 1 is not yet greedy search, which is in `independent`.
 
     Log-probabilities only fall, so the highest possible score of an unfinished hypothesis is its
     log-probability over the largest penalty that is still possible. A hypothesis that cannot beat
@@ -242,10 +242,7 @@ def beam_search(
     """
     if not 1 <= n_best <= beam_size:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam size {beam_size}")
-    if chooser is None:
-        if beam_size == 1:
-            return decode_independently(step, cache, settings, _most_probable, slots=1)
-        chooser = Chooser(settings, beam_size)
+    chooser = chooser or Chooser(settings, beam_size)
     limits = np.array(settings.max_lengths, dtype=np.int64)
     finished = [Finished(n_best) for _ in limits]
     cut_off: list[list[Hypothesis]] = [[] for _ in limits]
@@ -325,66 +322,6 @@ def _prune(
     return live
 
 
-def decode_independently(
-    step: Step[Cache],
-    cache: Cache,
-    settings: SearchSettings,
-    choose: Callable[[Tensor, Array, int], tuple[Array, Array]],
-    *,
-    slots: int,
-) -> list[list[Hypothesis]]:
-    """Independent hypotheses: each continues with the token that is chosen for it.
-
-    Args:
-        choose: from (R, V) log-probabilities, the indices (R,) of their hypotheses among all B·W,
-            and the number of tokens so far, to tokens and their log-probabilities, (R,) each.
-
-    Returns:
-        Per sentence its hypotheses in the order of slots, without those that had no possible token.
-    """
-    max_lengths, eos_id = settings.max_lengths, settings.eos_id
-    limits = np.repeat(np.array(max_lengths, dtype=np.int64), slots)
-    history = Tokens(len(max_lengths), slots, max(max_lengths, default=0))
-    constrainer = Constrainer(settings.constraints, slots, eos_id)
-    on_device = partial(torch.as_tensor, device=settings.device)
-    # The indices of the live hypotheses among all, and their slots in the batch.
-    hypotheses_R = rows_R = np.flatnonzero(limits > 0)
-    newest_R = np.full(len(hypotheses_R), settings.bos_id)
-    rows = on_device(rows_R)
-    in_batch = len(max_lengths)
-    while len(hypotheses_R):
-        log_probs_RV = step(on_device(newest_R), rows, cache)
-        constrainer.forbid(log_probs_RV, history, *np.divmod(hypotheses_R, slots))
-        newest_R, gains_R = choose(log_probs_RV, hypotheses_R, len(history))
-        possible_R = gains_R > -np.inf
-        history.append(hypotheses_R, newest_R, gains_R, possible_R)
-        stays_R = possible_R & (newest_R != eos_id) & (limits[hypotheses_R] > len(history))
-        sentences_R, slots_R = np.divmod(hypotheses_R[stays_R], slots)
-        constrainer.advance(sentences_R, slots_R, slots_R, newest_R[stays_R])
-        if stays_R.all():
-            continue
-        hypotheses_R, rows_R, newest_R = hypotheses_R[stays_R], rows_R[stays_R], newest_R[stays_R]
-        sentences_R, slots_R = np.divmod(rows_R, slots)
-        live, renumbered_R = np.unique(sentences_R, return_inverse=True)
-        if 0 < len(live) <= (1 - DONE_PART) * in_batch:
-            cache.select(on_device(live))
-            in_batch = len(live)
-            rows_R = renumbered_R * slots + slots_R
-        rows = on_device(rows_R)
-    return history.hypotheses(eos_id, settings.penalty)
-
-
-def _most_probable(log_probs_RV: Tensor, hypotheses_R: Array, done: int) -> tuple[Array, Array]:
-    """The best token of each row and its log-probability; of equal ones the lowest id."""
-    if log_probs_RV.device.type == "cpu":
-        # PyTorch's function takes twenty times as long.
-        values_RV = log_probs_RV.numpy()
-        ids_R = values_RV.argmax(1)
-        return ids_R, values_RV[np.arange(len(ids_R)), ids_R]
-    top_R, best_R = log_probs_RV.max(-1)
-    return best_R.cpu().numpy(), top_R.cpu().numpy()
-
-
 class Finished:
     """The finished hypotheses of one sentence, best first."""
 
@@ -403,50 +340,6 @@ class Finished:
         # A stable sort, so of two equal scores the one found first stays first.
         self.best.sort(key=lambda other: -other.score)
         del self.best[self.n_best :]
-
-
-class Tokens:
-    """The tokens of hypotheses that keep their slots, B·W of them, of up to T tokens."""
-
-    def __init__(self, sentences: int, slots: int, longest: int) -> None:
-        self._slots = slots
-        self._done = 0
-        self._tokens = np.zeros((sentences * slots, longest), dtype=np.int64)
-        self._log_probs = np.zeros((sentences * slots, longest))
-        self._lengths = np.zeros(sentences * slots, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return self._done
-
-    def append(
-        self, hypotheses_R: Array, tokens_R: Array, log_probs_R: Array, possible_R: Array
-    ) -> None:
-        """Append a token to some hypotheses; an impossible token removes its hypothesis."""
-        self._tokens[hypotheses_R, self._done] = tokens_R
-        self._log_probs[hypotheses_R, self._done] = log_probs_R
-        self._done += 1
-        self._lengths[hypotheses_R] = np.where(possible_R, self._done, 0)
-
-    def tokens(self, sentence: int, slot: int, length: int) -> tuple[int, ...]:
-        """The first `length` tokens of a hypothesis."""
-        return tuple(self._tokens[sentence * self._slots + slot, :length].tolist())
-
-    def hypotheses(self, eos_id: int, penalty: Callable[[int], float]) -> list[list[Hypothesis]]:
-        """All hypotheses, sentence by sentence."""
-        found: list[list[Hypothesis]] = [[] for _ in range(len(self._lengths) // self._slots)]
-        for index in self._lengths.nonzero()[0]:
-            length = int(self._lengths[index])
-            tokens = self._tokens[index, :length].tolist()
-            gains = self._log_probs[index, :length].tolist()
-            finished = tokens[-1] == eos_id
-            if finished:
-                del tokens[-1]
-            log_prob = sum(gains)
-            score = log_prob / penalty(length)
-            found[index // self._slots].append(
-                Hypothesis(tuple(tokens), log_prob, score, finished, tuple(gains))
-            )
-        return found
 
 
 class History:

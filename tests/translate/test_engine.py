@@ -19,7 +19,8 @@ from mtkit.model import Transformer
 from mtkit.run_folder import Run
 from mtkit.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from mtkit.translate import Translator
-from mtkit.translate.engine import Engine, Ensemble
+from mtkit.translate.engine import Engine
+from mtkit.translate.ensemble import Ensemble
 from mtkit.translate.linear import DenseLinear, Int8Linear, pack_weights
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Hypothesis, SearchSettings, beam_search

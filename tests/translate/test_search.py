@@ -14,6 +14,7 @@ from support.score_tables import BOS, EOS, Prefixes, log_probs, step_of, total
 from torch import Tensor
 
 from mtkit.translate.constraints import Constraints
+from mtkit.translate.independent import greedy_search
 from mtkit.translate.sampling import Sampling, sample, uniforms
 from mtkit.translate.search import Hypothesis, SearchSettings, beam_search, length_penalty, top_k
 
@@ -28,15 +29,11 @@ def search(
     n_best: int = 1,
     constraints: Constraints | None = None,
 ):
-    cache = Prefixes(tables, width)
-    found = beam_search(
-        step_of(width, vocab),
-        cache,
-        SearchSettings([limit] * len(tables), BOS, EOS, alpha, constraints=constraints),
-        beam_size=width,
-        n_best=n_best,
-    )
-    return found, cache
+    cache, step = Prefixes(tables, width), step_of(width, vocab)
+    settings = SearchSettings([limit] * len(tables), BOS, EOS, alpha, constraints=constraints)
+    if width == 1:
+        return greedy_search(step, cache, settings), cache
+    return beam_search(step, cache, settings, beam_size=width, n_best=n_best), cache
 
 
 def enumerated(table: int, *, limit: int, alpha: float, vocab: int) -> list[tuple[float, tuple]]:
@@ -61,7 +58,7 @@ def test_a_beam_as_wide_as_the_table_finds_what_enumeration_finds(alpha: float) 
         assert all(h.finished for h in hypotheses)
 
 
-def test_width_one_is_greedy() -> None:
+def test_greedy_search_takes_the_most_probable_token() -> None:
     for table in range(20):
         tokens: tuple[int, ...] = ()
         while len(tokens) < 8:
